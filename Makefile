@@ -1,0 +1,58 @@
+# Two commands are enough: `make demo` and `make test`. `make help` lists the rest.
+PYTHON  ?= python3.11
+VENV    ?= .venv
+# This pin takes the CPU build where the configured package index offers one.
+TORCH   ?= torch==2.13.0
+WORKERS ?= 2
+OUT     ?= demo-out
+
+PY    := $(VENV)/bin/python
+PIP   := $(PY) -m pip install -qq --disable-pip-version-check
+BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint map bench clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.built ## make .venv with torch, the development tools and framefuse itself (editable)
+
+demo: $(VENV)/.built ## the op chain and a handful of models against eager and torch.compile, under three minutes
+	@$(PY) -m framefuse.cli demo --out $(OUT)
+
+test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
+	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+
+lint: $(VENV)/.built ## ruff and mypy
+	@$(PY) -m ruff check -q --output-format concise .
+	@$(PY) -m mypy --no-error-summary
+
+map: $(VENV)/.built ## print the map of modules and write it into ARCHITECTURE.md
+	@$(PY) tools/module_map.py --write
+
+bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about half an hour)
+	@for part in curve models kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
+
+clean: ## remove .venv and everything built
+	@rm -rf $(VENV) build src/*.egg-info src/framefuse/_native*.so .mypy_cache .pytest_cache .ruff_cache demo-out bench-out
+
+# Each stamp holds one step of the setup, so that a second `make` does only what has changed.
+$(VENV)/.torch:
+	@echo "setup: python environment in $(VENV), $(TORCH)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip "setuptools>=77" wheel
+	@$(PIP) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.torch pyproject.toml
+	@echo "setup: development tools and the model zoo"
+	@$(PY) tools/requirements.py | xargs $(PIP)
+	@$(PIP) --no-deps timm torchvision
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(BUILD)
+	@echo "setup: framefuse and its C extension, warnings are errors"
+	@FRAMEFUSE_WERROR=1 $(PIP) --no-build-isolation --no-deps -e .
+	@touch $@

@@ -1,0 +1,50 @@
+"""What every test shares: one thread, a fixed seed, and golden files that `pytest --update-golden` rewrites."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files of tests/golden; read the diff")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Two test workers share two cores, and a timing of small tensors wants no thread pool."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed() -> Iterator[None]:
+    """Every test draws the same numbers, whatever ran before it in the same process."""
+    random.seed(0)
+    torch.manual_seed(0)
+    yield
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compares a text with the file of this test: `golden(text)`, or `golden(text, "kernel")` for several in one test.
+
+    The file is tests/golden/<test module>/<test name>[.<part>].txt. It is written only under --update-golden, so a
+    missing file fails.
+    """
+
+    def check(text: str, part: str = "") -> None:
+        name = re.sub(r"[^\w.-]+", "_", request.node.name).strip("_") + (f".{part}" if part else "")
+        path = GOLDEN / request.node.path.stem.removeprefix("test_") / f"{name}.txt"
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"no golden file {path.relative_to(GOLDEN.parent)}: run pytest --update-golden"
+        assert text == path.read_text(), f"differs from {path.relative_to(GOLDEN.parent)}: pytest --update-golden"
+
+    return check

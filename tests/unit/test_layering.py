@@ -1,0 +1,131 @@
+"""The imports of src/framefuse point one way: stages know the shared types only, and only the top knows the stages."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "framefuse"
+STAGES = {"capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime"}
+SHARED = {"ir", "options", "errors"}
+NATIVE = {"native", "_native"}
+# Folders of the public surface: beside the modules at the top level, these may import stages.
+SURFACE = {"bench", "backends", "explain"}
+
+# Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
+FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")
+FOREIGN_ALLOWED = {"bench", "backends"}
+
+
+def may_import(part: str) -> set[str] | None:
+    """The parts of the package that `part` may import; None where all of them are allowed."""
+    if part in STAGES:
+        return SHARED | {part} | (NATIVE if part in ("guards", "runtime") else set())
+    if part in SHARED | NATIVE:
+        return SHARED | ({part} | NATIVE if part in NATIVE else set())
+    return None
+
+
+def part_of(module: str) -> str:
+    """The folder or file right below the package: "framefuse.ir.graph" -> "ir"; the package itself is ""."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def imported(tree: ast.AST, package: str) -> list[tuple[ast.stmt, str]]:
+    """Every module that an import statement of the tree names, with relative names resolved against `package`."""
+    found: list[tuple[ast.stmt, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base]) if base else ".".join(parents)
+            # `from framefuse import ir` and `from torch import _dynamo` name modules after the word import.
+            found += [(node, f"{base}.{alias.name}") for alias in node.names]
+    return found
+
+
+def arrows(text: str, where: str) -> list[str]:
+    """What is wrong with the imports of one file; `where` is its dotted name, a package's with `.__init__`."""
+    tree = ast.parse(text)
+    own_part, package = part_of(where), where.rpartition(".")[0]
+    own_part = "" if own_part == "__init__" else own_part
+    allowed = may_import(own_part)
+    local = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        for inner in ast.walk(node)
+        if isinstance(inner, (ast.Import, ast.ImportFrom))
+    }
+    wrong: list[str] = []
+    for node, name in imported(tree, package):
+        if name == "framefuse" or name.startswith("framefuse."):
+            if node in local:
+                wrong.append(f"{where}:{node.lineno} imports {name} inside a function")
+            if allowed is not None and part_of(name) not in allowed:
+                wrong.append(f"{where}:{node.lineno} imports {name}, which {own_part} must not know")
+        elif name.startswith(FOREIGN) and own_part not in FOREIGN_ALLOWED:
+            wrong.append(f"{where}:{node.lineno} imports {name}")
+    if own_part not in FOREIGN_ALLOWED:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in FOREIGN:
+                wrong.append(f"{where}:{node.lineno} reaches {ast.unparse(node)}")
+    return wrong
+
+
+def sources() -> list[tuple[str, str]]:
+    """(dotted name, text) of every Python file of the package."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return [(".".join(("framefuse", *file.relative_to(PACKAGE).with_suffix("").parts)), file.read_text()) for file in files]
+
+
+def test_imports_point_one_way():
+    wrong = [line for where, text in sources() for line in arrows(text, where)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("framefuse.fuse.plan", "from framefuse.lower import pointwise"),
+        ("framefuse.fuse.plan", "from framefuse import pipeline"),
+        ("framefuse.fuse.plan", "import framefuse"),
+        ("framefuse.fuse.plan", "from ..codegen import llvm"),
+        ("framefuse.fuse.plan", "from framefuse import _native"),
+        ("framefuse.fuse.__init__", "from ..codegen import llvm"),
+        ("framefuse.ir.graph", "from framefuse.fuse import plan"),
+        ("framefuse.pipeline", "def f():\n    from framefuse.fuse import plan"),
+        ("framefuse.pipeline", "f = lambda: torch._inductor.compile"),
+        ("framefuse.lower.matrix", "from torch.fx.experimental.proxy_tensor import make_fx"),
+        ("framefuse.lower.matrix", "from torch import _dynamo"),
+    ],
+)
+def test_a_wrong_arrow_is_seen(where, text):
+    assert arrows(text, where)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("framefuse.fuse.plan", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
+        ("framefuse.fuse.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
+        ("framefuse.fuse.__init__", "from .plan import plan"),
+        ("framefuse.guards.check", "from framefuse import _native"),
+        ("framefuse.pipeline", "from framefuse.fuse import plan"),
+        ("framefuse.__init__", "from framefuse.pipeline import compile"),
+        ("framefuse.bench.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
+    ],
+)
+def test_a_right_arrow_passes(where, text):
+    assert not arrows(text, where)
+
+
+def test_importing_framefuse_leaves_torch_compile_alone():
+    code = "import sys, framefuse; print([m for m in ('torch._dynamo', 'torch._inductor') if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

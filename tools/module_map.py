@@ -1,0 +1,78 @@
+"""Turns the source tree into the map of modules that ARCHITECTURE.md shows: each file with its own first sentence."""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "framefuse"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+BEGIN, END = "<!-- map: written by `make map` -->", "<!-- end of map -->"
+
+# The order in which one call passes the stages; folders and files that are not named here follow in the alphabet.
+ORDER = [
+    "__init__.py", "pipeline.py", "options.py", "errors.py", "ir",
+    "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "explain", "backends", "bench",
+]  # fmt: skip
+
+
+def first_sentence(path: Path) -> str:
+    """The first line of a module's docstring, or of the comment that opens a C file."""
+    text = path.read_text()
+    if path.suffix in (".py", ".pyi"):
+        lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+        return lines[0].strip() if lines else ""
+    opening = re.match(r"\s*(?:/\*+\s*(?P<block>.*?)(?:\*/|\n)|//\s*(?P<line>.*))", text)
+    return (opening["block"] or opening["line"] or "").strip() if opening else ""
+
+
+def rank(path: Path) -> tuple[bool, int, bool, str]:
+    """Sorts a folder: the package's own file, the stages in their order, then files before folders by name."""
+    known = ORDER.index(path.name) if path.parent == PACKAGE and path.name in ORDER else len(ORDER)
+    return (path.name != "__init__.py", known, path.is_dir(), path.name)
+
+
+def rows(folder: Path, depth: int = 0) -> list[tuple[str, str]]:
+    """(indented name, first sentence) of everything below `folder`, which itself is not named."""
+    found: list[tuple[str, str]] = []
+    for path in sorted(folder.iterdir(), key=rank):
+        name = "  " * depth + path.name
+        if path.is_dir():
+            below = rows(path, depth + 1)
+            if below:
+                opening = path / "__init__.py"
+                found.append((name + "/", first_sentence(opening) if opening.exists() else ""))
+                found += [row for row in below if row[0].strip() != "__init__.py"]
+        elif path.suffix in (".py", ".pyi", ".c", ".h"):
+            found.append((name, first_sentence(path)))
+    return found
+
+
+def module_map() -> str:
+    """The map as text, one line a module."""
+    listing = rows(PACKAGE)
+    width = max(len(name) for name, _ in listing)
+    return "\n".join(f"{name:<{width}}  {sentence}".rstrip() for name, sentence in listing)
+
+
+def with_map(document: str) -> str:
+    """`document` with the text between the two markers replaced by the present map."""
+    before, rest = document.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n```\n{module_map()}\n```\n{END}{after}"
+
+
+def main() -> int:
+    """Prints the map; `--write` puts it into ARCHITECTURE.md as well."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the map into ARCHITECTURE.md")
+    if parser.parse_args().write:
+        ARCHITECTURE.write_text(with_map(ARCHITECTURE.read_text()))
+    print(module_map())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
