@@ -81,7 +81,8 @@ def arrows(text: str, where: str) -> list[str]:
 def sources() -> list[tuple[str, str]]:
     """(dotted name, text) of every Python file of the package."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return [(".".join(("framefuse", *file.relative_to(PACKAGE).with_suffix("").parts)), file.read_text()) for file in files]
+    names = [".".join(("framefuse", *file.relative_to(PACKAGE).with_suffix("").parts)) for file in files]
+    return [(name, file.read_text()) for name, file in zip(names, files, strict=True)]
 
 
 def test_imports_point_one_way():
