@@ -1,0 +1,41 @@
+"""The three ways in which compiling ends early: the user's mistake, a stop that leaves code eager, our own bug."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.ir.source import Line
+
+
+class UserError(ValueError):
+    """A wrong argument given to framefuse itself; the text ends with one thing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a piece of the program stays eager: catalogue ``code``, the user's ``line``, one sentence of ``fact``, one
+    sentence of ``advice``.
+    """
+
+    code: str
+    fact: str
+    advice: str
+    line: Line | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.line}\n    {self.line.text}\n" if self.line else ""
+        return f"{place}{self.fact}  [{self.code}]\n  {self.advice}"
+
+
+class Stop(Exception):
+    """Raised inside the compiler where the program cannot be compiled further; the call completes eagerly."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class CompilerBug(AssertionError):
+    """Something inside framefuse broke its own rules; caught at the border, logged once, and the call completes
+    eagerly.
+    """

@@ -1,0 +1,197 @@
+"""Says what a trace assumed: sources (how a value is reached at call time) and facts about them.
+
+A source is a path from a root. Roots are arguments of the call (in the order of the bound locals: positional and
+keyword-only parameters, then ``*args`` as one tuple, then ``**kwargs`` as one dict) and long-lived objects held by the
+compiled code (the function itself, a module that owns the compiled code, types, Python modules). The recorder holds no
+argument: facts and inputs below an argument are paths, re-read at each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.ir.dtypes import DType
+from framefuse.ir.numbers import Expr, Relation, Symbol
+from framefuse.ir.source import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How a value is reached: ``kind`` is a row of :data:`KINDS`, ``base`` the source of the holder, ``key`` the
+    index, name or object.
+    """
+
+    kind: str
+    base: Source | None = None
+    key: Any = None
+
+    @property
+    def root(self) -> Source:
+        """The first source of the path."""
+        here = self
+        while here.base is not None:
+            here = here.base
+        return here
+
+    @property
+    def is_argument(self) -> bool:
+        """True when the path starts at an argument, so that the objects on it change from call to call."""
+        return self.root.kind == "arg"
+
+    def __str__(self) -> str:
+        if self.base is None:
+            return f"args[{self.key}]" if self.kind == "arg" else getattr(self.key, "__name__", type(self.key).__name__)
+        return KINDS[self.kind].format(
+            base=self.base, key=self.key if self.kind in ("attr", "type_attr", "getattr", "global") else repr(self.key)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.base, id(self.key) if self.kind in ("object",) else _hashable(self.key)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Source) or self.kind != other.kind or self.base != other.base:
+            return False
+        if self.kind == "object":
+            return self.key is other.key
+        return type(self.key) is type(other.key) and bool(self.key == other.key)
+
+
+def _hashable(key: Any) -> Any:
+    return key if isinstance(key, (str, int, float, bool, bytes, type(None), tuple)) else id(key)
+
+
+# How each kind prints; the reader of each kind is in guards.
+KINDS: dict[str, str] = {
+    "arg": "args[{key}]",  # root: index into the bound arguments
+    "object": "{key}",  # root: a long-lived object, by identity
+    "dict": "{base}.__dict__",  # the instance dict of the holder (key None)
+    "attr": "{base}.{key}",  # holder.__dict__[key]
+    # dict entry by key (exact str, int, bool, None or tuple of them), or list/tuple element by int index
+    "item": "{base}[{key}]",
+    "global": "{key}",  # holder is a function: its __globals__[key], else its builtins[key]
+    "cell": "{base}.<cell {key}>",  # holder is a function: its __closure__[key].cell_contents
+    "type": "type({base})",  # the type of the holder
+    "type_attr": "type({base}).{key}",  # holder is a type: attribute found along its MRO, without descriptors applied
+    "getattr": "{base}.{key}",  # plain getattr: C members, slots, properties of torch objects; must be free of effects
+    "func": "{base}.__func__",  # holder is a bound method
+    "self": "{base}.__self__",  # holder is a bound method
+    "grad": "{base}.grad",  # holder is a tensor
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that was true of ``source`` and that the trace depends on. ``kind`` is a row of :data:`FACTS`;
+    ``line`` asked for it.
+    """
+
+    source: Source
+    kind: str
+    value: Any = None
+    line: Line | None = None
+
+    def __str__(self) -> str:
+        return FACTS[self.kind].format(source=self.source, value=self.value)
+
+
+FACTS: dict[str, str] = {
+    # identity with a long-lived object (functions, types, modules, containers, None, True, False, dtypes...)
+    "is": "{source} is {value!r}",
+    "type": "type({source}) is {value.__name__}",  # exact type
+    "int": "{source} == {value}",  # exact type int (or bool for bool values) and equal value, any size
+    "float": "{source} == {value!r}",  # exact type float and equal bits (-0.0 differs from 0.0, NaN equals itself)
+    "str": "{source} == {value!r}",  # exact type str (or bytes, complex) and equal
+    "length": "len({source}) == {value}",  # list, tuple, dict, set
+    "keys": "list({source}) == {value}",  # dict keys in order, exact atoms
+    "absent": "{value!r} not in {source}",  # a dict (source is the dict) without that key
+    "present": "{value!r} in {source}",
+    "type_absent": "{source} has no {value}",  # a type whose MRO lacks that name
+    "unset": "{source} is unset",  # an empty cell, or absent attribute reached by getattr
+    "tensor": "{source} is {value}",  # value: TensorSpec
+    # exact type int; value: Symbol that takes the value at run time (must fit 64 bits)
+    "integer": "{source} is int {value}",
+    "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
+    # a Python function; value: (code, defaults, kwdefaults) by identity
+    "code": "{source} has the code, defaults and closure seen",
+    "same": "{source} is {value}",  # value: another Source that gives the identical object
+    "different": "{source} is not {value}",  # value: another Source that gives a different object
+    "version": "attributes of {source} unchanged",  # a type (long-lived): nothing on its MRO was assigned since
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What must hold of an input tensor for a trace to be used.
+
+    ``type`` is the exact Python type (Tensor or Parameter); ``keys`` the dispatch key set's raw bits, which exclude
+    every special kind of tensor; ``sizes`` hold a Symbol per dimension that is free (bound from this tensor at run
+    time) or an int that must be equal; ``order`` is the permutation of dimensions, outermost first, in which the
+    tensor is dense (strides as computed from its sizes; strides of dimensions of size 1 or less are not looked at, nor
+    any when it has no element), or None, when ``strides`` gives each stride as an int that must be equal or a Symbol
+    that is free. ``requires_grad`` False is required when True is not stated: with grad mode off the flag is not
+    looked at (None).
+    """
+
+    type: type
+    keys: int
+    dtype: DType
+    device: str
+    sizes: tuple[Symbol | int, ...]
+    order: tuple[int, ...] | None
+    strides: tuple[Symbol | int, ...] | None
+    requires_grad: bool | None = None
+
+    def __str__(self) -> str:
+        layout = (
+            ""
+            if self.order == tuple(range(len(self.sizes)))
+            else f" order {self.order}"
+            if self.order
+            else f" strides {self.strides}"
+        )
+        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]{layout} {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor that the trace reads: ``value`` is its number in the trace, ``source`` its place, ``spec`` what is
+    guarded.
+    """
+
+    value: int
+    source: Source
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalState:
+    """Torch's state during the recording; a trace is used only under the same state."""
+
+    grad_enabled: bool
+    inference_mode: bool
+    autocast: tuple[tuple[str, bool, str], ...]  # (device type, enabled, dtype) of cpu and cuda
+    default_dtype: str
+    default_device: str
+    deterministic: bool
+    function_modes: int  # depth of TorchFunctionMode stack outside the recorder: must be 0
+    dispatch_keys: tuple[int, int]  # thread-local included and excluded key sets, raw
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """All that must hold before a trace may run: checked natively on each call in this order."""
+
+    state: GlobalState
+    facts: tuple[Fact, ...]
+    inputs: tuple[Input, ...]
+    relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
+    definitions: tuple[tuple[Symbol, Expr], ...] = ()  # derived symbols, in order
+
+    def with_relations(self, relations: tuple[Relation, ...]) -> Assumptions:
+        """These assumptions and further relations between sizes (those true by form are left out)."""
+        known = dict.fromkeys(self.relations)
+        known.update(dict.fromkeys(r for r in relations if r.constant is not True))
+        return Assumptions(self.state, self.facts, self.inputs, tuple(known), self.definitions)

@@ -1,0 +1,96 @@
+"""The tensor graph: pure values over the closed set of primitives, with symbolic sizes, in program order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefuse.ir.dtypes import DType
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+from framefuse.ir.source import Line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One value: primitive ``op`` (a row of :mod:`framefuse.ir.ops`) applied to ``inputs`` with static ``attrs``.
+
+    ``shape`` holds expressions over the trace's symbols; ``()`` is a scalar tensor. ``strides`` is None for values
+    that exist only as mathematics (fuse chooses their layout); inputs and results of library calls carry the strides
+    of their real memory, in elements. Nodes compare by identity; :class:`Builder` gives equal pure nodes the same
+    object.
+    """
+
+    op: str
+    inputs: tuple[Node, ...]
+    attrs: tuple[tuple[str, Any], ...]
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...] | None = None
+    line: Line | None = None
+    device: str = "cpu"
+
+    def attr(self, name: str) -> Any:
+        """The attribute ``name``; raises KeyError when the node has none."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """In the argument template of a library call: the node's input number ``index`` as a tensor."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the trace's value ``value`` is after the run, for results and effects.
+
+    ``node`` gives the contents. ``order`` is the permutation of dimensions, outermost first, in which a fresh tensor
+    is laid out as eager's was. ``input`` is the number of the graph input when the output is that very tensor. An
+    output that shares memory with an input or with another output is the result of a ``library`` node (eager's own
+    view call), never a computed copy.
+    """
+
+    value: int
+    node: Node
+    order: tuple[int, ...]
+    input: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """New contents of graph input ``input`` to be copied into it after everything else was computed; ``bumps`` is how
+    often eager raised its version.
+    """
+
+    input: int
+    node: Node
+    bumps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole trace in primitives.
+
+    ``inputs[i]`` is the node of the trace's assumptions.inputs[i] (op ``input``, attr ``index``). ``nodes`` are all
+    nodes in program order, inputs first; library calls that are random keep this order. ``relations`` are what the
+    lowering assumed about sizes beyond the trace's own assumptions: they are guarded. ``values`` maps each symbol of
+    the trace that belongs to an intermediate value to its expression over inputs' symbols and run-time symbols.
+    ``bound`` are symbols set at run time by library results: (symbol, node, dimension).
+    """
+
+    name: str
+    inputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    writes: tuple[Write, ...]
+    relations: tuple[Relation, ...]
+    values: dict[Symbol, Expr] = field(default_factory=dict)
+    bound: tuple[tuple[Symbol, Node, int], ...] = ()
+    hints: dict[Symbol, int] = field(default_factory=dict)
+
+
+Scalar = bool | int | float | Expr | Real

@@ -1,0 +1,212 @@
+"""The loop nest: what one kernel does, as nested loops over named axes that load, compute, accumulate and store.
+
+A kernel is independent of where its operands come from: buffers and numbers are parameters, so equal kernels are
+compiled once. Index expressions are :class:`Expr` over axis symbols, number symbols and the symbols of integer ``Let``
+values (indirect access).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.ir.dtypes import DType
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.source import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A memory parameter of the kernel: elements of ``dtype``; ``written`` when the kernel stores to it. Buffers of
+    one kernel never overlap, except that a written buffer may be exactly one read buffer when ``aliases`` names it and
+    every load of an element comes before its store.
+    """
+
+    name: str
+    dtype: DType
+    written: bool
+    aliases: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number parameter: an int64 (``real`` False) or a double, passed in the numbers array in order; used by its
+    ``symbol``'s name.
+    """
+
+    symbol: Symbol
+    real: bool = False
+
+
+# ---- values: pure expressions over the iteration point
+# -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The element of ``buffer`` at element index ``index``. Where ``mask`` (a bool Value) is given and false nothing
+    is read and the value is zero.
+    """
+
+    buffer: str
+    index: Expr
+    dtype: DType
+    mask: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A constant of ``dtype`` (bool, int or float; NaN and infinities included)."""
+
+    value: bool | int | float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number parameter as a value, converted to ``dtype`` from int64 or double."""
+
+    symbol: Symbol
+    dtype: DType
+    real: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index expression as an integer value of ``dtype`` (int64 or int32): iota, positions, tests against sizes."""
+
+    index: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A pointwise primitive (a row of :mod:`framefuse.ir.ops`) on values; ``dtype`` is the result's. For ``cast`` it
+    is the target dtype.
+
+    Arithmetic on 16-bit floats is done in float32 by explicit casts that the fuse stage inserts; Apply never has
+    float16 or bfloat16 operands except for ``cast``, ``where`` and comparisons.
+    """
+
+    op: str
+    args: tuple[Value, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The value of an earlier ``Let`` or, after its loop, of an ``Accumulator``, by name."""
+
+    name: str
+    dtype: DType
+
+
+Value = Load | Const | Scalar | Index | Apply | Local
+
+
+# ---- statements ----------------------------------------------------------------------------------------------------
+# --------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Names a value at this point of the nest; an int64 Let may be used in index expressions as ``Symbol(name)``."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """Starts a reduction: ``op`` one of sum prod max min argmax argmin any all (``max``/``min`` propagate NaN;
+    ``argmax``/``argmin``: first index wins, NaN wins).
+
+    Declared outside the loop that feeds it and read as ``Local(name)`` after that loop. Declared inside a vector loop
+    it is one accumulator per lane. ``dtype`` is the accumulation dtype (argmax: int64 result, ``dtype`` of the
+    compared values in ``of``).
+    """
+
+    name: str
+    op: str
+    dtype: DType
+    of: DType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Adds ``value`` to the accumulator; for argmax/argmin ``index`` is the int64 position of the value."""
+
+    name: str
+    value: Value
+    index: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes ``value`` to element ``index`` of ``buffer``."""
+
+    buffer: str
+    index: Expr
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """A private row of ``size`` elements that lives until the end of the enclosing statement list; loads and stores
+    use its name as a buffer.
+    """
+
+    name: str
+    dtype: DType
+    size: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """If ``ok`` (a bool Value) is false anywhere the kernel returns non-zero after it finished; a load must be safe
+    nevertheless (its mask or a clamped index).
+    """
+
+    ok: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for axis in range(extent): body``; ``kind`` is ``parallel`` (outermost only: the kernel's begin..end range),
+    ``serial`` or ``vector``.
+
+    A vector loop runs its body for W neighbouring values of the axis at once; loops inside it must be serial. A
+    parallel loop may be a vector loop as well: ``kind == "parallel_vector"``. The iterations of parallel and vector
+    loops are independent but for accumulators declared outside a vector loop. Chunks: a serial loop of a symbolic
+    number of blocks around a vector loop gives two-level sums.
+    """
+
+    axis: Symbol
+    extent: Expr
+    body: tuple[Statement, ...]
+    kind: str = "serial"
+
+
+Statement = Let | Accumulator | Accumulate | Store | Scratch | Check | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One compiled unit. ``body`` is a list of statements; if its only loop at top level is parallel, that loop's axis
+    is split over threads.
+
+    ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
+    not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
+    both are for people and are not part of the kernel's identity.
+    """
+
+    title: str
+    buffers: tuple[Buffer, ...]
+    numbers: tuple[Number, ...]
+    body: tuple[Statement, ...]
+    extent: Expr
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What decides the machine code."""
+        return (self.buffers, self.numbers, self.body, self.extent)

@@ -1,0 +1,460 @@
+"""Turns sizes and scalars known only at run time into interned expressions with one normal form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+
+class Expr:
+    """An integer expression in normal form: a sum of integer multiples of products of atoms.
+
+    Atoms are :class:`Symbol`, :class:`Floordiv`, :class:`Modulo`, :class:`Minimum` and :class:`Maximum`. Expressions
+    are interned, so equal expressions are the same object and ``is`` or ``==`` compare them. Operators accept plain
+    ints. Division and modulo are Python's (floor). Build with ``expr(5)``, ``Symbol("s0")`` and arithmetic, never with
+    the constructor.
+    """
+
+    __slots__ = ("terms", "_hash", "__weakref__")
+    terms: tuple[tuple[tuple[Atom, ...], int], ...]
+    _hash: int
+    _table: ClassVar[dict[Any, Expr]] = {}
+
+    def __new__(cls, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> Expr:
+        found = Expr._table.get(terms)
+        if found is None:
+            found = object.__new__(Expr)
+            found.terms = terms
+            found._hash = hash(terms)
+            Expr._table[terms] = found
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Expr, (self.terms,))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self is expr(other)
+        return self is other
+
+    @property
+    def constant(self) -> int | None:
+        """The value if this is a constant, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and self.terms[0][0] == ():
+            return self.terms[0][1]
+        return None
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol that occurs, also inside atoms."""
+        return _symbols(self)
+
+    def coefficient(self, symbol: Symbol) -> Expr | None:
+        """The factor of ``symbol`` if this expression is affine in it, else None."""
+        kept: dict[tuple[Atom, ...], int] = {}
+        for atoms, factor in self.terms:
+            count = sum(atom is symbol for atom in atoms)
+            if any(symbol in atom.symbols for atom in atoms if atom is not symbol) or count > 1:
+                return None
+            if count:
+                kept[tuple(atom for atom in atoms if atom is not symbol)] = factor
+        return _from_terms(kept)
+
+    def without(self, symbol: Symbol) -> Expr:
+        """This expression less the terms that hold ``symbol`` as a factor."""
+        return _from_terms({atoms: factor for atoms, factor in self.terms if symbol not in atoms})
+
+    def substitute(self, values: Mapping[Symbol, Expr | int]) -> Expr:
+        """This expression with symbols replaced."""
+        if not self.symbols & values.keys():
+            return self
+        total = expr(0)
+        for atoms, factor in self.terms:
+            product = expr(factor)
+            for atom in atoms:
+                product = product * atom.replaced(values)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[Symbol, int]) -> int:
+        """The integer value; raises KeyError when a symbol has none."""
+        total = 0
+        for atoms, factor in self.terms:
+            for atom in atoms:
+                factor *= atom.value(values)
+            total += factor
+        return total
+
+    def __add__(self, other: Expr | int) -> Expr:
+        if not isinstance(other, (Expr, int)):
+            return NotImplemented
+        kept = dict(self.terms)
+        for atoms, factor in expr(other).terms:
+            kept[atoms] = kept.get(atoms, 0) + factor
+        return _from_terms(kept)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return self * -1
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        if not isinstance(other, (Expr, int)):
+            return NotImplemented
+        return self + expr(other) * -1
+
+    def __rsub__(self, other: Expr | int) -> Expr:
+        return expr(other) - self
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        if not isinstance(other, (Expr, int)):
+            return NotImplemented
+        kept: dict[tuple[Atom, ...], int] = {}
+        for left, a in self.terms:
+            for right, b in expr(other).terms:
+                atoms = tuple(sorted(left + right, key=_order))
+                kept[atoms] = kept.get(atoms, 0) + a * b
+        return _from_terms(kept)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return _floordiv(self, expr(other))
+
+    def __rfloordiv__(self, other: int) -> Expr:
+        return _floordiv(expr(other), self)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return _modulo(self, expr(other))
+
+    def __rmod__(self, other: int) -> Expr:
+        return _modulo(expr(other), self)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def __repr__(self) -> str:
+        return _text(self)
+
+
+class Atom:
+    """A factor that cannot be taken apart: a symbol or a division, modulo, minimum or maximum of expressions."""
+
+    __slots__ = ()
+    symbols: frozenset[Symbol]
+
+    def replaced(self, values: Mapping[Symbol, Expr | int]) -> Expr:
+        raise NotImplementedError
+
+    def value(self, values: Mapping[Symbol, int]) -> int:
+        raise NotImplementedError
+
+
+class Symbol(Atom):
+    """An integer known at run time; equal names are the same symbol. ``symbol.expr`` takes part in arithmetic."""
+
+    __slots__ = ("name", "symbols", "__weakref__")
+    _table: ClassVar[dict[str, Symbol]] = {}
+    name: str
+
+    def __new__(cls, name: str) -> Symbol:
+        found = Symbol._table.get(name)
+        if found is None:
+            found = object.__new__(Symbol)
+            found.name = name
+            found.symbols = frozenset((found,))
+            Symbol._table[name] = found
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Symbol, (self.name,))
+
+    @property
+    def expr(self) -> Expr:
+        """This symbol as an expression."""
+        return Expr((((self,), 1),))
+
+    def replaced(self, values: Mapping[Symbol, Expr | int]) -> Expr:
+        return expr(values[self]) if self in values else self.expr
+
+    def value(self, values: Mapping[Symbol, int]) -> int:
+        return values[self]
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, eq=True)
+class Binary(Atom):
+    """An atom of two expressions; the subclass says which function."""
+
+    left: Expr
+    right: Expr
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:  # type: ignore[override]
+        return self.left.symbols | self.right.symbols
+
+    def replaced(self, values: Mapping[Symbol, Expr | int]) -> Expr:
+        return BUILD[type(self)](self.left.substitute(values), self.right.substitute(values))
+
+    def value(self, values: Mapping[Symbol, int]) -> int:
+        return VALUE[type(self)](self.left.evaluate(values), self.right.evaluate(values))
+
+
+class Floordiv(Binary):
+    """``left // right``."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"({self.left} // ({self.right}))" if len(self.right.terms) > 1 else f"(({self.left}) // {self.right})"
+
+
+class Modulo(Binary):
+    """``left % right``."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"(({self.left}) % ({self.right}))"
+
+
+class Minimum(Binary):
+    """``min(left, right)``."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"min({self.left}, {self.right})"
+
+
+class Maximum(Binary):
+    """``max(left, right)``."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"max({self.left}, {self.right})"
+
+
+def expr(value: Expr | Symbol | int) -> Expr:
+    """An int, symbol or expression as an :class:`Expr`."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Symbol):
+        return value.expr
+    number = int(value)
+    return Expr((((), number),)) if number else Expr(())
+
+
+def minimum(left: Expr | int, right: Expr | int) -> Expr:
+    """``min`` of two expressions, folded where both are constants or equal."""
+    return _extreme(Minimum, min, expr(left), expr(right))
+
+
+def maximum(left: Expr | int, right: Expr | int) -> Expr:
+    """``max`` of two expressions, folded where both are constants or equal."""
+    return _extreme(Maximum, max, expr(left), expr(right))
+
+
+def product(values: Iterable[Expr | int]) -> Expr:
+    """The product, 1 for nothing."""
+    total = expr(1)
+    for value in values:
+        total = total * value
+    return total
+
+
+def ceildiv(left: Expr | int, right: Expr | int) -> Expr:
+    """``left / right`` rounded up."""
+    return (expr(left) + expr(right) - 1) // expr(right)
+
+
+def _order(atom: Atom) -> tuple[str, str]:
+    return (type(atom).__name__ if not isinstance(atom, Symbol) else "", str(atom))
+
+
+def _from_terms(kept: dict[tuple[Atom, ...], int]) -> Expr:
+    nonzero = [(atoms, factor) for atoms, factor in kept.items() if factor]
+    if len(nonzero) > 1:
+        nonzero.sort(key=lambda term: tuple(_order(atom) for atom in term[0]))
+    return Expr(tuple(nonzero))
+
+
+@lru_cache(maxsize=65536)
+def _symbols(value: Expr) -> frozenset[Symbol]:
+    return frozenset().union(*(atom.symbols for atoms, _ in value.terms for atom in atoms))
+
+
+def _split(left: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    """``left == divisor * whole + rest`` with as many terms as possible in ``whole``."""
+    whole: dict[tuple[Atom, ...], int] = {}
+    rest: dict[tuple[Atom, ...], int] = {}
+    if len(divisor.terms) != 1:
+        return (expr(1), expr(0)) if left is divisor else (expr(0), left)
+    atoms, factor = divisor.terms[0]
+    for term, count in left.terms:
+        remaining = list(term)
+        for atom in atoms:
+            if atom in remaining:
+                remaining.remove(atom)
+            else:
+                break
+        else:
+            if count % factor == 0:
+                whole[tuple(remaining)] = count // factor
+                continue
+        rest[term] = count
+    return _from_terms(whole), _from_terms(rest)
+
+
+def _floordiv(left: Expr, right: Expr) -> Expr:
+    if right.constant == 0:
+        raise ZeroDivisionError("division of a size by zero")
+    if right.constant == 1 or left.constant == 0:
+        return left
+    if left.constant is not None and right.constant is not None:
+        return expr(left.constant // right.constant)
+    whole, rest = _split(left, right)
+    if rest.constant == 0:
+        return whole
+    if rest.constant is not None and right.constant is not None:
+        return whole + rest.constant // right.constant
+    return whole + Expr((((Floordiv(rest, right),), 1),))
+
+
+def _modulo(left: Expr, right: Expr) -> Expr:
+    if right.constant == 0:
+        raise ZeroDivisionError("remainder of a size by zero")
+    if right.constant == 1 or left.constant == 0:
+        return expr(0)
+    if left.constant is not None and right.constant is not None:
+        return expr(left.constant % right.constant)
+    _, rest = _split(left, right)
+    if rest.constant is not None and (right.constant is not None or rest.constant == 0):
+        return expr(rest.constant % right.constant) if right.constant is not None else expr(0)
+    return Expr((((Modulo(rest, right),), 1),))
+
+
+def _extreme(kind: type[Binary], fold: Callable[[int, int], int], left: Expr, right: Expr) -> Expr:
+    if left is right:
+        return left
+    if left.constant is not None and right.constant is not None:
+        return expr(fold(left.constant, right.constant))
+    if str(right) < str(left):
+        left, right = right, left
+    return Expr((((kind(left, right),), 1),))
+
+
+BUILD: dict[type, Callable[[Expr, Expr], Expr]] = {
+    Floordiv: _floordiv, Modulo: _modulo, Minimum: minimum, Maximum: maximum,
+}  # fmt: skip
+VALUE: dict[type, Callable[[int, int], int]] = {
+    Floordiv: lambda a, b: a // b, Modulo: lambda a, b: a % b, Minimum: min, Maximum: max,
+}  # fmt: skip
+
+
+def _text(value: Expr) -> str:
+    parts = []
+    for atoms, factor in value.terms:
+        names = [str(atom) for atom in atoms]
+        if factor == -1 and names:
+            parts.append("-" + "*".join(names))
+        elif factor != 1 or not names:
+            parts.append("*".join([str(factor), *names]))
+        else:
+            parts.append("*".join(names))
+    return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A fact about sizes: ``left <op> right`` with op one of ``== != < <=``; ``why`` names the user line or rule that
+    needs it.
+    """
+
+    op: str
+    left: Expr
+    right: Expr
+    why: str = ""
+
+    def holds(self, values: Mapping[Symbol, int]) -> bool:
+        """Whether the relation is true for these values; raises KeyError when a symbol has none."""
+        a, b = self.left.evaluate(values), self.right.evaluate(values)
+        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b}[self.op]
+
+    @property
+    def constant(self) -> bool | None:
+        """True or False when the relation holds for all or no values by its form, None when it depends on them."""
+        gap = (self.left - self.right).constant
+        if gap is None:
+            return None
+        return {"==": gap == 0, "!=": gap != 0, "<": gap < 0, "<=": gap <= 0}[self.op]
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """A float known only at run time: an operation over reals, integer expressions and Python floats (IEEE double
+    arithmetic).
+
+    ``op`` is ``"symbol"`` (``args == (name,)``), ``"int"`` (``args == (Expr,)``, converted exactly as Python's
+    float()), ``"const"`` (``args == (float,)``), or one of ``add sub mul div neg abs min max pow sqrt floor`` over
+    Reals.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+
+    def evaluate(self, ints: Mapping[Symbol, int], reals: Mapping[str, float]) -> float:
+        """The double value; raises what Python's own arithmetic raises (ZeroDivisionError, OverflowError)."""
+        if self.op == "symbol":
+            return reals[self.args[0]]
+        if self.op == "const":
+            return float(self.args[0])
+        if self.op == "int":
+            return float(self.args[0].evaluate(ints))
+        values = [arg.evaluate(ints, reals) for arg in self.args]
+        return REAL_OPS[self.op](*values)
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The integer symbols inside."""
+        if self.op == "int":
+            return frozenset(self.args[0].symbols)
+        if self.op in ("symbol", "const"):
+            return frozenset()
+        return frozenset().union(*(arg.symbols for arg in self.args))
+
+    def __str__(self) -> str:
+        if self.op in ("symbol", "const", "int"):
+            return str(self.args[0])
+        return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+REAL_OPS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "pow": lambda a, b: a**b,
+    "sqrt": math.sqrt,
+    "floor": math.floor,
+}

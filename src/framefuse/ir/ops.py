@@ -1,0 +1,208 @@
+"""The table of primitives: one row each, with everything that the stages derive from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Kinds of rows
+#   pointwise  same-shape operands (after explicit ``expand``), one element each; ``formula`` is the reference in torch
+#   create     no tensor operand
+#   view       moves indices only; fuse turns it into index arithmetic
+#   index      reads at computed positions
+#   reduce     removes or keeps (as size 1) the axes in attr ``axes``
+#   call       runs torch or BLAS
+POINTWISE, CREATE, VIEW, INDEX, REDUCE, CALL = "pointwise", "create", "view", "index", "reduce", "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One primitive.
+
+    ``arity`` is the number of tensor operands (-1: any). ``dtype`` says the result's: ``same`` (all operands have one
+    dtype, the result too), ``bool``, ``attr`` (attr ``dtype``), ``second`` (that of the second operand, for
+    ``where``), ``index`` (int64). ``domain`` names the kinds of operands allowed: any, float, integral (ints and
+    bool), number (all but bool). ``formula`` is the reference as Python over torch with operands ``a b c``;
+    ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over operands ``a b c``, result
+    ``r`` and incoming gradient ``g`` (None: no gradient flows). ``cost`` is the rough time of one float32 element in a
+    vector loop, in nanoseconds. ``attrs`` are the names of its attributes.
+    """
+
+    name: str
+    kind: str
+    arity: int
+    dtype: str = "same"
+    domain: str = "any"
+    formula: str = ""
+    derivative: tuple[str | None, ...] | None = None
+    cost: float = 0.05
+    attrs: tuple[str, ...] = ()
+
+
+def _pointwise() -> Iterable[Op]:
+    def row(name: str, arity: int, formula: str, derivative: tuple[str | None, ...] | None, **more: object) -> Op:
+        return Op(name, POINTWISE, arity, formula=formula, derivative=derivative, **more)  # type: ignore[arg-type]
+
+    number, float_, integral = {"domain": "number"}, {"domain": "float"}, {"domain": "integral"}
+    yield row("add", 2, "a + b", ("g", "g"), **number)
+    yield row("sub", 2, "a - b", ("g", "neg(g)"), **number)
+    yield row("mul", 2, "a * b", ("mul(g, b)", "mul(g, a)"), **number)
+    yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(r, b)))"), cost=0.12, **float_)
+    # floor of the quotient, as torch.floor_divide (Python's //) does per dtype; integer zero divisors raise
+    # ZeroDivisionError
+    yield row("floordiv", 2, "torch.floor_divide(a, b)", (None, None), cost=0.5, **number)
+    # the divisor's sign, as torch.remainder (Python's %)
+    yield row("remainder", 2, "torch.remainder(a, b)", ("g", "neg(mul(g, floordiv(a, b)))"), cost=0.6, **number)
+    # the dividend's sign, as torch.fmod (C's)
+    yield row("fmod", 2, "torch.fmod(a, b)", ("g", "neg(mul(g, trunc(div(a, b))))"), cost=0.6, **number)
+    yield row("pow", 2, "torch.pow(a, b)", None, cost=2.5, **number)
+    yield row("atan2", 2, "torch.atan2(a, b)", None, cost=2.0, **float_)
+    yield row("hypot", 2, "torch.hypot(a, b)", None, cost=0.8, **float_)
+    yield row("copysign", 2, "torch.copysign(a, b)", None, **float_)
+    yield row("nextafter", 2, "torch.nextafter(a, b)", None, cost=0.4, **float_)
+    # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's kernels give
+    yield row("maximum", 2, "torch.maximum(a, b)", None, **number)
+    yield row("minimum", 2, "torch.minimum(a, b)", None, **number)
+    # a NaN operand loses
+    yield row("fmax", 2, "torch.fmax(a, b)", None, **number)
+    yield row("fmin", 2, "torch.fmin(a, b)", None, **number)
+    # a * b + c rounded once, where ATen does so (addcmul, lerp, add with alpha)
+    yield row("fma", 3, "a * b + c", ("mul(g, b)", "mul(g, a)", "g"), **float_)
+    yield row("neg", 1, "-a", ("neg(g)",), **number)
+    yield row("abs", 1, "torch.abs(a)", ("mul(g, sign(a))",), **number)
+    yield row("sign", 1, "torch.sign(a)", (None,), **number)
+    yield row("exp", 1, "torch.exp(a)", ("mul(g, r)",), cost=0.2, **float_)
+    yield row("exp2", 1, "torch.exp2(a)", None, cost=0.25, **float_)
+    yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, one))",), cost=0.6, **float_)
+    yield row("log", 1, "torch.log(a)", ("div(g, a)",), cost=0.35, **float_)
+    yield row("log2", 1, "torch.log2(a)", None, cost=0.4, **float_)
+    yield row("log10", 1, "torch.log10(a)", None, cost=0.4, **float_)
+    yield row("log1p", 1, "torch.log1p(a)", ("div(g, add(a, one))",), cost=0.6, **float_)
+    yield row("sqrt", 1, "torch.sqrt(a)", ("div(g, add(r, r))",), cost=0.2, **float_)
+    yield row("rsqrt", 1, "torch.rsqrt(a)", None, cost=0.3, **float_)
+    yield row("reciprocal", 1, "torch.reciprocal(a)", ("neg(mul(g, mul(r, r)))",), cost=0.12, **float_)
+    yield row("sin", 1, "torch.sin(a)", ("mul(g, cos(a))",), cost=0.25, **float_)
+    yield row("cos", 1, "torch.cos(a)", ("neg(mul(g, sin(a)))",), cost=0.25, **float_)
+    yield row("tan", 1, "torch.tan(a)", ("mul(g, add(mul(r, r), one))",), cost=0.8, **float_)
+    for name in (
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erfc",
+        "erfinv",
+        "lgamma",
+        "digamma",
+    ):
+        yield row(name, 1, f"torch.{name}(a)", None, cost=1.5, **float_)
+    yield row("tanh", 1, "torch.tanh(a)", ("mul(g, sub(one, mul(r, r)))",), cost=0.4, **float_)
+    yield row("erf", 1, "torch.erf(a)", None, cost=0.5, **float_)
+    yield row("sigmoid", 1, "torch.sigmoid(a)", ("mul(g, mul(r, sub(one, r)))",), cost=0.28, **float_)
+    for name in ("floor", "ceil", "trunc", "round"):  # round: half to even
+        yield row(name, 1, f"torch.{name}(a)", (None,), **float_)
+    yield row("isnan", 1, "torch.isnan(a)", (None,), dtype="bool", **float_)
+    yield row("signbit", 1, "torch.signbit(a)", (None,), dtype="bool", **number)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        yield row(name, 2, f"torch.{name}(a, b)", (None, None), dtype="bool")
+    for name, sign in (("and", "&"), ("or", "|"), ("xor", "^")):  # on bool these are the logical ones
+        yield row(f"bit_{name}", 2, f"a {sign} b", (None, None), **integral)
+    yield row("bit_not", 1, "~a", (None,), **integral)
+    yield row("shift_left", 2, "a << b", (None, None), **integral)
+    yield row("shift_right", 2, "a >> b", (None, None), **integral)
+    # condition first
+    yield row("where", 3, "torch.where(a, b, c)", (None, "where(a, g, zero)", "where(a, zero, g)"), dtype="second")
+    # eager's conversion rules: float to integer truncates through a wide integer, to bool is != 0
+    yield row("cast", 1, "a.to(dtype)", ("cast(g)",), dtype="attr", attrs=("dtype",))
+
+
+def _other() -> Iterable[Op]:
+    yield Op("input", CREATE, 0, "attr", attrs=("index",), cost=0.0)
+    # attr value: bool, int, float, Expr or Real; shape is the node's
+    yield Op("full", CREATE, 0, "attr", attrs=("value",), formula="torch.full(shape, value, dtype=dtype)", cost=0.0)
+    # start + step * position along axis 0 of a one-dimensional shape, in the node's dtype; start and step are int,
+    # float, Expr or Real
+    yield Op(
+        "iota", CREATE, 0, "attr", attrs=("start", "step"), formula="start + step * torch.arange(shape[0])", cost=0.05
+    )
+    yield Op(
+        "expand", VIEW, 1, attrs=(), formula="a.expand(shape)", derivative=("sum_to(g)",), cost=0.0
+    )  # numpy broadcasting to the node's shape
+    yield Op("reshape", VIEW, 1, attrs=(), formula="a.reshape(shape)", derivative=("reshape(g)",), cost=0.0)
+    yield Op(
+        "permute", VIEW, 1, attrs=("axes",), formula="a.permute(axes)", derivative=("permute(g)",), cost=0.0
+    )  # result axis i is operand axis axes[i]
+    # one start, length (the shape) and step (int) per axis; start is Expr; steps may be negative (flip)
+    yield Op(
+        "slice", VIEW, 1, attrs=("starts", "steps"), formula="a[slices]", derivative=("slice_backward(g)",), cost=0.0
+    )
+    # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after
+    yield Op(
+        "pad",
+        VIEW,
+        1,
+        attrs=("before", "value"),
+        formula="torch.nn.functional.pad(a, ...)",
+        derivative=("pad_backward(g)",),
+        cost=0.05,
+    )
+    yield Op("cat", VIEW, -1, attrs=("axis",), formula="torch.cat(operands, axis)", derivative=None, cost=0.05)
+    # result[..., i..., ...] = a[..., index[i...], ...]: operands a, index (any integer dtype), attr axis; result
+    # shape is a.shape with that axis replaced by
+    # index.shape. attr wrap: negative indices count from the end. attr error: eager's exception kind on a bad index
+    # (the kernel reports, eager re-runs).
+    yield Op(
+        "take",
+        INDEX,
+        2,
+        attrs=("axis", "wrap"),
+        formula="a[(slice(None),) * axis + (index,)]",
+        derivative=None,
+        cost=0.3,
+    )
+    # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather
+    yield Op("gather", INDEX, 2, attrs=("axis",), formula="torch.gather(a, axis, index)", derivative=None, cost=1.0)
+    for name, result in (
+        ("sum", "attr"),
+        ("prod", "attr"),
+        ("amax", "same"),
+        ("amin", "same"),
+        ("any", "bool"),
+        ("all", "bool"),
+    ):
+        # keepdims False: reduced axes vanish from the shape. sum and prod have attr dtype: that of accumulation and
+        # result
+        yield Op(name, REDUCE, 1, result, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=None, cost=0.06)
+    for name in ("argmax", "argmin"):
+        yield Op(
+            name, REDUCE, 1, "index", attrs=("axes",), formula=f"torch.{name}(a, axis)", derivative=None, cost=0.15
+        )  # one axis, or all (flat index)
+    # (..., m, k) x (..., k, n) with equal leading dimensions: a single BLAS product, or a library call where BLAS
+    # lacks the dtype
+    yield Op(
+        "matmul",
+        CALL,
+        2,
+        formula="torch.matmul(a, b)",
+        derivative=("matmul(g, transpose(b))", "matmul(transpose(a), g)"),
+        domain="float",
+        cost=0.0,
+    )
+    # any torch callable: attrs target, name, args, kwargs (templates over Arg(i), Expr, Real and constants), random.
+    # Its results are ``result`` nodes.
+    yield Op(
+        "library",
+        CALL,
+        -1,
+        "attr",
+        attrs=("target", "name", "args", "kwargs", "random"),
+        formula="target(*args, **kwargs)",
+        cost=0.0,
+    )
+    yield Op("result", CALL, 1, "attr", attrs=("path",), formula="follow(a, path)", cost=0.0)
+
+
+TABLE: dict[str, Op] = {op.name: op for op in (*_pointwise(), *_other())}

@@ -1,0 +1,231 @@
+"""The program that native code runs for one compiled trace: numbers, tensor slots, steps and a template of the result.
+
+Numbers live in one array of 8-byte words per call: int64 or IEEE double bits. The guard program binds the first of
+them (sizes, strides, int and float arguments); ``numbers`` computes the rest in order. Tensor slots hold what a step
+reads or writes. Templates describe Python values over slots, numbers, guard registers and constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+# Number instructions: (op, destination, left, right); ``const`` holds its int or float in ``left``; unary ones leave
+# ``right`` 0. Integer instructions wrap in no case: on overflow, division by zero or an invalid real the call declines
+# and runs eagerly.
+NUMBER_OPS = (
+    "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
+    "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max",
+    "real_pow", "real_sqrt", "real_floor",
+)  # fmt: skip
+
+# Where a slot's memory comes from:
+#   input   bound by the guard program (tensor register); borrowed for the call
+#   arena   ``base`` is the number slot of its byte offset into the plan's arena (64-byte aligned); no user ever sees it
+#   fresh   a new tensor made by its ``alloc`` step (torch's own allocator), released after its last use or returned
+# view    another slot's memory (``base`` is that slot) with other sizes and strides and an element ``offset`` number:
+# never visible to users
+#   call    the result of a ``call`` step
+PLACES = ("input", "arena", "fresh", "view", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor of the plan. ``sizes`` and ``strides`` are number slots (strides in elements); ``offset`` a number slot
+    or -1 for zero.
+    """
+
+    place: str
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    base: int = -1
+    offset: int = -1
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """Calls compiled code ``int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, int64_t end)``.
+
+    ``buffers`` are slots (their data pointers are passed), ``numbers`` number slots (copied in order; reals as double
+    bits). ``extent`` is the number slot of the parallel axis' length; the range [0, extent) is split over threads when
+    the number ``work`` (estimated nanoseconds of the whole on one thread) is above the break-even and ``parallel`` is
+    true. A non-zero return value means an error in the user's data (an index out of bounds, an integer division by
+    zero): the call is run again eagerly, which raises eager's exception. ``keep`` holds the Python object that owns
+    the code at ``address``.
+    """
+
+    name: str
+    address: int
+    buffers: tuple[int, ...]
+    numbers: tuple[int, ...]
+    extent: int
+    work: int
+    parallel: bool
+    keep: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AllocStep:
+    """Makes the memory of a ``fresh`` slot: an uninitialised tensor with the slot's sizes, strides and dtype."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulStep:
+    """``out[b, m, n] = alpha * sum_k a[b, m, k] * c[b, k, n] (+ out if accumulate)`` by the BLAS that libtorch
+    carries; float32 or float64.
+
+    ``m n k batch`` are number slots. ``a``, ``c`` and ``out`` are slots; ``a_strides`` are three number slots (batch,
+    m, k), ``c_strides`` (batch, k, n), ``out_strides`` (batch, m, n) in elements. In each operand one of the last two
+    strides is 1 (else the step may not be emitted).
+    """
+
+    out: int
+    a: int
+    c: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    a_strides: tuple[int, int, int]
+    c_strides: tuple[int, int, int]
+    out_strides: tuple[int, int, int]
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """Calls a Python callable (usually torch's own builtin) with gradient mode off unless ``grad``: ``outs`` are (path
+    of indices into the result, slot).
+
+    ``args`` are templates, ``kwargs`` pairs of name and template. ``binds`` are (slot, dimension, number) to be set
+    from a result's real sizes. A slot in ``normal`` must have the sizes and strides that its Slot says (kernels read
+    it so): if torch returned other strides it is copied into that layout. ``inside`` is True when the callable may see
+    arena or view slots (it neither keeps nor returns its operands' memory); otherwise operands are input, fresh or
+    call slots. ``name`` is for printing.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    outs: tuple[tuple[tuple[int, ...], int], ...]
+    binds: tuple[tuple[int, int, int], ...] = ()
+    normal: tuple[int, ...] = ()
+    inside: bool = False
+    grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStep:
+    """Drops the tensors of slots that no later step reads."""
+
+    slots: tuple[int, ...]
+
+
+Step = KernelStep | AllocStep | MatmulStep | CallStep | ReleaseStep
+
+# Templates of Python values, as nested tuples with a tag first:
+#   ("tensor", slot)      the slot as a torch.Tensor
+#   ("int", number)       a Python int
+#   ("real", number)      a Python float
+#   ("const", object)
+#   ("register", index)   the object that the guard program read into that register
+# ("tuple"|"list"|"set"|"frozenset", parts...)   ("dict", (key template, value template)...)   ("slice", start, stop,
+# step)
+#   ("build", callable, parts...)   callable(*parts): anything else; a Python callable of the runtime stage
+TEMPLATES = (
+    "tensor",
+    "int",
+    "real",
+    "const",
+    "register",
+    "tuple",
+    "list",
+    "set",
+    "frozenset",
+    "dict",
+    "slice",
+    "build",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a call does after its guards held.
+
+    ``bound`` numbers are set by the guard program, ``count`` is the size of the number array. ``arena`` is the number
+    slot of the arena's size in bytes (-1 for none). ``inputs`` maps guard tensor slots to plan slots by position: plan
+    slot i < len(inputs) takes its tensor from guard register ``inputs[i]``. ``steps`` run in order; ``finish`` are
+    Python callables with templates run after all steps (effects in program order); then ``result`` is built.
+    """
+
+    name: str
+    bound: int
+    count: int
+    numbers: tuple[tuple[Any, ...], ...]
+    slots: tuple[Slot, ...]
+    inputs: tuple[int, ...]
+    steps: tuple[Step, ...]
+    arena: int
+    finish: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
+    result: Any
+
+
+# Guard instructions, tuples with the name first. Registers hold borrowed Python objects; ``d`` is a destination
+# register, ``r`` a source register.
+GUARD_OPS: dict[str, str] = {
+    "arg": "d, index: bound argument",
+    "object": "d, object: long-lived object held by the program",
+    "dict": "d, r: the instance dict of r",
+    "item_dict": "d, r, key: entry of an exact or subclassed dict (read with dict's own lookup)",
+    "item_seq": "d, r, index: element of a list or tuple",
+    "global": "d, r, name: of the function r, its globals then builtins",
+    "cell": "d, r, index: of the function r",
+    "type": "d, r",
+    "type_attr": "d, r, name: along the MRO of the type r, raw",
+    "getattr": "d, r, name: plain getattr",
+    "func": "d, r: bound method's function",
+    "self": "d, r: bound method's receiver",
+    "is": "r, object",
+    "type_is": "r, type",
+    "int_eq": "r, int: exact int or bool",
+    "float_eq": "r, float: exact float, equal bits",
+    "str_eq": "r, str, bytes or complex: exact type and equal",
+    "length": "r, n",
+    "keys": "r, tuple of keys in order",
+    "absent": "r, key: dict r lacks key",
+    "present": "r, key",
+    "type_absent": "r, name",
+    "unset": "r, kind, key: cell or attribute not there",
+    "tensor": "r, TensorSpec, numbers: tuple per free size and stride of (kind 'size'|'stride', dimension, number)",
+    "integer": "r, number: exact int that fits 64 bits",
+    "real": "r, number: exact float",
+    "code": "r, code, defaults, kwdefaults: of a Python function, by identity",
+    "same": "r, r",
+    "different": "r, r",
+    "version": "r: nothing on the type's MRO was assigned since the program was made (type version tag)",
+    "watch": "dict, count: the next count instructions depend on this long-lived dict only; skipped while it is unchanged",
+    "relation": "op, left number, right number (== != < <=) over numbers computed so far",
+    "number": "a number instruction (see NUMBER_OPS) as a nested tuple",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GuardProgram:
+    """Checks that a trace may run and binds its numbers: ``state`` first, then ``instructions`` in order; the first
+    failure ends it.
+
+    ``registers`` is the size of the register file, ``numbers`` how many numbers the program sets. ``texts[i]``
+    explains instruction i to a person.
+    """
+
+    state: Any
+    instructions: tuple[tuple[Any, ...], ...]
+    registers: int
+    numbers: int
+    texts: tuple[str, ...]

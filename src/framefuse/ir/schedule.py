@@ -1,0 +1,112 @@
+"""The order of work for a graph: buffers with a place, kernel calls, matrix products and library calls, still in
+expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.ir.dtypes import DType
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.loops import Kernel
+from framefuse.ir.numbers import Expr, Real, Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A buffer: ``place`` as in :data:`framefuse.ir.plan.PLACES`, ``strides`` in elements.
+
+    ``input`` for place input; ``offset`` is the byte offset in the arena for place arena and the element offset for
+    place view, whose ``base`` is another buffer's number.
+    """
+
+    place: str
+    dtype: DType
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    device: str = "cpu"
+    input: int = -1
+    base: int = -1
+    offset: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunKernel:
+    """``kernel`` with ``buffers`` (numbers of Memory, in the kernel's order) and ``numbers`` (values of the kernel's
+    Number parameters, in order).
+
+    ``extent`` is the length of the parallel axis and ``work`` the estimated nanoseconds on one thread, both in this
+    graph's symbols.
+    """
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+    numbers: tuple[Expr | Real, ...]
+    extent: Expr
+    work: Expr
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunMatmul:
+    """``out[b, m, n] = sum_k a[b, m, k] * c[b, k, n]``; see :class:`framefuse.ir.plan.MatmulStep`. Strides in
+    elements, (batch, row, column).
+    """
+
+    out: int
+    a: int
+    c: int
+    sizes: tuple[Expr, Expr, Expr, Expr]  # batch, m, n, k
+    a_strides: tuple[Expr, Expr, Expr]
+    c_strides: tuple[Expr, Expr, Expr]
+    out_strides: tuple[Expr, Expr, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCall:
+    """The library call of ``node``: operands are buffers in the order of ``node.inputs``; ``outs`` pairs a path into
+    the result with a buffer.
+    """
+
+    node: Node
+    operands: tuple[int, ...]
+    outs: tuple[tuple[tuple[int, ...], int], ...]
+    binds: tuple[tuple[int, int, Symbol], ...]
+    normal: tuple[int, ...]
+    inside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """A fresh tensor for buffer ``memory``."""
+
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The buffers have no reader left."""
+
+    memories: tuple[int, ...]
+
+
+Item = RunKernel | RunMatmul | RunCall | Allocate | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Everything fuse decided. ``outputs[i]`` is the buffer of graph.outputs[i] (place fresh, call or input);
+    ``arena`` is the arena's size in bytes.
+
+    ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
+    all items. ``notes`` explain, for ``explain``, what each item does and why neighbours were not fused.
+    """
+
+    graph: Graph
+    memories: tuple[Memory, ...]
+    items: tuple[Item, ...]
+    outputs: tuple[int, ...]
+    arena: Expr
+    writes: tuple[tuple[int, int, int], ...] = ()
+    notes: tuple[Any, ...] = ()

@@ -1,0 +1,129 @@
+"""What one recorded call of the user's function left: torch calls in program order, facts, effects and a recipe of the
+result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.source import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor of the trace, by number. Inputs and results of calls share one numbering; an in-place call's result has
+    its operand's number.
+    """
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What eager really produced for a tensor while recording.
+
+    ``storage`` numbers the storages met, so equal numbers mean shared memory; ``view_of`` is the value's base
+    (``_base``) if it is a known value. ``sizes`` and ``strides`` are the recorded ints.
+    """
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    offset: int
+    storage: int
+    plain: bool  # strided, not conj/neg/quantised/subclass/functional/meta: kernels may read it
+    type: type = torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One torch call: ``target`` is the callable that torch's function mode reported (function, method descriptor,
+    property getter, or ``"setitem"``).
+
+    ``args``/``kwargs`` are nested tuples, lists, dicts and slices holding :class:`Ref`, :class:`Expr`, :class:`Real`
+    and constants. ``result`` has the structure of the real result with tensors replaced by :class:`Ref` and other
+    leaves by their recorded constants; None when the result holds no tensor. ``name`` is the plain name (``add``,
+    ``linear``, ``__getitem__``). ``written`` lists the values whose memory the call changed (by version counter or
+    known semantics). ``random`` is true if the call advanced a generator.
+    """
+
+    target: Any
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    line: Line | None
+    written: tuple[int, ...] = ()
+    random: bool = False
+    grad_enabled: bool = False
+    autocast: str | None = None  # dtype name when CPU autocast was on
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A recipe for an object of the result or of an effect. ``kind`` is a row below; parts are recipes, :class:`Ref`,
+    Expr, Real or constants.
+
+    ``const`` value; ``source`` Source re-read at run time; ``tuple list set frozenset`` parts; ``dict`` parts are
+    (key, part) pairs in order; ``slice`` three parts; ``namedtuple`` value is the class; ``object`` value is the
+    class, parts are (attribute, part) pairs put into ``__dict__`` of an instance made by ``cls.__new__`` (``base``
+    rebuilds the dict/list/OrderedDict content of a subclass first); ``same`` value is the index of a Build made
+    before, so that identity is kept.
+    """
+
+    kind: str
+    value: Any = None
+    parts: tuple[Any, ...] = ()
+    base: Any = None
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A write of the user's program to an object that outlives the call, replayed after the trace in program order.
+
+    ``kind``: ``attr`` (object.__dict__[key] = value), ``delattr``, ``setattr`` (through setattr), ``item``,
+    ``delitem``, ``call`` (method ``key`` with ``value`` a Build of the argument tuple), ``cell``, ``global``.
+    """
+
+    kind: str
+    target: Any  # Source or Build with number (an object made before)
+    key: Any
+    value: Any
+    line: Line | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The whole record. ``metas[v]`` describes value ``v`` as first produced; ``size_symbols[(v, d)]`` is the symbol
+    that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec);
+    ``hints`` gives each symbol's recorded value.
+    """
+
+    name: str
+    line: Line
+    assumptions: Assumptions
+    calls: tuple[Call, ...]
+    metas: tuple[TensorMeta, ...]
+    size_symbols: dict[tuple[int, int], Symbol]
+    hints: dict[Symbol, int]
+    real_hints: dict[str, float]
+    result: Any  # Ref, Expr, Real, Build or constant
+    effects: tuple[Effect, ...]
+    opcodes: int = 0
+    inlined: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that the run of a plan gives to a recipe: tensor ``Ref``, number, or source read again."""
+
+    part: Ref | Expr | Real | Source
