@@ -1,0 +1,135 @@
+"""Types of the C extension: guard sets, plans and the callable that dispatches between them.
+
+Order of use: ``native.abi.initialise()`` once, ``GuardSet(program)`` and ``PlanProgram(plan)`` for each trace,
+``Dispatch.add(Compiled(guards, plan))``. Everything here needs the GIL, which plans release in long steps only.
+"""
+
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any, final
+
+from framefuse.ir.plan import GuardProgram, Plan
+
+@final
+class GuardSet:
+    """A guard program compiled into C. It holds the program's long-lived objects strongly and no argument between calls."""
+
+    program: GuardProgram
+    checks: int
+    reruns: int
+
+    def __new__(cls, program: GuardProgram) -> GuardSet:
+        """ValueError for an instruction that GUARD_OPS does not have or whose operands are out of range."""
+
+    def check(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]] | int:
+        """``(registers, numbers)`` on a hit, else the index of the first instruction that failed (-1: the global state).
+
+        Registers never loaded are None; numbers are raw 64-bit words read as signed ints (reals: the bits of the double).
+        """
+
+@final
+class PlanProgram:
+    """A plan compiled into C, with its own frame and arena; a second run at the same time gets a frame of its own."""
+
+    plan: Plan
+    runs: int
+    declines: int
+    arena_bytes: int
+
+    def __new__(cls, plan: Plan) -> PlanProgram:
+        """ValueError for a plan that breaks the rules of framefuse.ir.plan."""
+
+    def run(self, registers: tuple[Any, ...], numbers: tuple[int, ...]) -> Any:
+        """Runs it without guards (for tests); raises :class:`Declined` when the call has to run eagerly."""
+
+@final
+class Compiled:
+    """One entry of a Dispatch: guards and the plan that they protect."""
+
+    guards: GuardSet
+    plan: PlanProgram
+    hits: int
+
+    def __new__(cls, guards: GuardSet, plan: PlanProgram) -> Compiled: ...
+
+@final
+class Dispatch:
+    """The compiled function: tries its entries and runs the plan of the first that hits.
+
+    A call binds its arguments in the order of the function's locals (positional and keyword-only parameters with defaults filled in, then
+    the ``*args`` tuple, then the ``**kwargs`` dict). What cannot be bound goes to ``function``, which raises Python's own error. When no entry
+    hits, ``miss(args, kwargs)`` is called with the arguments as passed (the owner first, if there is one), so that
+    ``function(*args, **kwargs)`` is the original call; its return value is the result. A plan that declines leads to ``function``.
+    A ``function`` that is not a Python function is simply called.
+    """
+
+    function: Callable[..., Any]
+    miss: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    owner: Any
+    entries: tuple[Compiled, ...]
+    calls: int
+    hits: int
+    misses: int
+    declines: int
+    enabled: bool
+    bypass: bool
+    __wrapped__: Any
+    __name__: str
+    __qualname__: str
+    __doc__: str | None
+    __module__: str
+
+    def __new__(
+        cls,
+        function: Callable[..., Any],
+        miss: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+        *,
+        owner: Any = None,
+    ) -> Dispatch: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
+    def add(self, entry: Compiled) -> None:
+        """Puts an entry first."""
+
+    def clear(self) -> None:
+        """Drops all entries."""
+
+    def bind(self, *args: Any, **kwargs: Any) -> tuple[Any, ...] | None:
+        """The bound arguments of such a call (with the owner), None when it cannot be bound."""
+
+class Declined(Exception):
+    """A plan could not complete natively; the original function has to run. Seen from :meth:`PlanProgram.run` only."""
+
+def abi_initialise(facts: Mapping[str, Any]) -> None:
+    """Sets what is known of torch's binary interface, replacing all that was set before; made by framefuse.native.abi."""
+
+def abi_state() -> tuple[int, int, bool, int, int, bool, int]:
+    """Torch's thread state as guards read it: included and excluded keys, grad mode, function modes, dtype code, determinism, dual level."""
+
+def tensor_facts(tensor: Any) -> dict[str, Any]:
+    """What native code reads of a tensor: keys, dtype (code), device, sizes, strides, data, requires_grad, version."""
+
+def bypass(on: bool) -> bool:
+    """While on, every Dispatch of this thread calls its original function; returns the former setting."""
+
+def bound_names(code: CodeType) -> tuple[str, ...]:
+    """The names of the bound arguments, in their order."""
+
+def instance_dict(instance: Any) -> dict[str, Any] | None:
+    """The instance dict itself (made if it was not yet there), None for objects without."""
+
+def type_lookup(type: type, name: str) -> Any:
+    """The raw attribute found along the MRO; raises AttributeError."""
+
+def dict_tag(mapping: dict[Any, Any]) -> int:
+    """The dict's version tag."""
+
+def type_tag(type: type) -> int:
+    """The type's version tag, assigned if need be; 0 when it has none."""
+
+def trust_tags(dicts: bool, types: bool) -> None:
+    """Says which version tags a probe found to be sound; watch blocks without a trusted tag run on every check."""
+
+def numbers_run(instructions: tuple[tuple[Any, ...], ...], numbers: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Runs number instructions over raw words; None when they decline."""

@@ -1,0 +1,1 @@
+"""Turns what a trace assumed into a guard program, and explains which assumption failed."""
