@@ -8,6 +8,7 @@ argument: facts and inputs below an argument are paths, re-read at each call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,8 +191,11 @@ class Assumptions:
     relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
     definitions: tuple[tuple[Symbol, Expr], ...] = ()  # derived symbols, in order
 
-    def with_relations(self, relations: tuple[Relation, ...]) -> Assumptions:
-        """These assumptions and further relations between sizes (those true by form are left out)."""
-        known = dict.fromkeys(self.relations)
-        known.update(dict.fromkeys(r for r in relations if r.constant is not True))
-        return Assumptions(self.state, self.facts, self.inputs, tuple(known), self.definitions)
+    def with_relations(self, relations: tuple[Relation, ...], values: Mapping[Symbol, Expr]) -> Assumptions:
+        """These assumptions and further relations, all over inputs' symbols.
+
+        ``values`` gives the symbols of intermediate values; relations true by form are left out.
+        """
+        known = dict.fromkeys(relation.substitute(values) for relation in (*self.relations, *relations))
+        kept = tuple(relation for relation in known if relation.constant is not True)
+        return Assumptions(self.state, self.facts, self.inputs, kept, self.definitions)

@@ -402,6 +402,10 @@ class Relation:
             return None
         return {"==": gap == 0, "!=": gap != 0, "<": gap < 0, "<=": gap <= 0}[self.op]
 
+    def substitute(self, values: Mapping[Symbol, Expr]) -> Relation:
+        """This relation with symbols replaced."""
+        return Relation(self.op, self.left.substitute(values), self.right.substitute(values), self.why)
+
     def __str__(self) -> str:
         return f"{self.left} {self.op} {self.right}"
 
@@ -438,6 +442,12 @@ class Real:
         if self.op in ("symbol", "const"):
             return frozenset()
         return frozenset().union(*(arg.symbols for arg in self.args))
+
+    def substitute(self, values: Mapping[Symbol, Expr]) -> Real:
+        """This real with integer symbols replaced."""
+        if self.op in ("symbol", "const") or not self.symbols & values.keys():
+            return self
+        return Real(self.op, tuple(arg.substitute(values) for arg in self.args))
 
     def __str__(self) -> str:
         if self.op in ("symbol", "const", "int"):

@@ -127,7 +127,14 @@ class ReleaseStep:
     slots: tuple[int, ...]
 
 
-Step = KernelStep | AllocStep | MatmulStep | CallStep | ReleaseStep
+@dataclass(frozen=True, slots=True)
+class NumbersStep:
+    """Computes further number instructions, those that depend on sizes bound by the results of earlier steps."""
+
+    numbers: tuple[tuple[Any, ...], ...]
+
+
+Step = KernelStep | AllocStep | MatmulStep | CallStep | ReleaseStep | NumbersStep
 
 # Templates of Python values, as nested tuples with a tag first:
 #   ("tensor", slot)      the slot as a torch.Tensor

@@ -1,0 +1,153 @@
+"""The public functions: turn a model or function into its compiled twin, and manage what was compiled."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from framefuse import pipeline
+from framefuse.backends import registry
+from framefuse.errors import UserError
+from framefuse.options import Options, resolve
+from framefuse.runtime.function import CompiledFunction, live_functions
+from framefuse.runtime.module import compiled_twin
+
+Backend = str | Callable[..., Any]
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Backend = "native",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """The compiled twin of a function, method, callable object or ``nn.Module``; same results, faster.
+
+    Nothing happens until the first call, which runs as eager does while it is recorded. As a decorator it is written
+    ``@framefuse.compile`` or ``@framefuse.compile(dynamic=False)``.
+
+    Args:
+        model: what to compile. A module gives a module of the same class that shares all state with the original.
+        fullgraph: raise instead of leaving a call eager when it cannot be captured whole. dynamic: None or True, one
+        compilation serves all sizes; False, sizes are constants and each size compiles once. backend: ``"native"``,
+        ``"eager"`` (run the captured graph), another name of :func:`list_backends`, or a callable
+            ``(gm: torch.fx.GraphModule, example_inputs: list) -> callable``, torch.compile's contract.
+        mode: one of torch.compile's modes; accepted so that code need not change.
+        options: settings by name, see :data:`framefuse.options.TABLE`.
+        disable: return ``model`` itself.
+
+    Raises:
+        UserError: an unknown backend, mode or option, or something that is not callable; the text names the choices.
+    """
+    settings = resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    compiler = registry.compiler_of(backend)
+    if model is None:
+        return functools.partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
+        )
+    if not callable(model):
+        raise UserError(f"a {type(model).__name__} is not callable. Give a function, a method or an nn.Module")
+    if disable or isinstance(model, type) or not _has_bytecode(model):
+        return model
+    recompile = functools.partial(_recompile, fullgraph, dynamic, backend, mode, options)
+    return _compile(model, settings, compiler, recompile)
+
+
+def _recompile(
+    fullgraph: bool,
+    dynamic: bool | None,
+    backend: Backend,
+    mode: str | None,
+    options: Mapping[str, Any] | None,
+    model: Any,
+) -> Any:
+    """How a copy or pickle of a compiled module is made compiled again."""
+    return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
+
+
+def _compile(
+    model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[torch.nn.Module], torch.nn.Module]
+) -> Any:
+    state = compiled_function(model)
+    if state is not None:  # compiled again, perhaps with other settings: from the original
+        model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
+    if isinstance(model, torch.nn.Module):
+        made = CompiledFunction(type(model).__call__, model, settings, compiler)
+        return compiled_twin(model, made.dispatch, recompile, made)
+    if isinstance(model, types.MethodType):
+        made = CompiledFunction(model.__func__, model.__self__, settings, compiler)
+    elif isinstance(model, types.FunctionType):
+        made = CompiledFunction(model, None, settings, compiler)
+    else:
+        made = CompiledFunction(type(model).__call__, model, settings, compiler)
+    made.dispatch.__framefuse__ = made
+    if _is_lazy(made.function):
+        made.dispatch.enabled = False
+    return made.dispatch
+
+
+def _has_bytecode(model: Any) -> bool:
+    """Whether there is Python code to record: builtins and TorchScript have none and stay what they are."""
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return False
+    if compiled_function(model) is not None:
+        return True
+    function = model.__func__ if isinstance(model, types.MethodType) else model
+    if not isinstance(function, types.FunctionType):
+        function = type(model).__call__
+    return isinstance(function, types.FunctionType)
+
+
+def _is_lazy(function: Callable[..., Any]) -> bool:
+    """Generator and coroutine functions do nothing when called; they run eagerly."""
+    return (
+        inspect.isgeneratorfunction(function)
+        or inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+def compiled_function(compiled: Any) -> CompiledFunction | None:
+    """The record behind what :func:`compile` returned; None for anything else."""
+    found = getattr(compiled, "__framefuse__", None)
+    return found if isinstance(found, CompiledFunction) else None
+
+
+def reset() -> None:
+    """Drops the compiled code of every function; each compiles anew at its next call."""
+    for function in live_functions():
+        function.reset()
+
+
+def disable(function: Callable[..., Any] | None = None) -> Any:
+    """Marks ``function`` to run eagerly, with all that it calls, wherever compiled code reaches it; a decorator."""
+    if function is None:
+        return disable
+    state = compiled_function(function)
+    if state is not None:
+        return state.owner if isinstance(function, torch.nn.Module) else state.function
+
+    @functools.wraps(function)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    eager.__framefuse_disabled__ = True  # type: ignore[attr-defined]
+    return eager
+
+
+def is_compiling() -> bool:
+    """True while a call is being recorded; ``torch.compiler.is_compiling()`` says the same."""
+    return torch.compiler.is_compiling()
+
+
+list_backends = registry.list_backends
+register_backend = registry.register_backend

@@ -1,0 +1,59 @@
+"""Maps the name of a backend, or a user's backend function, to the passes that compile for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.fx
+
+from framefuse import pipeline
+from framefuse.errors import UserError
+
+FxBackend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+
+
+def eager(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """Runs the captured graph as it is: shows whether a fault lies in capture or in what comes after it."""
+    return gm.forward
+
+
+_named: dict[str, FxBackend] = {"eager": eager}
+
+
+def list_backends() -> list[str]:
+    """The names that ``compile(backend=...)`` accepts."""
+    return ["native", *sorted(_named)]
+
+
+def register_backend(function: FxBackend | None = None, *, name: str | None = None) -> Any:
+    """Gives ``function(gm, example_inputs) -> callable`` a name for ``compile(backend=name)``; also a decorator.
+
+    Raises:
+        UserError: the name is taken by framefuse itself, or ``function`` is not callable.
+    """
+    if function is None:
+        return lambda given: register_backend(given, name=name)
+    if not callable(function):
+        raise UserError(f"a backend must be callable, not a {type(function).__name__}. Give (gm, inputs) -> callable")
+    name = name or function.__name__
+    if name in ("native", "eager"):
+        raise UserError(f"the name {name!r} is framefuse's own. Choose another name=")
+    _named[name] = function
+    return function
+
+
+def compiler_of(backend: str | FxBackend) -> pipeline.Compiler:
+    """The compiler for a backend; raises UserError naming the choices for an unknown one."""
+    if backend == "native":
+        return NATIVE
+    if isinstance(backend, str):
+        if backend not in _named:
+            raise UserError(f"unknown backend {backend!r}. Choose one of: {', '.join(list_backends())}, or a callable")
+        backend = _named[backend]
+    if not callable(backend):
+        raise UserError(f"backend is a {type(backend).__name__}. Give a name or (gm, inputs) -> callable")
+    return pipeline.compiler(pipeline.through_backend(backend))
+
+
+NATIVE = pipeline.compiler(pipeline.NATIVE)

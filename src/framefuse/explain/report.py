@@ -1,0 +1,217 @@
+"""Turns the record of a compiled function into an explanation: graphs, kernels, guards, stops and compile time."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.errors import Reason, UserError
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
+from framefuse.ir.source import Line
+from framefuse.runtime.function import CompiledFunction, Product
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One thing that a graph runs: ``kind`` kernel, matmul or call, its ``title`` and how often it occurs."""
+
+    kind: str
+    title: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took."""
+
+    name: str
+    line: Line
+    operations: int
+    work: tuple[Work, ...]
+    facts: int
+    seconds: dict[str, float]
+
+    def count(self, kind: str) -> int:
+        """How many pieces of that kind run on each call."""
+        return sum(item.count for item in self.work if item.kind == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone."""
+
+    eager: float
+    compiled: float
+    guards: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What :func:`explain` found; ``str()`` of it is one screen."""
+
+    name: str
+    place: str
+    graphs: tuple[GraphReport, ...]
+    stops: tuple[tuple[Reason, int], ...]
+    calls: int
+    eager_calls: int
+    timing: Timing | None
+
+    def __str__(self) -> str:
+        return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_stops(self), *_compile(self)])
+
+
+def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
+    """Explains what :func:`framefuse.compile` made of a function or module.
+
+    With arguments, the function is called on them (compiling it if need be) and timed against the original.
+
+    Raises:
+        UserError: ``compiled`` is not a result of ``framefuse.compile``.
+    """
+    state = getattr(compiled, "__framefuse__", None)
+    if not isinstance(state, CompiledFunction):
+        raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
+    timing = _time(compiled, state, args, kwargs) if args or kwargs else None
+    code = getattr(state.function, "__code__", None)
+    owner = state.owner
+    name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(compiled))
+    if owner is not None and hasattr(type(owner), "forward"):
+        code = type(owner).forward.__code__
+    place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
+    return Explanation(
+        name=name,
+        place=place,
+        graphs=tuple(_graph(product) for product in state.products),
+        stops=tuple(state.reasons.items()),
+        calls=state.dispatch.calls,
+        eager_calls=state.eager_calls,
+        timing=timing,
+    )
+
+
+def _graph(product: Product) -> GraphReport:
+    trace = product.stages["trace"]
+    facts = len(trace.assumptions.facts) + len(trace.assumptions.inputs)
+    return GraphReport(trace.name, trace.line, len(trace.calls), _work(product), facts, dict(product.seconds))
+
+
+def _work(product: Product) -> tuple[Work, ...]:
+    counts: dict[tuple[str, str], int] = {}
+    schedule = product.stages.get("schedule")
+    if schedule is None:
+        return (Work("call", "backend", 1),)
+    for item in schedule.items:
+        if isinstance(item, RunKernel):
+            key = ("kernel", item.kernel.title)
+        elif isinstance(item, RunMatmul):
+            key = ("matmul", "matmul")
+        elif isinstance(item, RunCall):
+            key = ("call", item.node.attr("name"))
+        else:
+            continue
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(Work(kind, title, count) for (kind, title), count in counts.items())
+
+
+def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Timing:
+    original: Callable[..., Any] = state.owner if state.owner is not None else state.function
+    for _ in range(3):
+        compiled(*args, **kwargs)
+    once = _seconds(original, args, kwargs, 1)
+    inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
+    eager, fast = [], []
+    end = time.perf_counter() + 0.6
+    while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
+        eager.append(_seconds(original, args, kwargs, inner))
+        fast.append(_seconds(compiled, args, kwargs, inner))
+    return Timing(statistics.median(eager), statistics.median(fast), _guard_seconds(state, args, kwargs))
+
+
+def _guard_seconds(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+    bound = state.dispatch.bind(*args, **kwargs)
+    if bound is None or not state.dispatch.entries:
+        return None
+    guards = state.dispatch.entries[0].guards
+    if isinstance(guards.check(bound), int):
+        return None
+    return statistics.median(_seconds(guards.check, (bound,), {}, 100) for _ in range(15))
+
+
+def _seconds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        function(*args, **kwargs)
+    return (time.perf_counter() - start) / count
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def _head(e: Explanation) -> list[str]:
+    kernels = sum(graph.count("kernel") for graph in e.graphs)
+    again = max(0, len(e.graphs) - 1)
+    parts = [f"{e.name} ({e.place})", f"{_count(len(e.graphs), 'graph')}, {_count(kernels, 'kernel')}"]
+    parts[1] += f", {_count(again, 'recompile')}"
+    if e.timing is not None:
+        ratio = e.timing.eager / e.timing.compiled
+        parts.append(f"{_duration(e.timing.eager)} -> {_duration(e.timing.compiled)}  {ratio:.1f}x")
+    return ["    ".join(parts)]
+
+
+def _guards(e: Explanation) -> list[str]:
+    if not e.graphs:
+        return ["  nothing is compiled" + ("" if e.calls else ": it has not been called yet")]
+    facts = sum(graph.facts for graph in e.graphs)
+    cost = f", {_duration(e.timing.guards)} per call" if e.timing is not None and e.timing.guards is not None else ""
+    return [f"  guards   {_count(facts, 'fact')}{cost}"]
+
+
+def _graphs(e: Explanation) -> list[str]:
+    lines = []
+    for number, graph in enumerate(e.graphs, 1):
+        pieces = [(kind, graph.count(kind)) for kind in ("kernel", "matmul", "call")]
+        made = ", ".join(_count(count, kind) for kind, count in pieces if count) or "nothing to compute"
+        place = f"{os.path.basename(graph.line.file)}:{graph.line.line}"
+        lines.append(f"  graph {number}  {place}   {_count(graph.operations, 'op')} -> {made}")
+        shown = sorted(graph.work, key=lambda item: -item.count)
+        lines += [f"             {item.title:<36.36} {item.kind:<7} x{item.count}" for item in shown[:8]]
+        if len(shown) > 8:
+            lines.append(f"             and {len(shown) - 8} more")
+    return lines
+
+
+def _stops(e: Explanation) -> list[str]:
+    lines = []
+    for reason, count in e.stops[:6]:
+        place = f"{os.path.basename(reason.line.file)}:{reason.line.line}" if reason.line else ""
+        source = f"   {reason.line.text}" if reason.line else ""
+        lines.append(f"  eager    {place}{source}   [{reason.code}] x{count}".replace("    [", "  ["))
+        lines.append(f"             {reason.fact}")
+        lines.append(f"             {reason.advice}")
+    return lines
+
+
+def _compile(e: Explanation) -> list[str]:
+    total: dict[str, float] = {}
+    for graph in e.graphs:
+        for name, seconds in graph.seconds.items():
+            total[name] = total.get(name, 0.0) + seconds
+    if not total:
+        return []
+    parts = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in total.items())
+    return [f"  compile  {_duration(sum(total.values()))}: {parts}"]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,87 @@
+"""Turns a loop nest into text that reads like Python, for people and for golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Check,
+    Const,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Scalar,
+    Scratch,
+    Statement,
+    Store,
+    Value,
+)
+
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "remainder": "%", "eq": "==", "ne": "!=",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
+}  # fmt: skip
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The whole kernel; written buffers are marked ``out``, and in-place ones with the buffer they overwrite."""
+    parameters = [f"{b.name}: {'out ' if b.written else ''}{b.dtype}" for b in kernel.buffers]
+    parameters += [f"{n.symbol}: {'real' if n.real else 'int'}" for n in kernel.numbers]
+    lines = [f"def {kernel.title}({', '.join(parameters)}):"]
+    lines += [f"    # {line}: {line.text}".rstrip(": ") for line in kernel.lines]
+    lines += [f"    # {b.name} is the memory of {b.aliases}" for b in kernel.buffers if b.aliases]
+    lines += [f"    {line}" for line in _statements(kernel.body)]
+    return "\n".join(lines) + "\n"
+
+
+def print_value(value: Value) -> str:
+    """One value as an expression."""
+    match value:
+        case Load(buffer, index, _, mask):
+            text = f"{buffer}[{index}]"
+            return text if mask is None else f"({text} if {print_value(mask)} else 0)"
+        case Const(constant, dtype):
+            return f"{dtype}({constant!r})"
+        case Scalar(symbol, dtype, _):
+            return f"{dtype}({symbol})"
+        case Index(index, dtype):
+            return f"{dtype}({index})"
+        case Local(name, _):
+            return name
+        case Apply("cast", args, dtype):
+            return f"{dtype}({print_value(args[0])})"
+        case Apply(op, args, _) if op in INFIX:
+            return f"({print_value(args[0])} {INFIX[op]} {print_value(args[1])})"
+        case Apply(op, args, _):
+            return f"{op}({', '.join(map(print_value, args))})"
+
+
+def _statements(body: tuple[Statement, ...]) -> Iterator[str]:
+    for statement in body:
+        yield from _statement(statement)
+
+
+def _statement(statement: Statement) -> Iterator[str]:
+    match statement:
+        case Let(name, value):
+            yield f"{name} = {print_value(value)}"
+        case Accumulator(name, op, dtype, of):
+            yield f"{name} = {op}_of_{of or dtype}()"
+        case Accumulate(name, value, index):
+            yield f"{name} <- {print_value(value)}" + (f" at {index}" if index is not None else "")
+        case Store(buffer, index, value):
+            yield f"{buffer}[{index}] = {print_value(value)}"
+        case Scratch(name, dtype, size):
+            yield f"{name} = scratch({dtype}, {size})"
+        case Check(ok):
+            yield f"check({print_value(ok)})"
+        case Loop(axis, extent, body, kind):
+            word = "range" if kind == "serial" else kind
+            yield f"for {axis} in {word}({extent}):"
+            yield from (f"    {line}" for line in _statements(body) or ("pass",))

@@ -1,0 +1,91 @@
+"""Declares every option and environment variable once: name, type, default and one sentence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: ``name`` as a key of ``options=`` or, in capitals after ``FRAMEFUSE_``, as an environment variable.
+
+    ``choices`` limits strings; ``environment`` False means that only ``options=`` sets it.
+    """
+
+    name: str
+    type: type
+    default: Any
+    text: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """The environment variable's name."""
+        return f"FRAMEFUSE_{self.name.upper()}"
+
+
+TABLE = (
+    Option("trace_limit", int, 16, "How many traces one function may have before new cases of it run eagerly."),
+    Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
+    Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
+    Option("check", bool, False, "Every stage's product is verified; slow, for tests."),
+    Option("log", str, "", "What is printed while compiling.", ("", "calls", "graphs", "kernels")),
+    Option("report", str, "", "A folder that receives the trace, graph, kernels and plan of each compile as files."),
+)
+BY_NAME = {option.name: option for option in TABLE}
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of one compiled function: values of :data:`TABLE` and the arguments of :func:`framefuse.compile`."""
+
+    values: tuple[tuple[str, Any], ...]
+    dynamic: bool | None = None
+    fullgraph: bool = False
+    mode: str = "default"
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.values)[name]
+
+
+def environment(name: str) -> Any:
+    """The value of an option from the environment, else its default; raises UserError for a value of the wrong type."""
+    option = BY_NAME[name]
+    text = os.environ.get(option.variable)
+    return option.default if text is None else _parse(option, text, option.variable)
+
+
+def resolve(
+    options: Mapping[str, Any] | None, *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None
+) -> Options:
+    """Checks and completes what the user gave; raises UserError naming the choices."""
+    if mode is not None and mode not in MODES:
+        raise UserError(f"unknown mode {mode!r}. Choose one of: {', '.join(MODES)}")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise UserError(f"dynamic is {dynamic!r}. Choose None, True or False")
+    if options is not None and not isinstance(options, Mapping):
+        raise UserError(f"options is a {type(options).__name__}. Give a dict such as {{'trace_limit': 32}}")
+    values = {option.name: environment(option.name) for option in TABLE}
+    for name, value in (options or {}).items():
+        if name not in BY_NAME:
+            raise UserError(f"unknown option {name!r}. Choose from: {', '.join(BY_NAME)}")
+        values[name] = _parse(BY_NAME[name], value, f"option {name!r}")
+    return Options(tuple(values.items()), dynamic, bool(fullgraph), mode or "default")
+
+
+def _parse(option: Option, value: Any, where: str) -> Any:
+    if option.type is bool and isinstance(value, str) and value.lower() in ("0", "1", "true", "false", "on", "off"):
+        return value.lower() in ("1", "true", "on")
+    if option.type is int and isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    if type(value) is not option.type:
+        raise UserError(f"{where} is {value!r}. Give a value of type {option.type.__name__}: {option.text}")
+    if option.choices and value not in option.choices:
+        raise UserError(f"{where} is {value!r}. Choose one of: {', '.join(map(repr, option.choices))}")
+    return value

@@ -1,0 +1,168 @@
+"""The one place that knows the order of the stages: recording a call and turning its trace into a guarded plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse import _native
+from framefuse.capture.record import record
+from framefuse.codegen.llvm import compile_kernel
+from framefuse.errors import Stop
+from framefuse.fuse import fuse
+from framefuse.guards.program import build
+from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.trace import Build, Trace
+from framefuse.lower import lower
+from framefuse.options import Options
+from framefuse.runtime.assemble import assemble
+from framefuse.runtime.function import Compiler, Outcome, Product
+from framefuse.runtime.fx_graph import backend_plan, fx_graph
+
+Products = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One step: ``run(products, options)`` returns the product named ``gives`` from those named in ``needs``."""
+
+    name: str
+    run: Callable[[Mapping[str, Any], Options], Any]
+    needs: tuple[str, ...]
+    gives: str
+
+
+def _lower(p: Mapping[str, Any], options: Options) -> Any:
+    return lower(p["trace"])
+
+
+def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
+    return fuse(p["graph"], threads=options["threads"])
+
+
+def _codegen(p: Mapping[str, Any], options: Options) -> dict[int, Any]:
+    items = enumerate(p["schedule"].items)
+    return {index: compile_kernel(item.kernel) for index, item in items if isinstance(item, RunKernel)}
+
+
+def _assume(p: Mapping[str, Any], options: Options) -> Assumptions:
+    graph = p["graph"]
+    return p["trace"].assumptions.with_relations(graph.relations, graph.values)
+
+
+def _assume_trace(p: Mapping[str, Any], options: Options) -> Assumptions:
+    return p["trace"].assumptions.with_relations((), {})
+
+
+def _guards(p: Mapping[str, Any], options: Options) -> Any:
+    return build(p["assumptions"], sources=_sources(p["trace"]))
+
+
+def _assemble(p: Mapping[str, Any], options: Options) -> Any:
+    guards = p["guards"]
+    return assemble(
+        p["trace"], p["schedule"], p["kernels"], guards.number_of, guards.program.numbers, guards.register_of
+    )
+
+
+NATIVE = (
+    Pass("lower", _lower, ("trace",), "graph"),
+    Pass("fuse", _fuse, ("graph",), "schedule"),
+    Pass("codegen", _codegen, ("schedule",), "kernels"),
+    Pass("assume", _assume, ("trace", "graph"), "assumptions"),
+    Pass("guards", _guards, ("assumptions", "trace"), "guards"),
+    Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards"), "plan"),
+)
+
+
+def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
+    """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
+
+    def call(p: Mapping[str, Any], options: Options) -> Any:
+        return backend(p["captured"].module, p["examples"])
+
+    def plan(p: Mapping[str, Any], options: Options) -> Any:
+        guards = p["guards"]
+        count = guards.program.numbers
+        return backend_plan(p["trace"], p["captured"], p["callable"], guards.number_of, count, guards.register_of)
+
+    return (
+        Pass("fx", lambda p, options: fx_graph(p["trace"]), ("trace",), "captured"),
+        Pass("assume", _assume_trace, ("trace",), "assumptions"),
+        Pass("guards", _guards, ("assumptions", "trace"), "guards"),
+        Pass("backend", call, ("captured", "examples"), "callable"),
+        Pass("assemble", plan, ("trace", "captured", "callable", "guards"), "plan"),
+    )
+
+
+def run(passes: tuple[Pass, ...], products: Products, options: Options) -> dict[str, float]:
+    """Runs ``passes`` over ``products`` in place; returns the seconds of each."""
+    seconds = {}
+    for step in passes:
+        start = time.perf_counter()
+        products[step.gives] = step.run(products, options)
+        seconds[step.name] = time.perf_counter() - start
+    return seconds
+
+
+def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
+    """Raises AssertionError when a pass needs a product that nothing before it gives."""
+    known = set(given)
+    for step in passes:
+        missing = set(step.needs) - known
+        assert not missing, f"pass {step.name} needs {', '.join(sorted(missing))}, which no earlier pass gives"
+        known.add(step.gives)
+
+
+def compiler(passes: tuple[Pass, ...]) -> Compiler:
+    """The function that records one call and compiles its trace by ``passes``."""
+    check_order(passes, frozenset({"trace", "examples"}))
+
+    def compile_call(
+        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options
+    ) -> Outcome:
+        start = time.perf_counter()
+        recording = record(function, args, kwargs, owner=owner, dynamic=options.dynamic)
+        seconds = {"capture": time.perf_counter() - start}
+        outcome = Outcome(recording.value, recording.exception, reason=recording.reason)
+        if recording.trace is None:
+            return outcome
+        products: Products = {"trace": recording.trace, "examples": recording.examples}
+        try:
+            seconds.update(run(passes, products, options))
+            products.pop("examples")
+            guards = _native.GuardSet(products["guards"].program)
+            outcome.entry = _native.Compiled(guards, _native.PlanProgram(products["plan"]))
+        except Stop as stop:
+            outcome.reason = stop.reason
+            return outcome
+        outcome.product = Product(products, seconds)
+        return outcome
+
+    return compile_call
+
+
+def _sources(trace: Trace) -> tuple[Source, ...]:
+    """The sources that the result and the effects read again at run time."""
+    found: dict[Source, None] = {}
+
+    def visit(part: Any) -> None:
+        if isinstance(part, Source):
+            found[part] = None
+        elif isinstance(part, Build):
+            if part.kind == "source":
+                found[part.value] = None
+            for child in part.parts:
+                visit(child)
+            visit(part.base)
+        elif isinstance(part, tuple):
+            for child in part:
+                visit(child)
+
+    visit(trace.result)
+    for effect in trace.effects:
+        visit((effect.target, effect.key, effect.value))
+    return tuple(found)

@@ -1,0 +1,251 @@
+"""Turns a schedule, its compiled kernels and the guards' slots into the plan that native code runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from framefuse.ir.facts import Source
+from framefuse.ir.graph import Arg, Graph
+from framefuse.ir.loops import Kernel
+from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
+from framefuse.ir.schedule import Allocate, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.trace import Ref, Trace
+from framefuse.runtime.number_program import NumberProgram
+from framefuse.runtime.templates import argument_template, result_template
+
+CompiledKernel = Any  # has ``address``, ``name`` and ``keep``
+SPECIAL_TARGETS: dict[Any, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
+
+
+def assemble(
+    trace: Trace,
+    schedule: Schedule,
+    kernels: Mapping[int, CompiledKernel],
+    number_of: Mapping[Symbol | str, int],
+    number_count: int,
+    register_of: Mapping[Source, int],
+) -> Plan:
+    """The plan of ``schedule``.
+
+    ``kernels[i]`` is the compiled code of item ``i``; ``number_of`` and ``register_of`` say which of the
+    ``number_count`` numbers and which registers the guard program sets.
+    """
+    return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels)
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+class _Assembler:
+    def __init__(
+        self,
+        trace: Trace,
+        schedule: Schedule,
+        number_of: Mapping[Symbol | str, int],
+        number_count: int,
+        register_of: Mapping[Source, int],
+    ) -> None:
+        self.trace = trace
+        self.schedule = schedule
+        self.graph: Graph = schedule.graph
+        self.numbers = NumberProgram(number_of, number_count)
+        self.bound = number_count
+        self.register_of = register_of
+        self.slots: list[Slot | None] = []
+        self.slot_of_memory: dict[int, int] = {}
+        self.steps: list[Step] = []
+        self.first_numbers: tuple[tuple[Any, ...], ...] = ()
+
+    def plan(self, kernels: Mapping[int, CompiledKernel]) -> Plan:
+        inputs = self._input_slots()
+        arena = -1
+        if self.schedule.arena.constant != 0:
+            arena = self.numbers.slot_of(self.schedule.arena)
+        for index, item in enumerate(self.schedule.items):
+            self._item(item, kernels.get(index))
+        self._writes()
+        result = result_template(self.trace.result, self.trace.effects, self._result_leaf)
+        self._flush()
+        return Plan(
+            name=self.trace.name,
+            bound=self.bound,
+            count=self.numbers.count,
+            numbers=self.first_numbers,
+            slots=tuple(slot for slot in self.slots if slot is not None),
+            inputs=inputs,
+            steps=tuple(self.steps),
+            arena=arena,
+            finish=(),
+            result=result,
+        )
+
+    # ---- slots -------------------------------------------------------------------------------------------------------
+
+    def _input_slots(self) -> tuple[int, ...]:
+        self.slots = [None] * len(self.graph.inputs)
+        for number, node in enumerate(self.graph.inputs):
+            strides = node.strides
+            assert strides is not None, "inputs have strides"
+            self.slots[number] = Slot("input", node.dtype.name, self._all(node.shape), self._all(strides))
+        for index, memory in enumerate(self.schedule.memories):
+            if memory.place == "input":
+                self.slot_of_memory[index] = memory.input
+        return tuple(self.register_of[entry.source] for entry in self.trace.assumptions.inputs)
+
+    def _slot(self, index: int) -> int:
+        """The plan slot of a memory; made at its first use, when the sizes bound by earlier calls are known."""
+        found = self.slot_of_memory.get(index)
+        if found is None:
+            memory = self.schedule.memories[index]
+            base, offset = self._base(memory)
+            slot = Slot(
+                memory.place,
+                memory.dtype.name,
+                self._all(memory.sizes),
+                self._all(memory.strides),
+                base=base,
+                offset=offset,
+                device=memory.device,
+            )
+            self.slots.append(slot)
+            found = self.slot_of_memory[index] = len(self.slots) - 1
+        return found
+
+    def _base(self, memory: Memory) -> tuple[int, int]:
+        if memory.place == "arena":
+            assert memory.offset is not None, "arena memory has an offset"
+            return self.numbers.slot_of(memory.offset), -1
+        if memory.place == "view":
+            offset = -1 if memory.offset is None else self.numbers.slot_of(memory.offset)
+            return self._slot(memory.base), offset
+        return -1, -1
+
+    def _all(self, values: Sequence[Expr]) -> tuple[int, ...]:
+        return tuple(self.numbers.slot_of(value) for value in values)
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Puts the number instructions made so far before the next step; the first ones belong to the plan itself."""
+        made = self.numbers.take()
+        if not made:
+            return
+        if not self.steps:
+            self.first_numbers += made
+        else:
+            self.steps.append(NumbersStep(made))
+
+    def _add(self, step: Step) -> None:
+        self._flush()
+        self.steps.append(step)
+
+    def _item(self, item: Any, compiled: CompiledKernel | None) -> None:
+        if isinstance(item, RunKernel):
+            assert compiled is not None, "every kernel was compiled"
+            self._add(self._kernel(item, compiled))
+        elif isinstance(item, RunMatmul):
+            self._add(self._matmul(item))
+        elif isinstance(item, RunCall):
+            self._call(item)
+        elif isinstance(item, Allocate):
+            self._add(AllocStep(self._slot(item.memory)))
+        elif isinstance(item, Release):
+            self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
+        else:
+            raise AssertionError(f"unknown schedule item {type(item).__name__}")
+
+    def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> KernelStep:
+        kernel: Kernel = item.kernel
+        return KernelStep(
+            name=kernel.title,
+            address=compiled.address,
+            buffers=tuple(self._slot(memory) for memory in item.buffers),
+            numbers=tuple(self.numbers.slot_of(value) for value in item.numbers),
+            extent=self.numbers.slot_of(item.extent),
+            work=self.numbers.slot_of(item.work),
+            parallel=item.parallel,
+            keep=compiled.keep,
+        )
+
+    def _matmul(self, item: RunMatmul) -> MatmulStep:
+        batch, m, n, k = self._all(item.sizes)
+        a, c, out = (self._three(strides) for strides in (item.a_strides, item.c_strides, item.out_strides))
+        return MatmulStep(self._slot(item.out), self._slot(item.a), self._slot(item.c), batch, m, n, k, a, c, out)
+
+    def _three(self, strides: tuple[Expr, Expr, Expr]) -> tuple[int, int, int]:
+        first, second, third = self._all(strides)
+        return first, second, third
+
+    def _call(self, item: RunCall) -> None:
+        def leaf(value: Any) -> Any:
+            if isinstance(value, Arg):
+                return ("tensor", self._slot(item.operands[value.index]))
+            return self._number_leaf(value)
+
+        node = item.node
+        target = node.attr("target")
+        args = tuple(argument_template(value, leaf) for value in node.attr("args"))
+        kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
+        self._flush()  # the operands' sizes, before the results' symbols get their slots
+        bound = [(out, dimension, self.numbers.bind(symbol)) for out, dimension, symbol in item.binds]
+        normal = tuple(self._slot(memory) for memory in item.normal)
+        # The results' sizes and strides may be sums over symbols that this very step binds: those instructions follow
+        # it,
+        # and only after them can a result be brought into the layout that its slot promises.
+        late = bool(bound)
+        step = CallStep(
+            name=node.attr("name"),
+            function=SPECIAL_TARGETS.get(target, target) if isinstance(target, str) else target,
+            args=args,
+            kwargs=kwargs,
+            outs=tuple((path, self._slot(memory)) for path, memory in item.outs),
+            binds=tuple((self._slot(out), dimension, number) for out, dimension, number in bound),
+            normal=() if late else normal,
+            inside=item.inside,
+        )
+        if not late:
+            self._add(step)
+            return
+        self.steps.append(step)
+        self._flush()
+        for slot in normal:
+            self._add(CallStep("layout", _same, (("tensor", slot),), (), (((), slot),), normal=(slot,)))
+
+    def _writes(self) -> None:
+        """New contents of inputs go in after everything was computed; eager's version counts are kept."""
+        for target, value, bumps in self.schedule.writes:
+            tensor, new = ("tensor", self._slot(target)), ("tensor", self._slot(value))
+            self._add(CallStep("copy_", torch.Tensor.copy_, (tensor, new), (), ()))
+            for _ in range(bumps - 1):
+                increment = torch._C._increment_version
+                self._add(CallStep("version", increment, (("list", tensor),), (), ()))
+
+    # ---- results -----------------------------------------------------------------------------------------------------
+
+    def _number_leaf(self, value: Expr | Real) -> Any:
+        if isinstance(value, Real):
+            return ("real", self.numbers.slot_of(value.substitute(self.graph.values)))
+        known = value.substitute(self.graph.values)
+        return ("const", known.constant) if known.constant is not None else ("int", self.numbers.slot_of(known))
+
+    def _result_leaf(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self._result_tensor(value.value)
+        if isinstance(value, Source):
+            return ("register", self.register_of[value])
+        return self._number_leaf(value)
+
+    def _result_tensor(self, number: int) -> Any:
+        for output, memory in zip(self.graph.outputs, self.schedule.outputs, strict=True):
+            if output.value == number:
+                return ("tensor", output.input if output.input is not None else self._slot(memory))
+        for index, entry in enumerate(self.trace.assumptions.inputs):
+            if entry.value == number:
+                return ("tensor", index)
+        raise AssertionError(f"value {number} of the result is not an output of the graph")

@@ -1,0 +1,142 @@
+"""Keeps what framefuse knows of one compiled function: its traces, counters, reasons and settings."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.errors import CompilerBug, Reason
+from framefuse.options import Options
+
+
+@dataclass(slots=True)
+class Product:
+    """One compiled trace and all that its stages made of it, by name, with the seconds that each took."""
+
+    stages: dict[str, Any]
+    seconds: dict[str, float]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What recording and compiling one call gave: the call's own value or exception, and a product or the reason for
+    none.
+    """
+
+    value: Any = None
+    exception: BaseException | None = None
+    product: Product | None = None
+    entry: Any = None
+    reason: Reason | None = None
+
+
+# function, args, kwargs, owner, options -> outcome; the pipeline gives it
+Compiler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any, Options], Outcome]
+
+LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
+@dataclass(eq=False)
+class CompiledFunction:
+    """The Python half of a compiled function; ``dispatch`` is the native half that users call.
+
+    ``function`` is what runs when nothing compiled applies. ``owner`` is the long-lived first argument (the module of
+    a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
+    which calls ran eagerly, with counts.
+    """
+
+    function: Callable[..., Any]
+    owner: Any
+    options: Options
+    compiler: Compiler
+    products: list[Product] = field(default_factory=list)
+    reasons: dict[Reason, int] = field(default_factory=dict)
+    eager_calls: int = 0
+    given_up: Reason | None = None
+    dispatch: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.RLock()
+        self._busy = threading.local()
+        self.dispatch = _native.Dispatch(self.function, self.miss, owner=self.owner)
+        LIVE.add(self)
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly when that is pointless."""
+        if self.given_up is not None or getattr(self._busy, "on", False) or self._hopeless():
+            self.eager_calls += 1
+            return self.function(*args, **kwargs)
+        with self._lock:
+            self._busy.on = True
+            try:
+                outcome = self.compiler(self.function, args, kwargs, self.owner, self.options)
+            finally:
+                self._busy.on = False
+            self._file(outcome)
+        if outcome.exception is not None:
+            raise outcome.exception
+        return outcome.value
+
+    def _hopeless(self) -> bool:
+        """True when the last recordings under this gradient mode ended without a trace: do not pay for another one."""
+        failed = self._failures.get(torch.is_grad_enabled(), 0)
+        return failed >= FAILURE_LIMIT
+
+    @property
+    def _failures(self) -> dict[bool, int]:
+        return self.__dict__.setdefault("_failure_counts", {})
+
+    def _file(self, outcome: Outcome) -> None:
+        mode = torch.is_grad_enabled()
+        if outcome.entry is not None and outcome.product is not None:
+            self.products.append(outcome.product)
+            self.dispatch.add(outcome.entry)
+            self._failures.pop(mode, None)
+            if len(self.products) >= self.options["trace_limit"]:
+                self._give_up(
+                    Reason(
+                        "S002",
+                        f"{len(self.products)} traces were compiled, the limit: new cases run eagerly",
+                        'raise it with options={"trace_limit": N}, or make fewer things that decide control flow change',
+                    )
+                )
+        elif outcome.reason is not None:
+            self.eager_calls += 1
+            self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
+            if outcome.exception is None:
+                self._failures[mode] = self._failures.get(mode, 0) + 1
+
+    def _give_up(self, reason: Reason) -> None:
+        self.given_up = reason
+        self.reasons.setdefault(reason, 1)
+
+    def reset(self) -> None:
+        """Drops all compiled code; the next call compiles anew."""
+        with self._lock:
+            self.dispatch.clear()
+            self.products.clear()
+            self.reasons.clear()
+            self._failures.clear()
+            self.given_up = None
+            self.eager_calls = 0
+
+
+# A call that could not be recorded costs several eager calls: after two in a row the function stays eager in that mode.
+FAILURE_LIMIT = 2
+
+
+def live_functions() -> Sequence[CompiledFunction]:
+    """Every compiled function that is still in use."""
+    return tuple(LIVE)
+
+
+def check_never(condition: bool, text: str) -> None:
+    """Raises CompilerBug with ``text`` when ``condition`` holds."""
+    if condition:
+        raise CompilerBug(text)

@@ -1,0 +1,261 @@
+"""Turns a trace into a torch.fx.GraphModule in torch's own vocabulary, and its callable into a plan."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from framefuse.errors import Reason, Stop
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.facts import Source
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
+from framefuse.ir.plan import CallStep, Plan, Slot
+from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
+from framefuse.runtime.number_program import NumberProgram
+from framefuse.runtime.templates import result_template
+
+ATOM_FUNCTIONS: dict[type, Callable[..., Any]] = {
+    Floordiv: operator.floordiv, Modulo: operator.mod, Minimum: min, Maximum: max,
+}  # fmt: skip
+REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg,
+    "abs": abs, "min": min, "max": max, "pow": operator.pow,
+}  # fmt: skip
+# Tensor's operator methods as the operators that a reader of the graph knows; reflected ones swap their operands.
+OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{name}__": getattr(operator, name if name not in ("and", "or") else f"{name}_")
+    for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "neg", "invert",
+        "eq", "ne", "lt", "le", "gt", "ge", "getitem", "lshift", "rshift",
+        "iadd", "isub", "imul", "itruediv", "ipow",
+    )
+}  # fmt: skip
+REFLECTED = {
+    f"__r{name}__": OPERATORS[f"__{name}__"]
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The graph that a user's backend receives: ``module``, and for each placeholder what feeds it (a Ref or a Real).
+
+    ``outputs`` are the values that the graph returns, in order.
+    """
+
+    module: torch.fx.GraphModule
+    feeds: tuple[Ref | Expr | Real, ...]
+    outputs: tuple[int, ...]
+
+
+def fx_graph(trace: Trace) -> Captured:
+    """The trace as an FX graph; raises Stop when a number of it cannot be written over the graph's inputs."""
+    return _Writer(trace).write()
+
+
+class _Writer:
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.graph = torch.fx.Graph()
+        self.nodes: dict[int, torch.fx.Node] = {}
+        self.numbers: dict[Any, Any] = {}
+        self.feeds: list[Ref | Expr | Real] = []
+        self.size_of = {symbol: place for place, symbol in trace.size_symbols.items()}
+
+    def write(self) -> Captured:
+        for entry in self.trace.assumptions.inputs:
+            self.nodes[entry.value] = self.graph.placeholder(_placeholder(entry.source))
+            self.feeds.append(Ref(entry.value))
+        for number in _free_numbers(self.trace, self.size_of):
+            name = str(number)
+            self.numbers[number] = self.graph.placeholder(f"s_{name}")
+            self.feeds.append(number)
+        for call in self.trace.calls:
+            self._call(call)
+        outputs = tuple(dict.fromkeys(_tensors(self.trace)))
+        self.graph.output(tuple(self.nodes[value] for value in outputs))
+        module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
+        return Captured(module, tuple(self.feeds), outputs)
+
+    def _call(self, call: Call) -> None:
+        args = tuple(self._argument(value) for value in call.args)
+        kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
+        node = self._node(call, args, kwargs)
+        node.meta["stack_trace"] = str(call.line) if call.line else None
+        self._results(call.result, node)
+
+    def _node(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Node:
+        if call.target == "setitem" or call.name == "__setitem__":
+            return self.graph.call_function(operator.setitem, args)
+        if call.name in OPERATORS and not kwargs:
+            return self.graph.call_function(OPERATORS[call.name], args)
+        if call.name in REFLECTED and len(args) == 2:
+            return self.graph.call_function(REFLECTED[call.name], (args[1], args[0]))
+        if type(call.target).__name__ == "method-wrapper":  # a property getter: the target is its __get__
+            return self.graph.call_function(getattr, (args[0], call.name))
+        if args and isinstance(args[0], torch.fx.Node) and getattr(torch.Tensor, call.name, None) is call.target:
+            return self.graph.call_method(call.name, args, kwargs)
+        return self.graph.call_function(call.target, args, kwargs)
+
+    def _results(self, result: Any, node: torch.fx.Node) -> None:
+        if isinstance(result, Ref):
+            self.nodes[result.value] = node
+        elif isinstance(result, (tuple, list)):
+            for index, part in enumerate(result):
+                if isinstance(part, (Ref, tuple, list)):
+                    self._results(part, self.graph.call_function(operator.getitem, (node, index)))
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self.nodes[value.value]
+        if isinstance(value, Expr):
+            return self._int(value)
+        if isinstance(value, Real):
+            return self._real(value)
+        if type(value) in (tuple, list):
+            return type(value)(self._argument(item) for item in value)
+        if type(value) is dict:
+            return {key: self._argument(item) for key, item in value.items()}
+        if type(value) is slice:
+            return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
+        return value
+
+    def _int(self, value: Expr) -> Any:
+        if value.constant is not None:
+            return value.constant
+        if value not in self.numbers:
+            total: Any = None
+            for atoms, factor in value.terms:
+                term: Any = None
+                for atom in atoms:
+                    part = self._atom(atom)
+                    term = part if term is None else self.graph.call_function(operator.mul, (term, part))
+                if term is None:
+                    term = factor
+                elif factor != 1:
+                    term = self.graph.call_function(operator.mul, (term, factor))
+                total = term if total is None else self.graph.call_function(operator.add, (total, term))
+            self.numbers[value] = total
+        return self.numbers[value]
+
+    def _atom(self, atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            if atom.expr not in self.numbers:
+                value, dimension = self.size_of[atom]
+                self.numbers[atom.expr] = self.graph.call_method("size", (self.nodes[value], dimension))
+            return self.numbers[atom.expr]
+        function = ATOM_FUNCTIONS[type(atom)]
+        # type: ignore[attr-defined]
+        return self.graph.call_function(function, (self._int(atom.left), self._int(atom.right)))
+
+    def _real(self, value: Real) -> Any:
+        if value.op == "const":
+            return value.args[0]
+        if value in self.numbers:
+            return self.numbers[value]
+        if value.op == "int":
+            return self.graph.call_function(float, (self._int(value.args[0]),))
+        if value.op not in REAL_FUNCTIONS:
+            raise Stop(Reason("S020", f"{value} has no FX form", "use the native backend"))
+        return self.graph.call_function(REAL_FUNCTIONS[value.op], tuple(self._real(arg) for arg in value.args))
+
+
+def backend_plan(
+    trace: Trace,
+    captured: Captured,
+    function: Callable[..., Any],
+    number_of: Mapping[Symbol | str, int],
+    number_count: int,
+    register_of: Mapping[Source, int],
+) -> Plan:
+    """The plan that calls a backend's ``function`` on the graph's inputs and builds the result from what it returns."""
+    inputs = trace.assumptions.inputs
+    numbers = NumberProgram(number_of, number_count)
+    slot_of = {entry.value: index for index, entry in enumerate(inputs)}
+    slots = [Slot("input", BY_TORCH[trace.metas[entry.value].dtype].name, (), ()) for entry in inputs]
+    outs = []
+    for position, value in enumerate(captured.outputs):
+        if value not in slot_of:  # an input that is returned stays that very tensor
+            slot_of[value] = len(slots)
+            slots.append(Slot("call", BY_TORCH[trace.metas[value].dtype].name, (), ()))
+            outs.append(((position,), slot_of[value]))
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return ("tensor", slot_of[value.value])
+        if isinstance(value, Source):
+            return ("register", register_of[value])
+        if isinstance(value, Real):
+            return ("real", numbers.slot_of(value))
+        return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
+
+    args = tuple(leaf(value) for value in captured.feeds)
+    step = CallStep("backend", function, args, (), tuple(outs), grad=True)
+    result = result_template(trace.result, trace.effects, leaf)
+    registers = tuple(register_of[entry.source] for entry in inputs)
+    return Plan(
+        trace.name, number_count, numbers.count, numbers.take(), tuple(slots), registers, (step,), -1, (), result
+    )
+
+
+def _placeholder(source: Source) -> str:
+    text = re.sub(r"\W+", "_", str(source)).strip("_").lower()
+    return text if text and not text[0].isdigit() else f"input_{text}"
+
+
+def _tensors(trace: Trace) -> list[int]:
+    """The values that the result and the effects hold."""
+    found: list[int] = []
+
+    def visit(part: Any) -> None:
+        if isinstance(part, Ref):
+            found.append(part.value)
+        elif isinstance(part, Build):
+            for child in part.parts:
+                visit(child)
+            visit(part.base)
+        elif isinstance(part, Effect):
+            visit(part.target)
+            visit(part.key)
+            visit(part.value)
+        elif isinstance(part, (tuple, list)):
+            for child in part:
+                visit(child)
+
+    visit(trace.result)
+    visit(trace.effects)
+    return found
+
+
+def _free_numbers(trace: Trace, size_of: Mapping[Symbol, Any]) -> list[Expr | Real]:
+    """Int and float arguments that the graph uses: they become placeholders."""
+    found: dict[Expr | Real, None] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Expr):
+            for symbol in sorted(value.symbols, key=str):
+                if symbol not in size_of:
+                    found[symbol.expr] = None
+        elif isinstance(value, Real):
+            if value.op == "symbol":
+                found[value] = None
+            for arg in value.args:
+                visit(arg)
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                visit(item)
+        elif isinstance(value, dict):
+            visit(list(value.values()))
+        elif isinstance(value, slice):
+            visit((value.start, value.stop, value.step))
+
+    for call in trace.calls:
+        visit(call.args)
+        visit(call.kwargs)
+    return list(found)

@@ -1,0 +1,56 @@
+"""Makes the compiled twin of a module: another object of a subclass with the same attribute dict, whose call is
+compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+Recompile = Callable[[nn.Module], nn.Module]
+
+
+def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Recompile, state: Any) -> nn.Module:
+    """A module that *is* ``module`` in all but its call.
+
+    It shares ``module``'s ``__dict__``, so parameters, buffers, hooks, submodules, ``training`` and every later
+    assignment are one and the same, and its class is a subclass of the module's class with the same name. Copies and
+    pickles hold the module and are compiled anew by ``recompile``, which must be picklable.
+    """
+    cls = type(module)
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return dispatch(*args, **kwargs)
+
+    def reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
+        return (recompile, (module,))
+
+    def deep(self: nn.Module, memo: dict[int, Any]) -> nn.Module:
+        return recompile(copy.deepcopy(module, memo))
+
+    body = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__call__": _Static(dispatch),
+        "__reduce_ex__": reduce,
+        "__deepcopy__": deep,
+        "__framefuse__": state,
+    }
+    twin_class = type(cls)(cls.__name__, (cls,), body)
+    twin = object.__new__(twin_class)
+    object.__setattr__(twin, "__dict__", module.__dict__)
+    return twin
+
+
+class _Static:
+    """A class attribute that gives its callable without binding it: the owner is bound inside the dispatch."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
+        return self.function

@@ -1,0 +1,105 @@
+"""Turns size and scalar expressions into number instructions, each distinct expression once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, expr
+
+ATOM_OPS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
+
+
+class NumberProgram:
+    """Grows the number array of a plan: ``slot_of(expression)`` gives the slot that will hold its value.
+
+    ``bound`` are the slots that the guard program sets, by Symbol for ints and by name for reals. Instructions made
+    since the last :meth:`take` are handed out by it, so that those over sizes bound in the middle of a plan run after
+    that point.
+    """
+
+    def __init__(self, bound: Mapping[Symbol | str, int], count: int) -> None:
+        self.slots: dict[Any, int] = {}
+        for key, slot in bound.items():
+            self.slots[key.expr if isinstance(key, Symbol) else Real("symbol", (key,))] = slot
+        self.count = count
+        self.pending: list[tuple[Any, ...]] = []
+
+    def bind(self, symbol: Symbol) -> int:
+        """A new slot for a symbol that a step of the plan sets."""
+        slot = self._new()
+        self.slots[symbol.expr] = slot
+        return slot
+
+    def slot_of(self, value: Expr | Real | int | float) -> int:
+        """The slot of ``value``; raises KeyError for a symbol that nothing has set so far."""
+        key = value if isinstance(value, Real) else _constant(value) if isinstance(value, float) else expr(value)
+        found = self.slots.get(key)
+        if found is None:
+            found = self._real(key) if isinstance(key, Real) else self._sum(key)
+            self.slots[key] = found
+        return found
+
+    def take(self) -> tuple[tuple[Any, ...], ...]:
+        """The instructions made since the last call of this method."""
+        made, self.pending = tuple(self.pending), []
+        return made
+
+    def _new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def _emit(self, op: str, left: Any, right: Any = 0) -> int:
+        slot = self._new()
+        self.pending.append((op, slot, left, right))
+        return slot
+
+    def _sum(self, value: Expr) -> int:
+        if value.constant is not None:
+            return self._emit("const", value.constant)
+        total = None
+        for atoms, factor in value.terms:
+            term = self._product(atoms, factor)
+            total = term if total is None else self._emit("add", total, term)
+        assert total is not None
+        return total
+
+    def _product(self, atoms: tuple[Atom, ...], factor: int) -> int:
+        single = Expr(((atoms, 1),))
+        if not atoms or single in self.slots:
+            total = self.slots.get(single)
+        else:
+            total = None
+            for atom in atoms:
+                slot = self._atom(atom)
+                total = slot if total is None else self._emit("mul", total, slot)
+            assert total is not None
+            self.slots[single] = total
+        if total is None:
+            return self.slot_of(factor)
+        return total if factor == 1 else self._emit("mul", total, self.slot_of(factor))
+
+    def _atom(self, atom: Atom) -> int:
+        if isinstance(atom, Symbol):
+            return self.slots[atom.expr]
+        key = Expr((((atom,), 1),))
+        found = self.slots.get(key)
+        if found is None:
+            op = ATOM_OPS[type(atom)]
+            found = self._emit(op, self.slot_of(atom.left), self.slot_of(atom.right))  # type: ignore[attr-defined]
+            self.slots[key] = found
+        return found
+
+    def _real(self, value: Real) -> int:
+        if value.op == "symbol":
+            raise KeyError(value.args[0])
+        if value.op == "const":
+            return self._emit("real_const", float(value.args[0]))
+        if value.op == "int":
+            return self._emit("real_of_int", self.slot_of(value.args[0]))
+        slots = [self.slot_of(arg) for arg in value.args]
+        return self._emit(f"real_{value.op}", *slots)
+
+
+def _constant(value: float) -> Real:
+    return Real("const", (value,))

@@ -1,0 +1,220 @@
+"""Turns the recipe of a trace's result and effects into the plan's template and the Python callable that rebuilds
+objects.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.ir.facts import Source
+from framefuse.ir.graph import Arg
+from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.trace import Build, Effect, Ref
+
+Leaf = Callable[[Any], Any]  # a Ref, Expr, Real or Source to its template
+PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const")
+
+
+def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf) -> Any:
+    """The template that gives the call's result and, in one Python callable, replays effects and shares objects."""
+    if not effects and is_plain(result):
+        return plain_template(result, leaf)
+    leaves: list[Any] = []
+    program = Rebuild(_number(result, leaves), tuple(_number_effect(effect, leaves) for effect in effects))
+    return ("build", program, *(leaf(part) for part in leaves))
+
+
+def argument_template(value: Any, leaf: Leaf) -> Any:
+    """The template of a library call's argument: nested containers over Arg, Expr, Real and constants."""
+    if isinstance(value, (Arg, Expr, Real)):
+        return leaf(value)
+    if type(value) in (tuple, list):
+        parts = [argument_template(item, leaf) for item in value]
+        if all(part[0] == "const" for part in parts):
+            return ("const", value)
+        return (type(value).__name__, *parts)
+    if type(value) is dict:
+        return ("dict", *((("const", key), argument_template(item, leaf)) for key, item in value.items()))
+    if type(value) is slice:
+        return ("slice", *(argument_template(item, leaf) for item in (value.start, value.stop, value.step)))
+    return ("const", value)
+
+
+def is_plain(recipe: Any) -> bool:
+    """True when the recipe needs no Python code: tuples, lists, dicts, sets and slices of leaves, no object named
+    twice.
+    """
+    if not isinstance(recipe, Build):
+        return True
+    if recipe.kind not in PLAIN:
+        return False
+    pairs = recipe.parts if recipe.kind == "dict" else tuple((None, part) for part in recipe.parts)
+    return all(is_plain(part) and (recipe.kind != "dict" or not isinstance(key, Build)) for key, part in pairs)
+
+
+def plain_template(recipe: Any, leaf: Leaf) -> Any:
+    """The template of a plain recipe."""
+    if isinstance(recipe, (Ref, Expr, Real, Source)):
+        return leaf(recipe)
+    if not isinstance(recipe, Build):
+        return ("const", recipe)
+    if recipe.kind == "const":
+        return ("const", recipe.value)
+    if recipe.kind == "dict":
+        pairs = ((plain_template(key, leaf), plain_template(part, leaf)) for key, part in recipe.parts)
+        return ("dict", *pairs)
+    return (recipe.kind, *(plain_template(part, leaf) for part in recipe.parts))
+
+
+# ---- rebuilding in Python --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a run-time value in the flat list that a rebuild receives."""
+
+    index: int
+
+
+def _number(recipe: Any, leaves: list[Any]) -> Any:
+    """The recipe with each run-time leaf replaced by its index in ``leaves``, which grows."""
+    if isinstance(recipe, (Ref, Expr, Real, Source)):
+        leaves.append(recipe)
+        return Place(len(leaves) - 1)
+    if not isinstance(recipe, Build):
+        return recipe
+    if recipe.kind == "const":
+        return recipe
+    if recipe.kind == "source":
+        leaves.append(recipe.value)
+        return Place(len(leaves) - 1)
+    if recipe.kind in ("dict", "object"):
+        parts = tuple((_number(key, leaves), _number(part, leaves)) for key, part in recipe.parts)
+    else:
+        parts = tuple(_number(part, leaves) for part in recipe.parts)
+    base = _number(recipe.base, leaves) if recipe.base is not None else None
+    return Build(recipe.kind, recipe.value, parts, base, recipe.number)
+
+
+def _number_effect(effect: Effect, leaves: list[Any]) -> Effect:
+    target, key, value = (_number(part, leaves) for part in (effect.target, effect.key, effect.value))
+    return Effect(effect.kind, target, key, value, effect.line)
+
+
+class Rebuild:
+    """Called with the run-time leaves: makes the objects of the recipe, applies the effects in order, gives the
+    result.
+    """
+
+    __slots__ = ("effects", "result")
+
+    def __init__(self, result: Any, effects: tuple[Effect, ...]) -> None:
+        self.result = result
+        self.effects = effects
+
+    def __call__(self, *leaves: Any) -> Any:
+        made: dict[int, Any] = {}
+        for effect in self.effects:
+            _apply(effect, leaves, made)
+        return _make(self.result, leaves, made)
+
+
+def _make(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    if type(recipe) is Place:
+        return leaves[recipe.index]
+    if type(recipe) is not Build:
+        return recipe
+    if recipe.kind == "same":
+        return made[recipe.value]
+    if recipe.number >= 0 and recipe.number in made:
+        return made[recipe.number]
+    return MAKERS[recipe.kind](recipe, leaves, made)
+
+
+def _keep(recipe: Build, value: Any, made: dict[int, Any]) -> Any:
+    if recipe.number >= 0:
+        made[recipe.number] = value
+    return value
+
+
+def _parts(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> list[Any]:
+    return [_make(part, leaves, made) for part in recipe.parts]
+
+
+def _make_list(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    value: list[Any] = _keep(recipe, [], made)  # registered before its parts: it may hold itself
+    value.extend(_parts(recipe, leaves, made))
+    return value
+
+
+def _make_dict(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    value: dict[Any, Any] = _keep(recipe, {}, made)
+    for key, part in recipe.parts:
+        value[_make(key, leaves, made)] = _make(part, leaves, made)
+    return value
+
+
+def _make_set(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    value: set[Any] = _keep(recipe, set(), made)
+    value.update(_parts(recipe, leaves, made))
+    return value
+
+
+def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    cls = recipe.value
+    value = _keep(recipe, cls.__new__(cls), made)
+    if recipe.base is not None:
+        base = _make(recipe.base, leaves, made)
+        if isinstance(base, dict):
+            builtin: Any = _builtin_base(cls)
+            for key, part in base.items():
+                builtin.__setitem__(value, key, part)
+        else:
+            value.extend(base)
+    for name, part in recipe.parts:
+        object.__setattr__(value, name, _make(part, leaves, made))
+    return value
+
+
+def _builtin_base(cls: type) -> type:
+    """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
+    return next(kind for kind in cls.__mro__ if not kind.__flags__ & (1 << 9))
+
+
+MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
+    "const": lambda r, leaves, made: r.value,
+    "tuple": lambda r, leaves, made: _keep(r, tuple(_parts(r, leaves, made)), made),
+    "frozenset": lambda r, leaves, made: _keep(r, frozenset(_parts(r, leaves, made)), made),
+    "slice": lambda r, leaves, made: slice(*_parts(r, leaves, made)),
+    "namedtuple": lambda r, leaves, made: _keep(r, tuple.__new__(r.value, _parts(r, leaves, made)), made),
+    "list": _make_list,
+    "dict": _make_dict,
+    "set": _make_set,
+    "object": _make_object,
+}
+
+
+def _apply(effect: Effect, leaves: Sequence[Any], made: dict[int, Any]) -> None:
+    target = _make(effect.target, leaves, made)
+    key = _make(effect.key, leaves, made)
+    value = _make(effect.value, leaves, made)
+    APPLY[effect.kind](target, key, value)
+
+
+def _set_cell(cell: types.CellType, key: Any, value: Any) -> None:
+    cell.cell_contents = value
+
+
+APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "attr": lambda target, key, value: object.__setattr__(target, key, value),
+    "setattr": setattr,
+    "delattr": lambda target, key, value: delattr(target, key),
+    "item": lambda target, key, value: target.__setitem__(key, value),
+    "delitem": lambda target, key, value: target.__delitem__(key),
+    "global": lambda target, key, value: target.__setitem__(key, value),
+    "call": lambda target, key, value: getattr(target, key)(*value),
+    "cell": _set_cell,
+}
