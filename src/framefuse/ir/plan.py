@@ -16,7 +16,8 @@ from typing import Any
 # and runs eagerly.
 NUMBER_OPS = (
     "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
-    "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max",
+    "real_const", "real_of_int",
+    "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max",
     "real_pow", "real_sqrt", "real_floor",
 )  # fmt: skip
 
@@ -216,7 +217,7 @@ GUARD_OPS: dict[str, str] = {
     "same": "r, r",
     "different": "r, r",
     "version": "r: nothing on the type's MRO was assigned since the program was made (type version tag)",
-    "watch": "dict, count: the next count instructions depend on this long-lived dict only; skipped while it is unchanged",
+    "watch": "dict, count: the next count instructions read this long-lived dict only; skipped while it is unchanged",
     "relation": "op, left number, right number (== != < <=) over numbers computed so far",
     "number": "a number instruction (see NUMBER_OPS) as a nested tuple",
 }

@@ -1,0 +1,34 @@
+"""Prints a plan as numbered steps over slots and numbers."""
+
+from __future__ import annotations
+
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Step
+
+
+def plan_text(plan: Plan) -> str:
+    """One line for each number instruction, slot and step, and the template of the result."""
+    lines = [f"# plan of {plan.name}: {len(plan.steps)} steps, {plan.count} numbers, {len(plan.slots)} slots"]
+    lines += [f"n{slot} = {op}({left}, {right})" for op, slot, left, right in plan.numbers]
+    for index, slot in enumerate(plan.slots):
+        sizes = ", ".join(f"n{number}" for number in slot.sizes)
+        lines.append(f"t{index}: {slot.dtype}[{sizes}] {slot.place}")
+    lines += [f"{index:3} {_step(step)}" for index, step in enumerate(plan.steps)]
+    lines.append(f"return {plan.result}")
+    return "\n".join(lines)
+
+
+def _step(step: Step) -> str:
+    if isinstance(step, KernelStep):
+        buffers = ", ".join(f"t{slot}" for slot in step.buffers)
+        return f"kernel  {step.name}({buffers})" + ("  in threads above the break-even" if step.parallel else "")
+    if isinstance(step, MatmulStep):
+        return f"matmul  t{step.out} = t{step.a} @ t{step.c}"
+    if isinstance(step, CallStep):
+        outs = ", ".join(f"t{slot}" for _, slot in step.outs)
+        return f"call    {outs} = {step.name}(...)"
+    if isinstance(step, AllocStep):
+        return f"alloc   t{step.slot}"
+    if isinstance(step, ReleaseStep):
+        return f"release {', '.join(f't{slot}' for slot in step.slots)}"
+    assert isinstance(step, NumbersStep)
+    return "numbers " + "; ".join(f"n{slot} = {op}({left}, {right})" for op, slot, left, right in step.numbers)
