@@ -106,7 +106,16 @@ ROWS = (
     Model(
         "gpt2",
         "GPT-2",
-        transformer("GPT2LMHeadModel", "GPT2Config", n_embd=HIDDEN, n_layer=LAYERS, n_head=HEADS, use_cache=False),
+        transformer(
+            "GPT2LMHeadModel",
+            "GPT2Config",
+            n_embd=HIDDEN,
+            n_layer=LAYERS,
+            n_head=HEADS,
+            use_cache=False,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
         text,
     ),
     Model(

@@ -1,0 +1,143 @@
+"""Measures the models of the zoo under eager, torch.compile and framefuse: same results, milliseconds, first calls."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from framefuse.bench.compilers import COMPILERS
+from framefuse.bench.first_call import in_fresh_process
+from framefuse.bench.report import Field, Row, Say, Value, number
+from framefuse.bench.timing import Column, interleaved, passes_within, timed
+from framefuse.bench.zoo import MODELS, MissingLibrary
+
+SECONDS = 6.0  # of timing for each model, all columns together
+CALLS = 3  # different inputs in one pass
+
+TITLE = "Inference, milliseconds a call; first calls above an eager call, in seconds"
+FIELDS = (
+    Field("model", "model"),
+    Field("eager_ms", "eager", "{:.2f}"),
+    Field("torch_ms", "torch compile", "{:.2f}"),
+    Field("framefuse_ms", "framefuse", "{:.2f}"),
+    Field("times_eager", "times eager", "{:.2f}"),
+    Field("times_torch", "times torch", "{:.2f}"),
+    Field("framefuse_first_s", "first call", "{:.2f}"),
+    Field("torch_first_s", "torch first", "{:.1f}"),
+    Field("equal", "equal"),
+)
+
+
+def tensors(result: object) -> list[Tensor]:
+    """Every tensor of a result, in order, whatever containers it is made of."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def difference(result: object, expected: object) -> str:
+    """ "yes" if `result` has the type and, within the defaults of assert_close, the tensors of `expected`; else why."""
+    if type(result) is not type(expected):
+        return f"no: {type(result).__name__} instead of {type(expected).__name__}"
+    try:
+        torch.testing.assert_close(tensors(result), tensors(expected))
+    except AssertionError as error:
+        return "no: " + " ".join(str(error).split())[:90]
+    return "yes"
+
+
+def same_weights(module: nn.Module) -> nn.Module:
+    """A copy of the module that shares every tensor, so that where its weights lie in memory decides nothing."""
+    shared = itertools.chain(module.parameters(), module.buffers())
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
+
+
+def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say) -> Row:
+    """One row: milliseconds a call of every column for one model, first calls, and whether the results are eager's."""
+    model = MODELS[name]
+    say(f"{model.title}: eager")
+    eager, make_inputs = model.build()
+    inputs = [make_inputs(seed) for seed in range(CALLS)]
+    row: dict[str, Value] = {"model": model.title}
+    columns = {"eager": Column(eager, inputs)}
+    timed(eager, inputs[0])
+    for compiler in compilers:
+        say(f"{model.title}: {compiler} compiles")
+        function = COMPILERS[compiler](same_weights(eager), None)
+        first = {"first_s": timed(function, inputs[0]), "eager_s": timed(eager, inputs[0])}
+        if fresh:
+            say(f"{model.title}: {compiler} compiles in a fresh process")
+            first = in_fresh_process(name, compiler, torch.get_num_threads())
+        row[f"{compiler}_first_s"] = first["first_s"] - first["eager_s"]
+        answers = [difference(function(*arguments), eager(*arguments)) for arguments in inputs]
+        row["equal" if compiler == "framefuse" else f"{compiler}_equal"] = max(answers, key=len)
+        columns[compiler] = Column(function, inputs)
+    say(f"{model.title}: {len(columns)} columns in turn")
+    medians = interleaved(columns, passes_within(seconds, columns))
+    row.update({f"{column}_ms": median * 1e3 for column, median in medians.items()})
+    row["times_eager"] = medians["eager"] / medians["framefuse"]
+    row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
+    return row
+
+
+def measured_or_missing(name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say) -> Row:
+    """The row of `measure`, or one that says which library the model needs."""
+    try:
+        return measure(name, compilers, seconds, fresh, say)
+    except MissingLibrary as error:
+        return {"model": MODELS[name].title, "equal": f"not run: {error}"}
+
+
+def steps(names: Sequence[str], compilers: Sequence[str], fresh: bool = False) -> int:
+    """How often `models` reports progress."""
+    return len(names) * (2 + len(compilers) * (1 + fresh))
+
+
+def models(
+    say: Say,
+    names: Sequence[str] = tuple(MODELS),
+    compilers: Sequence[str] = ("framefuse", "torch"),
+    seconds: float = SECONDS,
+    fresh: bool = False,
+) -> list[Row]:
+    """One row for each model, inference without gradients; `fresh` takes first calls in processes of their own."""
+    with torch.no_grad():
+        return [measured_or_missing(name, compilers, seconds, fresh, say) for name in names]
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """What the table says in words."""
+    measured = [row for row in rows if row.get("framefuse_ms") is not None]
+    equal = sum(row["equal"] == "yes" for row in measured)
+    said = [f"{equal} of {len(measured)} models give eager's results (torch.testing.assert_close, its defaults)"]
+    said += [f"  {row['model']}: {row['equal']}" for row in rows if row["equal"] != "yes"]
+    return said
+
+
+def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
+    """Draws for each model how many times faster than eager it runs, a bar for each compiler, as PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 0.7 + 0.5 * len(rows)), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    bars = (("framefuse_ms", "framefuse", "#1d4ed8", -0.2), ("torch_ms", "torch.compile", "#ea580c", 0.2))
+    for key, label, colour, offset in bars:
+        measured = [(i + offset, row) for i, row in enumerate(rows) if row.get(key) is not None]
+        times = [number(row, "eager_ms") / number(row, key) for _, row in measured]
+        if measured:
+            drawn = axes.barh([y for y, _ in measured], times, height=0.38, color=colour, label=label)
+            axes.bar_label(drawn, fmt="{:.2f}", padding=3, fontsize=7)
+    axes.axvline(1, color="#6b7280", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set_xlabel("times faster than eager (1: eager)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280", va="top")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")

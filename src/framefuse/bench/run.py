@@ -1,0 +1,183 @@
+"""Runs one benchmark as the command line asks: measures with progress, shows a table, saves CSV, Markdown and plot."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from framefuse.bench import curve, guards, kernels, memory, models
+from framefuse.bench.compilers import cold_caches, warm_up
+from framefuse.bench.report import Field, Row, Say, hardware, progress, save, show
+from framefuse.bench.zoo import MODELS
+
+Options = argparse.Namespace
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One row of the table below.
+
+    `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
+    compilers; `findings` says in words what the rows show; `plot` draws them.
+    """
+
+    name: str
+    summary: str
+    title: str
+    fields: Sequence[Field]
+    add_options: Callable[[argparse.ArgumentParser], None]
+    steps: Callable[[Options, Sequence[str]], int]
+    measure: Callable[[Say, Options, Sequence[str]], list[Row]]
+    findings: Callable[[Sequence[Row]], list[str]] = lambda rows: []
+    plot: Callable[[Sequence[Row], Path, str], None] | None = None
+
+
+def curve_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench curve` takes."""
+    parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+    parser.add_argument("--inputs", type=int, default=curve.INPUTS, help=f"different tensors ({curve.INPUTS})")
+    parser.add_argument("--passes", type=int, default=curve.PASSES, help=f"rounds over them ({curve.PASSES})")
+    parser.add_argument("--fresh", action="store_true", help="also take first calls in processes of their own")
+
+
+def models_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench models` takes."""
+    parser.add_argument("--only", nargs="+", choices=list(MODELS), metavar="MODEL", help=f"some of {', '.join(MODELS)}")
+    parser.add_argument("--seconds", type=float, default=models.SECONDS, help=f"for each model ({models.SECONDS:g})")
+    parser.add_argument("--fresh", action="store_true", help="take first calls in processes of their own")
+
+
+def memory_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench memory` takes."""
+    parser.add_argument("--count", type=int, default=memory.COUNT, help=f"compilations ({memory.COUNT})")
+
+
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """For benchmarks with the common options only."""
+
+
+def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of the curve for the options given."""
+    return curve.curve(say, compilers=compilers, inputs=options.inputs, passes=options.passes, device=options.device)
+
+
+def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of the models for the options given."""
+    return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh)
+
+
+BENCHES = (
+    Bench(
+        "curve",
+        "a chain of 1 to 30 statements: static and dynamic, against eager and torch.compile",
+        curve.TITLE,
+        curve.FIELDS,
+        curve_options,
+        lambda options, compilers: curve.steps(curve.COUNTS, compilers),
+        measure_curve,
+        curve.findings,
+        curve.plot,
+    ),
+    Bench(
+        "models",
+        "nine models, inference: equal results, milliseconds, first calls",
+        models.TITLE,
+        models.FIELDS,
+        models_options,
+        lambda options, compilers: models.steps(options.only or tuple(MODELS), compilers, options.fresh),
+        measure_models,
+        models.findings,
+        models.plot,
+    ),
+    Bench(
+        "kernels",
+        "single kernels on large tensors: pointwise chains, softmax, layer norm",
+        kernels.TITLE,
+        kernels.FIELDS,
+        no_options,
+        lambda options, compilers: kernels.steps(compilers),
+        lambda say, options, compilers: kernels.kernels(say, compilers),
+    ),
+    Bench(
+        "guards",
+        "dispatch and guards alone, on BERT with 1, 6 and 24 layers",
+        guards.TITLE,
+        guards.FIELDS,
+        no_options,
+        lambda options, compilers: guards.steps(compilers),
+        lambda say, options, compilers: guards.guards(say, compilers),
+    ),
+    Bench(
+        "memory",
+        "memory of a process that compiles 10,000 fresh functions",
+        memory.TITLE,
+        memory.FIELDS,
+        memory_options,
+        lambda options, compilers: memory.SAMPLES,
+        lambda say, options, compilers: memory.memory(say, options.count),
+        memory.findings,
+        memory.plot,
+    ),
+)
+BY_NAME = {bench.name: bench for bench in BENCHES}
+
+
+def add_common_options(parser: argparse.ArgumentParser, out: str = "bench-out") -> None:
+    """What every benchmark takes."""
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for tables and plots ({out})")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--no-torch", action="store_true", help="leave torch.compile out")
+
+
+def contestants(options: Options, console: Console) -> list[str]:
+    """The compilers to measure, each warmed up; says so where torch.compile cannot run here."""
+    device = getattr(options, "device", "cpu")
+    warm_up("framefuse", device)
+    if options.no_torch:
+        return ["framefuse"]
+    with console.status("torch.compile starts up (not measured)"):
+        reason = warm_up("torch", device)
+    if reason is None:
+        return ["framefuse", "torch"]
+    console.print(f"torch.compile is left out, since it does not run here: {reason}", markup=False, highlight=False)
+    return ["framefuse"]
+
+
+def present(bench: Bench, options: Options, compilers: Sequence[str], console: Console) -> tuple[list[Row], list[Path]]:
+    """Measures, shows and saves one benchmark; returns its rows and the files written, the plot last."""
+    with progress(console, bench.steps(options, compilers)) as say:
+        rows = bench.measure(say, options, compilers)
+    caption = hardware(getattr(options, "device", "cpu"))
+    show(console, bench.title, bench.fields, rows)
+    for line in bench.findings(rows):
+        console.print(line, markup=False, highlight=False)
+    files = save(options.out, bench.name, bench.title, bench.fields, rows, caption)
+    if bench.plot is not None:
+        files.append(options.out / f"{bench.name}.png")
+        bench.plot(rows, files[-1], caption)
+    return rows, files
+
+
+def wrong(rows: Sequence[Row]) -> bool:
+    """Whether a model gave other results than eager."""
+    return any(str(row.get("equal", "")).startswith("no:") for row in rows)
+
+
+def run(name: str, options: Options) -> int:
+    """The whole of `framefuse bench NAME`; the exit status is 1 where results were wrong."""
+    console = Console()
+    torch.set_num_threads(options.threads)
+    with cold_caches():
+        compilers = contestants(options, console) if name != "memory" else ["framefuse"]
+        rows, files = present(BY_NAME[name], options, compilers, console)
+        if name == "curve" and options.fresh:
+            for line in curve.fresh_findings(compilers):
+                console.print(line, markup=False, highlight=False)
+    console.print(hardware(getattr(options, "device", "cpu")), highlight=False)
+    console.print("written:", *files, highlight=False, soft_wrap=True)
+    return int(wrong(rows))

@@ -1,0 +1,99 @@
+"""Times several callables side by side, so that all of them meet the same machine, and keeps the medians."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Arguments = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One contestant: `function` is called with each entry of `inputs` in turn."""
+
+    function: Callable[..., object]
+    inputs: Sequence[Arguments]
+
+
+def finish(device: str) -> None:
+    """Waits until the device has done what it was given; a CPU has when the call returns."""
+    if device != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+def one_pass(column: Column, device: str = "cpu") -> float:
+    """Seconds a call: the mean over one pass through the inputs of the column."""
+    function = column.function
+    clock = time.perf_counter
+    if all(len(arguments) == 1 for arguments in column.inputs):
+        singles = [arguments[0] for arguments in column.inputs]
+        finish(device)
+        start = clock()
+        for single in singles:
+            function(single)
+    else:
+        finish(device)
+        start = clock()
+        for arguments in column.inputs:
+            function(*arguments)
+    finish(device)
+    return (clock() - start) / len(column.inputs)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keeps Python's cycle collector from running inside a measurement."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def interleaved(columns: Mapping[str, Column], passes: int, device: str = "cpu") -> dict[str, float]:
+    """Median seconds a call of each column.
+
+    Every round makes one pass of each column, each round beginning with the next one, so that a slow second of the
+    machine, or the caches that a neighbour left, meet all columns alike.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in columns}
+    names = list(columns)
+    with no_collection():
+        for turn in range(passes):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                samples[name].append(one_pass(columns[name], device))
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def timed(function: Callable[..., object], arguments: Arguments, device: str = "cpu") -> float:
+    """Seconds of one single call, a first call for instance."""
+    return one_pass(Column(function, [arguments]), device)
+
+
+def passes_within(seconds: float, columns: Mapping[str, Column], least: int = 5, most: int = 51) -> int:
+    """How many rounds of the columns fit into `seconds`, judged by one pass of each."""
+    one_round = sum(one_pass(column) * len(column.inputs) for column in columns.values())
+    return max(least, min(most, int(seconds / one_round)))
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Runs the block with `count` threads in torch's pool."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

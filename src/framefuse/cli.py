@@ -1,0 +1,71 @@
+"""Turns `framefuse COMMAND ...` on the command line into calls: benchmarks, the demo, the table of primitives."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from framefuse.bench.demo import demo
+from framefuse.bench.run import BENCHES, add_common_options, run
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: `declare` adds its arguments, `call` gets them parsed and returns the exit status."""
+
+    name: str
+    summary: str
+    declare: Callable[[argparse.ArgumentParser], None]
+    call: Callable[[argparse.Namespace], int]
+
+
+def declare_bench(parser: argparse.ArgumentParser) -> None:
+    """One subcommand for each benchmark."""
+    parts = parser.add_subparsers(metavar="NAME", required=True)
+    for bench in BENCHES:
+        part = parts.add_parser(bench.name, help=bench.summary, description=bench.summary)
+        add_common_options(part)
+        bench.add_options(part)
+        part.set_defaults(bench=functools.partial(run, bench.name))
+
+
+def call_bench(options: argparse.Namespace) -> int:
+    """Runs the benchmark that was named."""
+    status: int = options.bench(options)
+    return status
+
+
+def declare_demo(parser: argparse.ArgumentParser) -> None:
+    """The options of every benchmark, with a folder of its own."""
+    add_common_options(parser, "demo-out")
+
+
+COMMANDS = (
+    Command("bench", "measure against eager and torch.compile", declare_bench, call_bench),
+    Command("demo", "the curve and some models, in under three minutes", declare_demo, demo),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, one subcommand for each row of COMMANDS."""
+    top = argparse.ArgumentParser(prog="framefuse", description="A just-in-time compiler for PyTorch programs.")
+    parts = top.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        part = parts.add_parser(command.name, help=command.summary, description=command.summary)
+        command.declare(part)
+        part.set_defaults(call=command.call)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    options = parser().parse_args(arguments)
+    status: int = options.call(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
