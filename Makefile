@@ -32,8 +32,8 @@ lint: $(VENV)/.built ## ruff and mypy
 map: $(VENV)/.built ## print the map of modules and write it into ARCHITECTURE.md
 	@$(PY) tools/module_map.py --write
 
-bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about half an hour)
-	@for part in curve models kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
+bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about a quarter of an hour)
+	@for part in "curve --fresh" "models --fresh" kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
 
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build src/*.egg-info src/framefuse/_native*.so .mypy_cache .pytest_cache .ruff_cache demo-out bench-out
