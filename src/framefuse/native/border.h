@@ -1,0 +1,153 @@
+/* The border between Python and C: every struct that both sides see, who owns it, how long it lives and who holds the references.
+
+   Registers hold what a guard program read of the call. A register is borrowed: an argument lives as long as its caller's call, an object below a
+   long-lived dict as long as the dict is unchanged, and what `getattr` made is owned by the guard set until `guards_release`. A plan therefore takes
+   its own references of the registers that it needs before it runs anything. */
+#ifndef FRAMEFUSE_BORDER_H
+#define FRAMEFUSE_BORDER_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "torch_abi.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* ---- numbers.c: instructions over 64-bit words (int64 or the bits of a double) ---- */
+
+typedef struct {
+    uint8_t op;
+    int32_t to, left, right;
+    int64_t value; /* of a constant */
+} Number;
+
+int number_parse(PyObject *instruction, Py_ssize_t count, Number *out); /* 0, or -1 with ValueError */
+bool number_run(const Number *number, int64_t *words);                  /* false: declines */
+bool number_is_unary(const Number *number);
+bool number_is_const(const Number *number);
+PyObject *numbers_run_py(PyObject *module, PyObject *args);
+
+/* ---- guards.c ---- */
+
+typedef struct GuardSet GuardSet;
+extern PyTypeObject *GuardSet_Type;
+extern PyTypeObject *make_guard_set_type(PyObject *module);
+
+/* -2 is a hit, else the index of the instruction that failed, -1 for the global state. Never leaves an exception. */
+#define GUARDS_HIT (-2)
+Py_ssize_t guards_check(GuardSet *set, PyObject *const *arguments, Py_ssize_t count, const State *state);
+PyObject **guards_registers(GuardSet *set);
+const int64_t *guards_numbers(GuardSet *set);
+Py_ssize_t guards_register_count(GuardSet *set);
+Py_ssize_t guards_number_count(GuardSet *set);
+bool guards_need_state(GuardSet *set);
+void guards_release(GuardSet *set); /* drops what getattr made; call it when the registers are no longer read */
+
+/* ---- template.c: Python values over slots, numbers and registers ---- */
+
+typedef struct Template Template;
+typedef struct Frame Frame;
+
+struct Template {
+    uint8_t tag;
+    int32_t index;     /* slot, number or register */
+    int32_t count;     /* parts */
+    Template *parts;   /* owned */
+    PyObject *object;  /* borrowed from the plan: the constant or the callable */
+};
+
+int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers);
+PyObject *template_build(const Template *template, Frame *frame); /* a new reference */
+void template_clear(Template *template);
+
+/* Calls `each(template, context)` for the template and all its parts. */
+int template_walk(Template *template, int (*each)(Template *, void *), void *context);
+
+enum { T_TENSOR, T_INT, T_REAL, T_CONST, T_REGISTER, T_TUPLE, T_LIST, T_SET, T_FROZENSET, T_DICT, T_SLICE, T_BUILD };
+
+/* ---- plan.c ---- */
+
+typedef struct PlanProgram PlanProgram;
+extern PyTypeObject *PlanProgram_Type;
+extern PyObject *Declined;
+extern PyTypeObject *make_plan_type(PyObject *module);
+
+/* What one run of a plan works on. A plan owns one for its usual run; a run that finds it busy makes another. */
+struct Frame {
+    const PlanProgram *plan; /* borrowed: the runner holds it */
+    int64_t *numbers;
+    PyObject **tensors;   /* owned, NULL where the slot has no tensor object (arena, view) or is released */
+    char **data;          /* of each slot; valid from the slot's step on */
+    PyObject **registers; /* owned: those that the plan's templates name, in the plan's own order */
+    char *arena;          /* owned, 64-byte aligned */
+    size_t arena_size;
+    bool busy;
+};
+
+PyObject *frame_tensor(Frame *frame, int32_t slot); /* the slot as a tensor, a new reference; arena and view slots are wrapped for the occasion */
+
+enum { RUN_DECLINED, RUN_DONE };
+/* RUN_DONE: *result is the value, or NULL with the exception that the program itself raised. RUN_DECLINED: no exception, call the original. */
+int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, PyObject **result);
+Py_ssize_t plan_registers_needed(PlanProgram *plan);
+Py_ssize_t plan_numbers_bound(PlanProgram *plan);
+
+/* ---- threads.c ---- */
+
+typedef int64_t (*Kernel)(char **buffers, const int64_t *numbers, int64_t begin, int64_t end);
+
+/* Runs the kernel over [0, extent) in `threads` pieces; the first non-zero answer of a piece is the answer. */
+int64_t threads_run(Kernel kernel, char **buffers, const int64_t *numbers, int64_t extent, int threads);
+typedef void (*Piece)(void *context, int64_t begin, int64_t end);
+void threads_each(Piece piece, void *context, int64_t extent, int threads);
+int threads_usable(void); /* 1 without libgomp and in a forked child */
+void threads_watch_forks(void);
+
+/* ---- bind.c ---- */
+
+typedef struct {
+    PyCodeObject *code; /* owned: the layout below is of this code object */
+    int positional, positional_only, keyword_only, total;
+    bool var_positional, var_keywords;
+} Signature;
+
+int signature_read(Signature *signature, PyCodeObject *code);
+
+/* Fills `bound` (signature->total entries) with new references. `first` is prepended when not NULL. 1 bound, 0 cannot be bound, -1 error. */
+int bind_call(const Signature *signature, PyFunctionObject *function, PyObject *first, PyObject *const *args, Py_ssize_t nargs,
+              PyObject *names, PyObject **bound);
+PyObject *bound_names(PyObject *module, PyObject *code);
+
+/* ---- dispatch.c ---- */
+
+extern PyTypeObject *make_dispatch_type(PyObject *module);
+extern PyTypeObject *make_compiled_type(PyObject *module);
+PyObject *bypass_py(PyObject *module, PyObject *on);
+
+/* ---- tags.c: version tags of dicts and types ---- */
+
+extern bool trust_dict_tags, trust_type_tags;
+uint64_t *dict_tag_word(PyObject *dict);
+unsigned int type_tag(PyTypeObject *type); /* assigns one if it can; 0: none */
+static inline unsigned int type_tag_now(PyTypeObject *type) /* without assigning one */
+{
+#if PY_VERSION_HEX < 0x030D0000
+    return type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? type->tp_version_tag : 0;
+#else
+    return type->tp_version_tag;
+#endif
+}
+PyObject *dict_tag_py(PyObject *module, PyObject *dict);
+PyObject *type_tag_py(PyObject *module, PyObject *type);
+PyObject *trust_tags_py(PyObject *module, PyObject *args);
+PyObject *instance_dict_py(PyObject *module, PyObject *instance);
+PyObject *type_lookup_py(PyObject *module, PyObject *args);
+
+static inline double as_real(int64_t word) { double value; memcpy(&value, &word, 8); return value; }
+static inline int64_t as_word(double value) { int64_t word; memcpy(&word, &value, 8); return word; }
+
+#endif

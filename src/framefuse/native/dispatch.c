@@ -1,0 +1,457 @@
+/* The compiled function: a vectorcall object that binds a call, finds the entry whose guards hold and runs its plan. */
+#include "border.h"
+
+#include <structmember.h>
+
+/* ---- Compiled: guards and the plan that they protect ---- */
+
+typedef struct {
+    PyObject_HEAD
+    GuardSet *guards;  /* strong */
+    PlanProgram *plan; /* strong */
+    uint64_t hits;
+} Compiled;
+
+static PyTypeObject *Compiled_Type;
+
+static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"guards", "plan", NULL};
+    PyObject *guards, *plan;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!", names, GuardSet_Type, &guards, PlanProgram_Type, &plan))
+        return NULL;
+    if (plan_registers_needed((PlanProgram *)plan) > guards_register_count((GuardSet *)guards)
+        || plan_numbers_bound((PlanProgram *)plan) > guards_number_count((GuardSet *)guards))
+        return PyErr_Format(PyExc_ValueError, "the plan reads registers or numbers that its guards do not set");
+    Compiled *entry = (Compiled *)type->tp_alloc(type, 0);
+    if (entry) {
+        entry->guards = (GuardSet *)Py_NewRef(guards);
+        entry->plan = (PlanProgram *)Py_NewRef(plan);
+    }
+    return (PyObject *)entry;
+}
+
+static int compiled_traverse(Compiled *entry, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(entry));
+    Py_VISIT(entry->guards);
+    Py_VISIT(entry->plan);
+    return 0;
+}
+
+static void compiled_dealloc(Compiled *entry)
+{
+    PyTypeObject *type = Py_TYPE(entry);
+    PyObject_GC_UnTrack(entry);
+    Py_CLEAR(entry->guards);
+    Py_CLEAR(entry->plan);
+    type->tp_free((PyObject *)entry);
+    Py_DECREF(type);
+}
+
+static PyMemberDef compiled_members[] = {
+    {"guards", T_OBJECT, offsetof(Compiled, guards), READONLY, NULL},
+    {"plan", T_OBJECT, offsetof(Compiled, plan), READONLY, NULL},
+    {"hits", T_ULONGLONG, offsetof(Compiled, hits), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot compiled_slots[] = { /* no tp_clear: guards and plan break their own cycles */
+    {Py_tp_new, compiled_new},
+    {Py_tp_dealloc, compiled_dealloc},
+    {Py_tp_traverse, compiled_traverse},
+    {Py_tp_members, compiled_members},
+    {Py_tp_doc, "Compiled(guards, plan): one entry of a Dispatch."},
+    {0, NULL},
+};
+static PyType_Spec compiled_spec = {"framefuse._native.Compiled", sizeof(Compiled), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, compiled_slots};
+
+PyTypeObject *make_compiled_type(PyObject *module)
+{
+    return Compiled_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &compiled_spec, NULL);
+}
+
+/* ---- Dispatch ---- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *function;            /* strong, never NULL: also after tp_clear others may still call us */
+    PyObject *owner;               /* strong or NULL */
+    PyObject *miss;                /* strong; NULL after tp_clear */
+    PyObject *dict, *weakrefs;
+    Signature signature;           /* of the function's code; code is NULL for what is no Python function */
+    Compiled **entries;            /* strong references, the last hit first */
+    Py_ssize_t entry_count;
+    uint64_t calls, hits, misses, declines;
+    bool enabled, bypass;
+} Dispatch;
+
+enum { SMALL = 12 };
+
+static __thread int thread_bypass;
+
+PyObject *bypass_py(PyObject *Py_UNUSED(module), PyObject *on)
+{
+    int value = PyObject_IsTrue(on), before = thread_bypass;
+    if (value < 0)
+        return NULL;
+    thread_bypass = value;
+    return PyBool_FromLong(before);
+}
+
+/* Room for the owner and the arguments: the caller's own array where it may be extended, else a copy. */
+static PyObject **with_owner(Dispatch *self, PyObject *const *args, Py_ssize_t total, PyObject **small)
+{
+    PyObject **all = total + 1 <= SMALL ? small : PyMem_Malloc((size_t)(total + 1) * sizeof *all);
+    if (!all)
+        return (PyObject **)PyErr_NoMemory();
+    all[0] = self->owner;
+    if (total)
+        memcpy(all + 1, args, (size_t)total * sizeof *all);
+    return all;
+}
+
+static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    if (!self->owner)
+        return PyObject_Vectorcall(self->function, args, flags, names);
+    PyObject *small[SMALL];
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    PyObject **all = with_owner(self, args, count + (names ? PyTuple_GET_SIZE(names) : 0), small);
+    if (!all)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(self->function, all, (size_t)count + 1, names);
+    if (all != small)
+        PyMem_Free(all);
+    return result;
+}
+
+static PyObject *call_miss(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    PyObject *miss = self->miss;
+    if (!miss || miss == Py_None)
+        return call_original(self, args, flags, names);
+    Py_ssize_t count = PyVectorcall_NARGS(flags), shift = self->owner != NULL;
+    PyObject *pair[2] = {PyTuple_New(count + shift), PyDict_New()}, *result = NULL;
+    if (pair[0] && pair[1]) {
+        if (shift)
+            PyTuple_SET_ITEM(pair[0], 0, Py_NewRef(self->owner));
+        for (Py_ssize_t i = 0; i < count; i++)
+            PyTuple_SET_ITEM(pair[0], i + shift, Py_NewRef(args[i]));
+        int status = 0;
+        for (Py_ssize_t i = 0; names && status == 0 && i < PyTuple_GET_SIZE(names); i++)
+            status = PyDict_SetItem(pair[1], PyTuple_GET_ITEM(names, i), args[count + i]);
+        Py_INCREF(miss);
+        if (status == 0)
+            result = PyObject_Vectorcall(miss, pair, 2, NULL);
+        Py_DECREF(miss);
+    }
+    Py_XDECREF(pair[0]);
+    Py_XDECREF(pair[1]);
+    return result;
+}
+
+enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
+
+static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total, PyObject **result)
+{
+    State state;
+    bool state_known = false;
+    for (Py_ssize_t i = 0; i < self->entry_count; i++) {
+        Compiled *entry = self->entries[i];
+        if (!state_known && guards_need_state(entry->guards)) {
+            if (UNLIKELY(!abi_read_state(&state))) {
+                PyErr_Clear();
+                return FOUND_NONE;
+            }
+            state_known = true;
+        }
+        Py_INCREF(entry); /* Python code below may clear the entries */
+        if (guards_check(entry->guards, bound, total, &state) != GUARDS_HIT) {
+            Py_DECREF(entry);
+            continue;
+        }
+        if (i > 0 && i < self->entry_count && self->entries[i] == entry) {
+            memmove(self->entries + 1, self->entries, (size_t)i * sizeof *self->entries);
+            self->entries[0] = entry;
+        }
+        self->hits++, entry->hits++;
+        int answer = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), result);
+        guards_release(entry->guards);
+        Py_DECREF(entry);
+        return answer == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
+    }
+    return FOUND_NONE;
+}
+
+static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result)
+{
+    PyObject *small[SMALL], **bound = small;
+    Signature *signature = &self->signature;
+    bool plain = !names && signature->total == signature->positional && count + (self->owner != NULL) == signature->total;
+    if (LIKELY(plain)) { /* borrowed: the caller holds its arguments */
+        if (!self->owner)
+            return try_entries(self, args, count, result);
+        bound = with_owner(self, args, count, small);
+        int found = bound ? try_entries(self, bound, count + 1, result) : FOUND_DONE;
+        if (bound && bound != small)
+            PyMem_Free(bound);
+        return found;
+    }
+    int total = signature->total;
+    if (total > SMALL && !(bound = PyMem_Malloc((size_t)total * sizeof *bound))) {
+        *result = PyErr_NoMemory();
+        return FOUND_DONE;
+    }
+    int status = bind_call(signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound), found = FOUND_DECLINED;
+    if (status == 1)
+        found = try_entries(self, bound, total, result);
+    else if (status < 0)
+        PyErr_Clear(); /* the original call meets the same error, or does not */
+    for (int i = 0; i < total; i++)
+        Py_XDECREF(bound[i]);
+    if (bound != small)
+        PyMem_Free(bound);
+    return found;
+}
+
+static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Dispatch *self = (Dispatch *)object;
+    self->calls++;
+    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass || !self->signature.code))
+        return call_original(self, args, flags, names);
+    PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)self->function)->func_code;
+    if (UNLIKELY(code != self->signature.code))
+        signature_read(&self->signature, code);
+    if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function")))
+        return NULL;
+    PyObject *result = NULL;
+    if (names && PyTuple_GET_SIZE(names) == 0)
+        names = NULL;
+    int found = bind_and_try(self, args, PyVectorcall_NARGS(flags), names, &result);
+    if (UNLIKELY(found != FOUND_DONE)) {
+        if (found == FOUND_DECLINED) {
+            self->declines++;
+            result = call_original(self, args, flags, names);
+        } else {
+            self->misses++;
+            result = call_miss(self, args, flags, names);
+        }
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"function", "miss", "owner", NULL};
+    PyObject *function, *miss, *owner = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &miss, &owner))
+        return NULL;
+    if (!PyCallable_Check(function) || (miss != Py_None && !PyCallable_Check(miss)))
+        return PyErr_Format(PyExc_TypeError, "%R is not callable", PyCallable_Check(function) ? miss : function);
+    Dispatch *self = (Dispatch *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->vectorcall = dispatch_call;
+    self->function = Py_NewRef(function);
+    self->miss = Py_NewRef(miss);
+    self->owner = owner == Py_None ? NULL : Py_NewRef(owner);
+    self->enabled = true;
+    if (PyFunction_Check(function))
+        signature_read(&self->signature, (PyCodeObject *)((PyFunctionObject *)function)->func_code);
+    return (PyObject *)self;
+}
+
+static void drop_entries(Dispatch *self)
+{
+    Compiled **entries = self->entries;
+    Py_ssize_t count = self->entry_count;
+    self->entries = NULL, self->entry_count = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_DECREF(entries[i]);
+    PyMem_Free(entries);
+}
+
+static int dispatch_traverse(Dispatch *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->function);
+    Py_VISIT(self->owner);
+    Py_VISIT(self->miss);
+    Py_VISIT(self->dict);
+    Py_VISIT(self->signature.code);
+    for (Py_ssize_t i = 0; i < self->entry_count; i++)
+        Py_VISIT(self->entries[i]);
+    return 0;
+}
+
+static int dispatch_clear(Dispatch *self)
+{
+    Py_CLEAR(self->dict);
+    Py_CLEAR(self->miss);
+    drop_entries(self);
+    return 0;
+}
+
+static void dispatch_dealloc(Dispatch *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs)
+        PyObject_ClearWeakRefs((PyObject *)self);
+    dispatch_clear(self);
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->owner);
+    Py_CLEAR(self->signature.code);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+static PyObject *dispatch_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(type))
+{
+    return instance == NULL || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+
+static PyObject *dispatch_repr(Dispatch *self) { return PyUnicode_FromFormat("<compiled %R>", self->function); }
+
+/* Own attributes first, then the function's: __annotations__, __defaults__, __code__, what the user put there. */
+static PyObject *dispatch_getattr(PyObject *self, PyObject *name)
+{
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(((Dispatch *)self)->function, name);
+}
+
+static PyObject *forward_get(Dispatch *self, void *name)
+{
+    PyObject *found = self->dict ? PyDict_GetItemString(self->dict, name) : NULL;
+    if (found)
+        return Py_NewRef(found);
+    return strcmp(name, "__wrapped__") == 0 ? Py_NewRef(self->function) : PyObject_GetAttrString(self->function, name);
+}
+
+/* Settable, since functools.update_wrapper assigns all of them; what is called does not change. */
+static int forward_set(Dispatch *self, PyObject *value, void *name)
+{
+    if (!self->dict && !(self->dict = PyDict_New()))
+        return -1;
+    return value ? PyDict_SetItemString(self->dict, name, value) : PyDict_DelItemString(self->dict, name);
+}
+
+static PyObject *get_entries(Dispatch *self, void *Py_UNUSED(closure))
+{
+    PyObject *tuple = PyTuple_New(self->entry_count);
+    for (Py_ssize_t i = 0; tuple && i < self->entry_count; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef((PyObject *)self->entries[i]));
+    return tuple;
+}
+
+static PyObject *dispatch_add(Dispatch *self, PyObject *entry)
+{
+    if (!Py_IS_TYPE(entry, Compiled_Type))
+        return PyErr_Format(PyExc_TypeError, "not a Compiled: %R", entry);
+    Compiled **grown = PyMem_Realloc(self->entries, (size_t)(self->entry_count + 1) * sizeof *grown);
+    if (!grown)
+        return PyErr_NoMemory();
+    memmove(grown + 1, grown, (size_t)self->entry_count * sizeof *grown);
+    grown[0] = (Compiled *)Py_NewRef(entry);
+    self->entries = grown;
+    self->entry_count++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *dispatch_drop(Dispatch *self, PyObject *Py_UNUSED(none))
+{
+    drop_entries(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *dispatch_bind(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    if (!self->signature.code)
+        Py_RETURN_NONE;
+    signature_read(&self->signature, (PyCodeObject *)((PyFunctionObject *)self->function)->func_code);
+    Py_ssize_t total = self->signature.total;
+    PyObject **bound = PyMem_Calloc((size_t)total + 1, sizeof *bound), *result = NULL;
+    if (!bound)
+        return PyErr_NoMemory();
+    int status = bind_call(&self->signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound);
+    if (status == 1 && (result = PyTuple_New(total)))
+        for (Py_ssize_t i = 0; i < total; i++)
+            PyTuple_SET_ITEM(result, i, Py_NewRef(bound[i]));
+    for (Py_ssize_t i = 0; i < total; i++)
+        Py_XDECREF(bound[i]);
+    PyMem_Free(bound);
+    return status == 0 ? Py_NewRef(Py_None) : result;
+}
+
+static PyObject *dispatch_reduce(Dispatch *self, PyObject *Py_UNUSED(protocol))
+{
+    return PyErr_Format(PyExc_TypeError, "cannot pickle the compiled function %R; pickle its __wrapped__ and compile again after loading",
+                        self->function);
+}
+
+static PyObject *dispatch_self(PyObject *self, PyObject *Py_UNUSED(memo)) { return Py_NewRef(self); }
+
+#define FORWARD(name) {name, (getter)forward_get, (setter)forward_set, NULL, name}
+static PyGetSetDef dispatch_getset[] = {
+    FORWARD("__wrapped__"),
+    FORWARD("__name__"),
+    FORWARD("__qualname__"),
+    FORWARD("__doc__"),
+    FORWARD("__module__"),
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"entries", (getter)get_entries, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyMemberDef dispatch_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Dispatch, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Dispatch, weakrefs), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Dispatch, dict), READONLY, NULL},
+    {"function", T_OBJECT, offsetof(Dispatch, function), READONLY, NULL},
+    {"miss", T_OBJECT, offsetof(Dispatch, miss), READONLY, NULL},
+    {"owner", T_OBJECT, offsetof(Dispatch, owner), READONLY, NULL},
+    {"calls", T_ULONGLONG, offsetof(Dispatch, calls), READONLY, NULL},
+    {"hits", T_ULONGLONG, offsetof(Dispatch, hits), READONLY, NULL},
+    {"misses", T_ULONGLONG, offsetof(Dispatch, misses), READONLY, NULL},
+    {"declines", T_ULONGLONG, offsetof(Dispatch, declines), READONLY, NULL},
+    {"enabled", T_BOOL, offsetof(Dispatch, enabled), 0, NULL},
+    {"bypass", T_BOOL, offsetof(Dispatch, bypass), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyMethodDef dispatch_methods[] = {
+    {"add", (PyCFunction)dispatch_add, METH_O, "Puts an entry first."},
+    {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
+    {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS, "The bound arguments of a call, or None."},
+    {"__reduce__", (PyCFunction)dispatch_reduce, METH_NOARGS, NULL},
+    {"__reduce_ex__", (PyCFunction)dispatch_reduce, METH_O, NULL},
+    {"__copy__", (PyCFunction)dispatch_self, METH_NOARGS, NULL},
+    {"__deepcopy__", (PyCFunction)dispatch_self, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot dispatch_slots[] = {
+    {Py_tp_new, dispatch_new},
+    {Py_tp_dealloc, dispatch_dealloc},
+    {Py_tp_traverse, dispatch_traverse},
+    {Py_tp_clear, dispatch_clear},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_descr_get, dispatch_get},
+    {Py_tp_repr, dispatch_repr},
+    {Py_tp_getattro, dispatch_getattr},
+    {Py_tp_getset, dispatch_getset},
+    {Py_tp_members, dispatch_members},
+    {Py_tp_methods, dispatch_methods},
+    {0, NULL},
+};
+/* IMMUTABLETYPE keeps the vectorcall slot of a heap type; METHOD_DESCRIPTOR lets `o.m(x)` call without making a bound method. */
+static PyType_Spec dispatch_spec = {"framefuse._native.Dispatch", sizeof(Dispatch), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR
+                                        | Py_TPFLAGS_IMMUTABLETYPE,
+                                    dispatch_slots};
+
+PyTypeObject *make_dispatch_type(PyObject *module) { return (PyTypeObject *)PyType_FromModuleAndSpec(module, &dispatch_spec, NULL); }

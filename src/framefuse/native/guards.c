@@ -1,0 +1,441 @@
+/* Executes a guard program: compares words of long-lived objects, re-reads blocks whose tag moved, and reads the arguments. */
+#include "guards.h"
+
+#include <structmember.h>
+
+PyTypeObject *GuardSet_Type;
+
+PyObject **closure_cell(PyObject *function, Py_ssize_t index)
+{
+    if (!PyFunction_Check(function))
+        return NULL;
+    PyObject *closure = PyFunction_GET_CLOSURE(function);
+    if (!closure || index < 0 || index >= PyTuple_GET_SIZE(closure))
+        return NULL;
+    return &((PyCellObject *)PyTuple_GET_ITEM(closure, index))->ob_ref;
+}
+
+/* Equality of exact atoms that never runs Python code and tells -0.0 from 0.0, True from 1 and 1 from 1.0. */
+bool atoms_equal(PyObject *left, PyObject *right)
+{
+    if (left == right)
+        return true;
+    PyTypeObject *type = Py_TYPE(left);
+    if (type != Py_TYPE(right))
+        return false;
+    if (type == &PyFloat_Type)
+        return as_word(PyFloat_AS_DOUBLE(left)) == as_word(PyFloat_AS_DOUBLE(right));
+    if (type == &PyComplex_Type) {
+        Py_complex a = PyComplex_AsCComplex(left), b = PyComplex_AsCComplex(right);
+        return as_word(a.real) == as_word(b.real) && as_word(a.imag) == as_word(b.imag);
+    }
+    if (type == &PyTuple_Type) {
+        if (PyTuple_GET_SIZE(left) != PyTuple_GET_SIZE(right))
+            return false;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(left); i++)
+            if (!atoms_equal(PyTuple_GET_ITEM(left, i), PyTuple_GET_ITEM(right, i)))
+                return false;
+        return true;
+    }
+    if (type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type)
+        return PyObject_RichCompareBool(left, right, Py_EQ) == 1;
+    return false;
+}
+
+static bool keys_agree(PyObject *mapping, PyObject *keys)
+{
+    if (!PyDict_Check(mapping) || PyDict_GET_SIZE(mapping) != PyTuple_GET_SIZE(keys))
+        return false;
+    Py_ssize_t position = 0, i = 0;
+    PyObject *key;
+    if (Py_TYPE(mapping)->tp_iter == PyDict_Type.tp_iter) {
+        while (PyDict_Next(mapping, &position, &key, NULL))
+            if (!atoms_equal(key, PyTuple_GET_ITEM(keys, i++)))
+                return false;
+        return true;
+    }
+    if (Py_TYPE(mapping)->tp_iter != PyODict_Type.tp_iter) /* a class with an order of its own */
+        return false;
+    PyObject *iterator = PyObject_GetIter(mapping);
+    bool same = iterator != NULL;
+    while (same && (key = PyIter_Next(iterator))) {
+        same = i < PyTuple_GET_SIZE(keys) && atoms_equal(key, PyTuple_GET_ITEM(keys, i++));
+        Py_DECREF(key);
+    }
+    Py_XDECREF(iterator);
+    return same && !PyErr_Occurred();
+}
+
+static PyObject *dict_of(PyObject *object)
+{
+    PyObject **place = _PyObject_GetDictPtr(object);
+    return place ? *place : NULL;
+}
+
+static PyObject *entry_of(PyObject *mapping, PyObject *key, Py_hash_t hash)
+{
+    return mapping && PyDict_Check(mapping) ? _PyDict_GetItem_KnownHash(mapping, key, hash) : NULL;
+}
+
+static PyObject *global_of(PyObject *function, PyObject *name, Py_hash_t hash)
+{
+    if (!PyFunction_Check(function))
+        return NULL;
+    PyObject *found = entry_of(PyFunction_GET_GLOBALS(function), name, hash);
+    return found || PyErr_Occurred() ? found : entry_of(((PyFunctionObject *)function)->func_builtins, name, hash);
+}
+
+static PyObject *element_of(PyObject *sequence, Py_ssize_t index)
+{
+    if (PyTuple_Check(sequence)) {
+        index += index < 0 ? PyTuple_GET_SIZE(sequence) : 0;
+        return index >= 0 && index < PyTuple_GET_SIZE(sequence) ? PyTuple_GET_ITEM(sequence, index) : NULL;
+    }
+    if (!PyList_Check(sequence))
+        return NULL;
+    index += index < 0 ? PyList_GET_SIZE(sequence) : 0;
+    return index >= 0 && index < PyList_GET_SIZE(sequence) ? PyList_GET_ITEM(sequence, index) : NULL;
+}
+
+static bool length_is(PyObject *object, Py_ssize_t length)
+{
+    if (PyDict_Check(object))
+        return PyDict_GET_SIZE(object) == length;
+    if (PyList_Check(object) || PyTuple_Check(object))
+        return Py_SIZE(object) == length;
+    if (PyAnySet_Check(object))
+        return PySet_GET_SIZE(object) == length;
+    return false;
+}
+
+static bool place_is_unset(PyObject *holder, const GuardOp *op)
+{
+    const char *kind = PyUnicode_AsUTF8(op->as.kind);
+    bool unset;
+    if (strcmp(kind, "cell") == 0) {
+        PyObject **cell = closure_cell(holder, op->index);
+        return cell && *cell == NULL;
+    }
+    if (strcmp(kind, "getattr") == 0) {
+        PyObject *found = PyObject_GetAttr(holder, op->object);
+        Py_XDECREF(found);
+        return !found && PyErr_ExceptionMatches(PyExc_AttributeError) ? (PyErr_Clear(), true) : false;
+    }
+    if (strcmp(kind, "attr") == 0) {
+        PyObject *mapping = dict_of(holder);
+        unset = !mapping || (PyDict_Check(mapping) && !entry_of(mapping, op->object, op->hash));
+    } else if (strcmp(kind, "item") == 0) {
+        unset = PyDict_Check(holder) && !entry_of(holder, op->object, op->hash);
+    } else {
+        unset = PyFunction_Check(holder) && !global_of(holder, op->object, op->hash);
+    }
+    return unset && !PyErr_Occurred();
+}
+
+static bool relation_holds(Py_ssize_t relation, int64_t left, int64_t right)
+{
+    switch (relation) {
+    case Py_EQ: return left == right;
+    case Py_NE: return left != right;
+    case Py_LT: return left < right;
+    default: return left <= right;
+    }
+}
+
+static bool bind_integer(PyObject *object, int64_t *to)
+{
+    int overflow;
+    if (!PyLong_CheckExact(object))
+        return false;
+    *to = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return !overflow;
+}
+
+static bool code_is(PyObject *function, const GuardOp *op)
+{
+    if (!PyFunction_Check(function))
+        return false;
+    PyFunctionObject *f = (PyFunctionObject *)function;
+    PyObject *defaults = f->func_defaults ? f->func_defaults : Py_None, *keyword = f->func_kwdefaults ? f->func_kwdefaults : Py_None;
+    return f->func_code == op->object && defaults == op->as.code_of.defaults && keyword == op->as.code_of.keyword_defaults;
+}
+
+#define LOAD(expression)                                  \
+    do {                                                  \
+        PyObject *loaded = (expression);                  \
+        set->registers[op->to] = loaded;                  \
+        return loaded != NULL;                            \
+    } while (0)
+
+bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
+{
+    PyObject *from = op->code == G_arg || op->code >= G_relation ? NULL : set->registers[op->from];
+    switch (op->code) {
+    case G_arg: LOAD(op->index < count ? arguments[op->index] : NULL);
+    case G_dict: LOAD(dict_of(from));
+    case G_item_dict: LOAD(entry_of(from, op->object, op->hash));
+    case G_item_seq: LOAD(element_of(from, op->index));
+    case G_global: LOAD(global_of(from, op->object, op->hash));
+    case G_cell: {
+        PyObject **cell = closure_cell(from, op->index);
+        LOAD(cell ? *cell : NULL);
+    }
+    case G_type: LOAD((PyObject *)Py_TYPE(from));
+    case G_type_attr: LOAD(PyType_Check(from) ? _PyType_Lookup((PyTypeObject *)from, op->object) : NULL);
+    case G_getattr: {
+        PyObject *found = PyObject_GetAttr(from, op->object);
+        Py_XSETREF(set->owned[op->index], found);
+        LOAD(found);
+    }
+    case G_func: LOAD(PyMethod_Check(from) ? PyMethod_GET_FUNCTION(from) : NULL);
+    case G_self: LOAD(PyMethod_Check(from) ? PyMethod_GET_SELF(from) : NULL);
+    case G_is: return from == op->object;
+    case G_type_is: return (PyObject *)Py_TYPE(from) == op->object;
+    case G_int_eq: case G_float_eq: case G_str_eq: return atoms_equal(from, op->object);
+    case G_length: return length_is(from, op->index);
+    case G_keys: return keys_agree(from, op->object);
+    case G_absent: return PyDict_Check(from) && !entry_of(from, op->object, op->hash) && !PyErr_Occurred();
+    case G_present: return entry_of(from, op->object, op->hash) != NULL;
+    case G_type_absent: return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
+    case G_unset: return place_is_unset(from, op);
+    case G_tensor: return tensor_check_run(op->as.tensor, from, set->numbers);
+    case G_integer: return bind_integer(from, &set->numbers[op->index]);
+    case G_real:
+        if (!PyFloat_CheckExact(from))
+            return false;
+        set->numbers[op->index] = as_word(PyFloat_AS_DOUBLE(from));
+        return true;
+    case G_code: return code_is(from, op);
+    case G_same: return from == set->registers[op->index];
+    case G_different: return from != set->registers[op->index];
+    case G_version: return op->as.tag && PyType_Check(from) && type_tag((PyTypeObject *)from) == op->as.tag;
+    case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
+    case G_number: return number_run(&op->as.number, set->numbers);
+    default: return false;
+    }
+}
+
+/* GUARDS_HIT, or the failing instruction. */
+static Py_ssize_t run_block(GuardSet *set, const Block *block, PyObject *const *arguments, Py_ssize_t count)
+{
+    set->reruns++;
+    for (int32_t i = 0; i < block->count; i++)
+        if (!guard_op_run(set, &block->ops[i], arguments, count))
+            return block->ops[i].instruction;
+    return GUARDS_HIT;
+}
+
+/* A word differs: a fact failed, or the tag of a dict moved and its block has to be read again. */
+static __attribute__((noinline)) Py_ssize_t word_moved(GuardSet *set, int32_t index, PyObject *const *arguments, Py_ssize_t count)
+{
+    const WordOrigin *origin = &set->origins[index];
+    if (origin->block < 0)
+        return origin->instruction;
+    uint64_t now = *set->words[index].address;
+    Py_ssize_t answer = run_block(set, &set->blocks[origin->block], arguments, count);
+    if (answer == GUARDS_HIT)
+        set->words[index].expected = now;
+    return answer;
+}
+
+static bool state_agrees(GuardSet *set, const State *state)
+{
+    const State *mine = &set->state;
+    if (state->included != mine->included || state->excluded != mine->excluded || state->grad != mine->grad || state->modes != mine->modes
+        || state->dtype != mine->dtype || state->deterministic != mine->deterministic || state->dual_level != -1)
+        return false;
+    for (int i = 0; i < set->autocast_count; i++) {
+        int32_t dtype;
+        if (!abi_autocast_dtype(set->autocast[i].device_type, &dtype) || dtype != set->autocast[i].dtype)
+            return false;
+    }
+    return abi_default_device(set->default_device);
+}
+
+static Py_ssize_t check_ops(GuardSet *set, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t answer;
+    for (const GuardOp *op = set->ops, *end = op + set->op_count; op < end; op++) {
+        switch (op->code) {
+        case G_WORDS:
+            for (int32_t i = op->from; i < op->to; i++)
+                if (UNLIKELY(*set->words[i].address != set->words[i].expected)
+                    && (answer = word_moved(set, i, arguments, count)) != GUARDS_HIT)
+                    return answer;
+            break;
+        case G_BLOCK:
+            if ((answer = run_block(set, &set->blocks[op->index], arguments, count)) != GUARDS_HIT)
+                return answer;
+            break;
+        case G_TYPE_BLOCK: {
+            PyTypeObject *type = (PyTypeObject *)set->blocks[op->index].subject;
+            if (LIKELY(op->as.tag && type_tag_now(type) == op->as.tag))
+                break;
+            if ((answer = run_block(set, &set->blocks[op->index], arguments, count)) != GUARDS_HIT)
+                return answer;
+            ((GuardOp *)op)->as.tag = type_tag(type);
+            break;
+        }
+        case G_arg: /* the three of every call, without the way through the large switch */
+            if (UNLIKELY(op->index >= count))
+                return op->instruction;
+            set->registers[op->to] = arguments[op->index];
+            break;
+        case G_tensor:
+            if (UNLIKELY(!tensor_check_run(op->as.tensor, set->registers[op->from], set->numbers)))
+                return op->instruction;
+            break;
+        case G_number:
+            if (UNLIKELY(!number_run(&op->as.number, set->numbers)))
+                return op->instruction;
+            break;
+        default:
+            if (!guard_op_run(set, op, arguments, count))
+                return op->instruction;
+        }
+    }
+    return GUARDS_HIT;
+}
+
+Py_ssize_t guards_check(GuardSet *set, PyObject *const *arguments, Py_ssize_t count, const State *state)
+{
+    set->checks++;
+    if (UNLIKELY(set->dead || set->busy || (set->has_state && !state_agrees(set, state)))) {
+        PyErr_Clear();
+        return -1;
+    }
+    /* getattr and keys with an __eq__ of their own may run Python, and that may come back here: the registers are in use then. */
+    set->busy = true;
+    Py_ssize_t answer = check_ops(set, arguments, count);
+    set->busy = false;
+    if (UNLIKELY(answer != GUARDS_HIT)) {
+        if (PyErr_Occurred())
+            PyErr_Clear();
+        guards_release(set);
+    }
+    return answer;
+}
+
+void guards_release(GuardSet *set)
+{
+    for (int32_t i = 0; i < set->owned_count; i++)
+        Py_CLEAR(set->owned[i]);
+}
+
+PyObject **guards_registers(GuardSet *set) { return set->registers; }
+const int64_t *guards_numbers(GuardSet *set) { return set->numbers; }
+Py_ssize_t guards_register_count(GuardSet *set) { return set->register_count; }
+Py_ssize_t guards_number_count(GuardSet *set) { return set->number_count; }
+bool guards_need_state(GuardSet *set) { return set->has_state; }
+
+/* ---- the Python type ---- */
+
+static void free_ops(GuardOp *ops, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (ops[i].code == G_tensor && ops[i].as.tensor)
+            tensor_check_free(ops[i].as.tensor);
+    PyMem_Free(ops);
+}
+
+static int guard_set_traverse(GuardSet *set, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(set));
+    Py_VISIT(set->program);
+    Py_VISIT(set->instructions);
+    for (int32_t i = 0; i < set->owned_count; i++)
+        Py_VISIT(set->owned[i]);
+    return 0;
+}
+
+static int guard_set_clear(GuardSet *set)
+{
+    set->dead = true; /* the arrays borrow from the program: never read them again */
+    guards_release(set);
+    Py_CLEAR(set->program);
+    Py_CLEAR(set->instructions);
+    return 0;
+}
+
+static void guard_set_dealloc(GuardSet *set)
+{
+    PyTypeObject *type = Py_TYPE(set);
+    PyObject_GC_UnTrack(set);
+    guard_set_clear(set);
+    free_ops(set->ops, set->op_count);
+    for (int32_t i = 0; i < set->block_count; i++)
+        free_ops(set->blocks[i].ops, set->blocks[i].count);
+    PyMem_Free(set->blocks);
+    PyMem_Free(set->words);
+    PyMem_Free(set->origins);
+    PyMem_Free(set->registers);
+    PyMem_Free(set->numbers);
+    PyMem_Free(set->owned);
+    Py_CLEAR(set->default_device);
+    type->tp_free((PyObject *)set);
+    Py_DECREF(type);
+}
+
+static PyObject *guard_set_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"program", NULL};
+    PyObject *program;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", names, &program))
+        return NULL;
+    GuardSet *set = (GuardSet *)type->tp_alloc(type, 0);
+    if (!set)
+        return NULL;
+    set->program = Py_NewRef(program);
+    if (guards_compile(set) < 0) {
+        Py_DECREF(set);
+        return NULL;
+    }
+    return (PyObject *)set;
+}
+
+static PyObject *guard_set_check(GuardSet *set, PyObject *arguments)
+{
+    if (!PyTuple_Check(arguments))
+        return PyErr_Format(PyExc_TypeError, "arguments must be a tuple");
+    State state;
+    if (set->has_state && !abi_read_state(&state))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "torch's state cannot be read");
+    Py_ssize_t answer = guards_check(set, ((PyTupleObject *)arguments)->ob_item, PyTuple_GET_SIZE(arguments), &state);
+    if (answer != GUARDS_HIT)
+        return PyLong_FromSsize_t(answer);
+    PyObject *registers = PyTuple_New(set->register_count), *numbers = PyTuple_New(set->number_count);
+    for (Py_ssize_t i = 0; registers && i < set->register_count; i++)
+        PyTuple_SET_ITEM(registers, i, Py_NewRef(set->registers[i] ? set->registers[i] : Py_None));
+    for (Py_ssize_t i = 0; numbers && i < set->number_count; i++)
+        PyTuple_SET_ITEM(numbers, i, PyLong_FromLongLong(set->numbers[i]));
+    guards_release(set);
+    return Py_BuildValue("(NN)", registers, numbers);
+}
+
+static PyMethodDef guard_set_methods[] = {
+    {"check", (PyCFunction)guard_set_check, METH_O, "(registers, numbers), or the index of the failing instruction"},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef guard_set_members[] = {
+    {"program", T_OBJECT, offsetof(GuardSet, program), READONLY, NULL},
+    {"checks", T_ULONGLONG, offsetof(GuardSet, checks), READONLY, NULL},
+    {"reruns", T_ULONGLONG, offsetof(GuardSet, reruns), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot guard_set_slots[] = {
+    {Py_tp_new, guard_set_new},
+    {Py_tp_dealloc, guard_set_dealloc},
+    {Py_tp_traverse, guard_set_traverse},
+    {Py_tp_clear, guard_set_clear},
+    {Py_tp_methods, guard_set_methods},
+    {Py_tp_members, guard_set_members},
+    {Py_tp_doc, "GuardSet(program): a guard program compiled into C."},
+    {0, NULL},
+};
+static PyType_Spec guard_set_spec = {"framefuse._native.GuardSet", sizeof(GuardSet), 0,
+                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, guard_set_slots};
+
+PyTypeObject *make_guard_set_type(PyObject *module)
+{
+    return GuardSet_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &guard_set_spec, NULL);
+}

@@ -1,0 +1,43 @@
+/* Makes the extension module framefuse._native out of its types and functions. */
+#include "border.h"
+
+static PyMethodDef functions[] = {
+    {"abi_initialise", abi_initialise_py, METH_O, "Sets what is known of torch's binary interface."},
+    {"abi_state", abi_state_py, METH_NOARGS, "Torch's thread state as guards read it."},
+    {"tensor_facts", tensor_facts_py, METH_O, "What native code reads of a tensor."},
+    {"bypass", bypass_py, METH_O, "While on, every Dispatch of this thread calls its original function."},
+    {"bound_names", bound_names, METH_O, "The names of the bound arguments of a code object."},
+    {"instance_dict", instance_dict_py, METH_O, "The instance dict itself, or None."},
+    {"type_lookup", type_lookup_py, METH_VARARGS, "The raw attribute found along the MRO."},
+    {"dict_tag", dict_tag_py, METH_O, "The dict's version tag."},
+    {"type_tag", type_tag_py, METH_O, "The type's version tag, 0 for none."},
+    {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
+    {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "framefuse._native", "Guards, plans and dispatch of compiled functions.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+static int add_types(PyObject *module)
+{
+    PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type, make_dispatch_type};
+    for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
+        PyTypeObject *type = make[i](module);
+        if (!type || PyModule_AddType(module, type) < 0)
+            return -1;
+        Py_DECREF(type); /* the module holds it, and the module is never unloaded */
+    }
+    Declined = PyErr_NewException("framefuse._native.Declined", NULL, NULL);
+    return Declined ? PyModule_AddObjectRef(module, "Declined", Declined) : -1;
+}
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module && add_types(module) < 0)
+        Py_CLEAR(module);
+    threads_watch_forks();
+    return module;
+}

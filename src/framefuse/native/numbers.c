@@ -1,0 +1,156 @@
+/* Runs number instructions: checked 64-bit integer and IEEE double arithmetic with Python's meaning, or declines. */
+#include "border.h"
+
+#include <math.h>
+
+enum {
+    CONST, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX,
+    REAL_CONST, REAL_OF_INT, REAL_ADD, REAL_SUB, REAL_MUL, REAL_DIV, REAL_NEG, REAL_ABS, REAL_MIN, REAL_MAX, REAL_POW, REAL_SQRT, REAL_FLOOR,
+    OPS
+};
+
+static const char *const NAMES[OPS] = {
+    "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
+    "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max", "real_pow",
+    "real_sqrt", "real_floor",
+};
+
+bool number_is_const(const Number *number) { return number->op == CONST || number->op == REAL_CONST; }
+
+bool number_is_unary(const Number *number)
+{
+    switch (number->op) {
+    case REAL_OF_INT: case REAL_NEG: case REAL_ABS: case REAL_SQRT: case REAL_FLOOR: return true;
+    default: return false;
+    }
+}
+
+int number_parse(PyObject *instruction, Py_ssize_t count, Number *out)
+{
+    const char *name;
+    PyObject *left, *right = NULL;
+    Py_ssize_t to;
+    memset(out, 0, sizeof *out);
+    if (!PyTuple_Check(instruction) || !PyArg_ParseTuple(instruction, "snO|O", &name, &to, &left, &right)) {
+        if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_ValueError, "not a number instruction: %R", instruction);
+        return -1;
+    }
+    int op = 0;
+    while (op < OPS && strcmp(NAMES[op], name))
+        op++;
+    out->op = (uint8_t)op;
+    out->to = (int32_t)to;
+    bool good = op < OPS && to >= 0 && to < count;
+    if (good && op == CONST) {
+        out->value = PyLong_AsLongLong(left);
+    } else if (good && op == REAL_CONST) {
+        out->value = as_word(PyFloat_AsDouble(left));
+    } else if (good) {
+        Py_ssize_t a = PyLong_AsSsize_t(left), b = right ? PyLong_AsSsize_t(right) : 0;
+        good = a >= 0 && a < count && b >= 0 && b < count;
+        out->left = (int32_t)a, out->right = (int32_t)b;
+    }
+    if (PyErr_Occurred())
+        return -1;
+    if (!good) {
+        PyErr_Format(PyExc_ValueError, "not a number instruction over %zd numbers: %R", count, instruction);
+        return -1;
+    }
+    return 0;
+}
+
+static bool divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder)
+{
+    if (b == 0 || (a == INT64_MIN && b == -1))
+        return false;
+    int64_t q = a / b, r = a % b;
+    if (r != 0 && (r < 0) != (b < 0))
+        q -= 1, r += b;
+    *quotient = q, *remainder = r;
+    return true;
+}
+
+/* Python raises OverflowError, ZeroDivisionError or goes complex where C's pow gives an infinity or a NaN. */
+static bool power(double a, double b, double *out)
+{
+    if (a == 0 && b < 0)
+        return false;
+    if (a < 0 && isfinite(a) && isfinite(b) && floor(b) != b)
+        return false;
+    double value = pow(a, b);
+    if (isinf(value) && isfinite(a) && isfinite(b))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool number_run(const Number *number, int64_t *words)
+{
+    int64_t a = words[number->left], b = words[number->right], other, *to = &words[number->to];
+    double x = as_real(a), y = as_real(b), real;
+    switch (number->op) {
+    case CONST: case REAL_CONST: *to = number->value; return true;
+    case ADD: return !__builtin_add_overflow(a, b, to);
+    case SUB: return !__builtin_sub_overflow(a, b, to);
+    case MUL: return !__builtin_mul_overflow(a, b, to);
+    case FLOORDIV: return divide(a, b, to, &other);
+    case MOD: return divide(a, b, &other, to);
+    case MIN: *to = a < b ? a : b; return true;
+    case MAX: *to = a > b ? a : b; return true;
+    case REAL_OF_INT: real = (double)a; break;
+    case REAL_ADD: real = x + y; break;
+    case REAL_SUB: real = x - y; break;
+    case REAL_MUL: real = x * y; break;
+    case REAL_DIV:
+        if (y == 0)
+            return false;
+        real = x / y;
+        break;
+    case REAL_NEG: real = -x; break;
+    case REAL_ABS: real = fabs(x); break;
+    case REAL_MIN: real = y < x ? y : x; break; /* Python's min keeps the first of equals, and of what does not compare */
+    case REAL_MAX: real = y > x ? y : x; break;
+    case REAL_POW:
+        if (!power(x, y, &real))
+            return false;
+        break;
+    case REAL_SQRT:
+        if (x < 0)
+            return false;
+        real = sqrt(x);
+        break;
+    case REAL_FLOOR:
+        if (!isfinite(x))
+            return false;
+        real = floor(x);
+        break;
+    default: return false;
+    }
+    *to = as_word(real);
+    return true;
+}
+
+PyObject *numbers_run_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *instructions, *numbers;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &instructions, &PyTuple_Type, &numbers))
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(numbers);
+    int64_t *words = PyMem_Calloc((size_t)count + 1, sizeof *words);
+    if (!words)
+        return PyErr_NoMemory();
+    bool done = true;
+    for (Py_ssize_t i = 0; i < count; i++)
+        words[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(numbers, i));
+    for (Py_ssize_t i = 0; done && !PyErr_Occurred() && i < PyTuple_GET_SIZE(instructions); i++) {
+        Number number;
+        if (number_parse(PyTuple_GET_ITEM(instructions, i), count, &number) == 0)
+            done = number_run(&number, words);
+    }
+    PyObject *result = PyErr_Occurred() ? NULL : done ? PyTuple_New(count) : Py_NewRef(Py_None);
+    for (Py_ssize_t i = 0; result && done && i < count; i++)
+        PyTuple_SET_ITEM(result, i, PyLong_FromLongLong(words[i]));
+    PyMem_Free(words);
+    return result;
+}

@@ -1,0 +1,394 @@
+/* Runs a plan: numbers, then steps over slots, then effects, then the result; whatever goes wrong before the effects declines the call. */
+#include "plan.h"
+
+#include <structmember.h>
+
+PyTypeObject *PlanProgram_Type;
+PyObject *Declined;
+
+/* Measured on two cores: a parallel region pays off above some 8 us of serial work, and giving up the GIL above some 20 us. */
+static const int64_t PARALLEL_NS = 8000, RELEASE_GIL_NS = 20000;
+enum { ALIGNMENT = 64 };
+
+/* ---- frames ---- */
+
+static void frame_free(const PlanProgram *plan, Frame *frame)
+{
+    for (int32_t i = 0; frame->tensors && i < plan->slot_count; i++)
+        Py_CLEAR(frame->tensors[i]);
+    PyMem_Free(frame->numbers);
+    PyMem_Free(frame->tensors);
+    PyMem_Free(frame->data);
+    PyMem_Free(frame->registers);
+    free(frame->arena);
+    memset(frame, 0, sizeof *frame);
+}
+
+static bool frame_make(const PlanProgram *plan, Frame *frame)
+{
+    memset(frame, 0, sizeof *frame);
+    frame->plan = plan;
+    frame->numbers = PyMem_Calloc((size_t)plan->count + 1, sizeof *frame->numbers);
+    frame->tensors = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *frame->tensors);
+    frame->data = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *frame->data);
+    frame->registers = PyMem_Calloc((size_t)plan->register_count + 1, sizeof *frame->registers);
+    if (!frame->numbers || !frame->tensors || !frame->data || !frame->registers) {
+        frame_free(plan, frame);
+        return false;
+    }
+    memcpy(frame->numbers, plan->initial, (size_t)plan->count * sizeof *frame->numbers);
+    return true;
+}
+
+/* Grows the arena, keeping what is in it: a size that only a step's result tells may come while earlier slots are in use. */
+static bool frame_arena(Frame *frame, int64_t size)
+{
+    if (LIKELY(size >= 0 && (size_t)size <= frame->arena_size))
+        return true;
+    if (size < 0 || size > (int64_t)1 << 46)
+        return false;
+    size_t room = ((size_t)size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    char *grown = aligned_alloc(ALIGNMENT, room);
+    if (!grown)
+        return false;
+    if (frame->arena_size)
+        memcpy(grown, frame->arena, frame->arena_size);
+    free(frame->arena);
+    frame->arena = grown, frame->arena_size = room;
+    return true;
+}
+
+PyObject *frame_tensor(Frame *frame, int32_t index)
+{
+    const PlanProgram *plan = frame->plan;
+    const Slot *slot = &plan->slots[index];
+    if (LIKELY(slot->place != ARENA && slot->place != VIEW)) {
+        PyObject *tensor = frame->tensors[index];
+        return tensor ? Py_NewRef(tensor) : PyErr_Format(PyExc_RuntimeError, "slot %d has no tensor now", index);
+    }
+    int64_t sizes[MAX_NDIM], strides[MAX_NDIM];
+    gather(slot->sizes, slot->ndim, frame->numbers, sizes);
+    gather(slot->strides, slot->ndim, frame->numbers, strides);
+    return abi_over(slot_data(plan, frame, index), slot->ndim, sizes, strides, slot->dtype);
+}
+
+/* ---- steps: 0, or -1 for a decline (with or without an exception) ---- */
+
+static int run_kernel(PlanProgram *plan, Frame *frame, const KernelInfo *info, char **buffers)
+{
+    int64_t arguments[info->number_count + 1];
+    for (int32_t i = 0; i < info->buffer_count; i++)
+        buffers[i] = slot_data(plan, frame, info->buffers[i]);
+    gather(info->numbers, info->number_count, frame->numbers, arguments);
+    int64_t extent = frame->numbers[info->extent], work = frame->numbers[info->work], answer;
+    if (LIKELY(work <= PARALLEL_NS))
+        return info->kernel(buffers, arguments, 0, extent) ? -1 : 0;
+    int threads = info->parallel && extent > 1 ? threads_usable() : 1;
+    if (work <= RELEASE_GIL_NS)
+        return threads_run(info->kernel, buffers, arguments, extent, threads) ? -1 : 0;
+    Py_BEGIN_ALLOW_THREADS
+    answer = threads_run(info->kernel, buffers, arguments, extent, threads);
+    Py_END_ALLOW_THREADS
+    return answer ? -1 : 0;
+}
+
+static int run_alloc(const PlanProgram *plan, Frame *frame, int32_t index)
+{
+    const Slot *slot = &plan->slots[index];
+    int64_t sizes[MAX_NDIM], strides[MAX_NDIM];
+    gather(slot->sizes, slot->ndim, frame->numbers, sizes);
+    gather(slot->strides, slot->ndim, frame->numbers, strides);
+    Py_CLEAR(frame->tensors[index]);
+    frame->tensors[index] = abi_empty(slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index, &frame->data[index]);
+    return frame->tensors[index] ? 0 : -1;
+}
+
+static int run_numbers(const PlanProgram *plan, Frame *frame, int32_t from, int32_t to)
+{
+    for (int32_t i = from; i < to; i++)
+        if (UNLIKELY(!number_run(&plan->numbers[i], frame->numbers)))
+            return -1;
+    return 0;
+}
+
+/* Where the arena's size is known late, a slot grows it to its own end. */
+static int reach_arena(const PlanProgram *plan, Frame *frame, int32_t index)
+{
+    const Slot *slot = &plan->slots[index];
+    while (slot->place == VIEW)
+        slot = &plan->slots[slot->base];
+    if (slot->place != ARENA)
+        return 0;
+    int64_t end = 1;
+    for (int32_t i = 0; i < slot->ndim; i++) {
+        int64_t size = frame->numbers[slot->sizes[i]], reach;
+        if (size == 0)
+            return frame_arena(frame, frame->numbers[slot->base] + ALIGNMENT) ? 0 : -1;
+        if (__builtin_mul_overflow(size - 1, frame->numbers[slot->strides[i]], &reach) || __builtin_add_overflow(end, reach, &end))
+            return -1;
+    }
+    if (__builtin_mul_overflow(end, slot->item_size, &end) || __builtin_add_overflow(end, frame->numbers[slot->base], &end))
+        return -1;
+    return frame_arena(frame, end) ? 0 : -1;
+}
+
+static int reach_arenas(const PlanProgram *plan, Frame *frame, const Step *step)
+{
+    int status = 0;
+    if (step->kind == STEP_KERNEL)
+        for (int32_t i = 0; i < step->as.kernel.buffer_count && status == 0; i++)
+            status = reach_arena(plan, frame, step->as.kernel.buffers[i]);
+    if (step->kind == STEP_MATMUL) {
+        const int32_t slots[] = {step->as.matmul.out, step->as.matmul.a, step->as.matmul.c};
+        for (int i = 0; i < 3 && status == 0; i++)
+            status = reach_arena(plan, frame, slots[i]);
+    }
+    return status;
+}
+
+static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
+{
+    switch (step->kind) {
+    case STEP_KERNEL:
+        return run_kernel(plan, frame, &step->as.kernel, buffers);
+    case STEP_ALLOC:
+        return run_alloc(plan, frame, step->slot);
+    case STEP_MATMUL: {
+        const MatmulInfo *info = &step->as.matmul;
+        return matmul_run(info, frame->numbers, slot_data(plan, frame, info->out), slot_data(plan, frame, info->a),
+                          slot_data(plan, frame, info->c), &plan->slots[info->out]);
+    }
+    case STEP_CALL:
+        return call_run(plan, frame, step->as.call);
+    default:
+        for (int32_t i = 0; i < step->slot_count; i++)
+            Py_CLEAR(frame->tensors[step->slots[i]]);
+        return 0;
+    }
+}
+
+static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
+{
+    for (const Step *step = plan->steps, *end = step + plan->step_count; step < end; step++) {
+        if (UNLIKELY(plan->arena_late) && reach_arenas(plan, frame, step) < 0)
+            return -1;
+        if (UNLIKELY(run_step(plan, frame, step, buffers) < 0 || run_numbers(plan, frame, step->numbers_from, step->numbers_to) < 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- a run ---- */
+
+static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, const int64_t *numbers)
+{
+    memcpy(frame->numbers, numbers, (size_t)plan->bound * sizeof *numbers);
+    for (int32_t i = 0; i < plan->register_count; i++)
+        frame->registers[i] = Py_XNewRef(registers[plan->registers[i]]);
+    for (int32_t i = 0; i < plan->input_count; i++) {
+        PyObject *tensor = registers[plan->inputs[i]];
+        frame->tensors[i] = Py_XNewRef(tensor);
+        if (UNLIKELY(!tensor || !abi_is_tensor(tensor) || !abi_data(tensor, &frame->data[i])))
+            return -1;
+    }
+    for (int32_t i = 0; i < plan->register_count; i++)
+        if (!frame->registers[i])
+            return -1;
+    if (run_numbers(plan, frame, 0, plan->early_numbers) < 0)
+        return -1;
+    return plan->arena_number < 0 || plan->arena_late || frame_arena(frame, frame->numbers[plan->arena_number]) ? 0 : -1;
+}
+
+static bool run_finish(const PlanProgram *plan, Frame *frame)
+{
+    for (int32_t i = 0; i < plan->finish_count; i++) {
+        const Finish *finish = &plan->finish[i];
+        PyObject *args[finish->arg_count + 1], *done = NULL;
+        int32_t made = 0;
+        while (made < finish->arg_count && (args[made] = template_build(&finish->args[made], frame)))
+            made++;
+        if (made == finish->arg_count)
+            done = PyObject_Vectorcall(finish->function, args, (size_t)made, NULL);
+        while (made > 0)
+            Py_DECREF(args[--made]);
+        if (!done)
+            return false;
+        Py_DECREF(done);
+    }
+    return true;
+}
+
+static void unload(PlanProgram *plan, Frame *frame)
+{
+    for (int32_t i = 0; i < plan->slot_count; i++)
+        Py_CLEAR(frame->tensors[i]);
+    for (int32_t i = 0; i < plan->register_count; i++)
+        Py_CLEAR(frame->registers[i]);
+}
+
+/* An interrupt is not the program's business and must not be lost: it is not answered by running the program again. */
+static bool must_propagate(void) { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
+
+static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *const *registers, const int64_t *numbers, PyObject **result)
+{
+    *result = NULL;
+    int answer = RUN_DONE;
+    if (LIKELY(load(plan, frame, registers, numbers) == 0 && run_steps(plan, frame, buffers) == 0)) {
+        if (run_finish(plan, frame))
+            *result = template_build(&plan->result, frame);
+    } else if (!must_propagate()) {
+        PyErr_Clear();
+        plan->declines++;
+        answer = RUN_DECLINED;
+    }
+    unload(plan, frame);
+    return answer;
+}
+
+int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, PyObject **result)
+{
+    int answer = RUN_DECLINED;
+    *result = NULL;
+    if (UNLIKELY(plan->dead))
+        return answer;
+    plan->runs++;
+    Py_INCREF(plan);
+    if (LIKELY(!plan->frame.busy)) {
+        plan->frame.busy = true;
+        answer = run_in(plan, &plan->frame, plan->buffers, registers, numbers, result);
+        plan->frame.busy = false;
+    } else { /* another thread, or the plan called itself through one of its steps */
+        Frame frame;
+        char **buffers = PyMem_Malloc(((size_t)plan->buffer_room + 1) * sizeof *buffers);
+        if (buffers && frame_make(plan, &frame)) {
+            answer = run_in(plan, &frame, buffers, registers, numbers, result);
+            frame_free(plan, &frame);
+        }
+        PyMem_Free(buffers);
+    }
+    Py_DECREF(plan);
+    return answer;
+}
+
+Py_ssize_t plan_registers_needed(PlanProgram *plan)
+{
+    int32_t most = -1;
+    for (int32_t i = 0; i < plan->input_count; i++)
+        most = plan->inputs[i] > most ? plan->inputs[i] : most;
+    for (int32_t i = 0; i < plan->register_count; i++)
+        most = plan->registers[i] > most ? plan->registers[i] : most;
+    return most + 1;
+}
+
+Py_ssize_t plan_numbers_bound(PlanProgram *plan) { return plan->bound; }
+
+/* ---- the Python type ---- */
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"plan", NULL};
+    PyObject *source;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", names, &source))
+        return NULL;
+    PlanProgram *plan = (PlanProgram *)type->tp_alloc(type, 0);
+    if (!plan)
+        return NULL;
+    plan->plan = Py_NewRef(source);
+    if (plan_compile(plan) < 0) {
+        Py_DECREF(plan);
+        return NULL;
+    }
+    plan->buffers = PyMem_Calloc((size_t)plan->buffer_room + 1, sizeof *plan->buffers);
+    if (!plan->buffers || !frame_make(plan, &plan->frame)) {
+        Py_DECREF(plan);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)plan;
+}
+
+static int plan_traverse(PlanProgram *plan, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(plan));
+    Py_VISIT(plan->plan);
+    Py_VISIT(plan->held);
+    for (int32_t i = 0; plan->frame.tensors && i < plan->slot_count; i++)
+        Py_VISIT(plan->frame.tensors[i]);
+    for (int32_t i = 0; plan->frame.registers && i < plan->register_count; i++)
+        Py_VISIT(plan->frame.registers[i]);
+    return 0;
+}
+
+static int plan_clear(PlanProgram *plan)
+{
+    plan->dead = true; /* steps and templates borrow from what goes now */
+    Py_CLEAR(plan->plan);
+    Py_CLEAR(plan->held);
+    return 0;
+}
+
+static void plan_dealloc(PlanProgram *plan)
+{
+    PyTypeObject *type = Py_TYPE(plan);
+    PyObject_GC_UnTrack(plan);
+    frame_free(plan, &plan->frame);
+    plan_free(plan);
+    plan_clear(plan);
+    PyMem_Free(plan->buffers);
+    type->tp_free((PyObject *)plan);
+    Py_DECREF(type);
+}
+
+static PyObject *plan_run_py(PlanProgram *plan, PyObject *args)
+{
+    PyObject *registers, *words, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &registers, &PyTuple_Type, &words))
+        return NULL;
+    if (PyTuple_GET_SIZE(registers) < plan_registers_needed(plan) || PyTuple_GET_SIZE(words) < plan->bound)
+        return PyErr_Format(PyExc_ValueError, "too few registers or numbers");
+    int64_t *numbers = PyMem_Calloc((size_t)plan->bound + 1, sizeof *numbers);
+    if (!numbers)
+        return PyErr_NoMemory();
+    for (int32_t i = 0; i < plan->bound; i++)
+        numbers[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(words, i));
+    int answer = PyErr_Occurred() ? RUN_DONE : plan_run(plan, ((PyTupleObject *)registers)->ob_item, numbers, &result);
+    result = PyErr_Occurred() ? NULL : result;
+    PyMem_Free(numbers);
+    if (answer == RUN_DECLINED)
+        PyErr_SetString(Declined, "the plan declined");
+    return answer == RUN_DECLINED ? NULL : result;
+}
+
+static PyObject *get_arena_bytes(PlanProgram *plan, void *Py_UNUSED(closure)) { return PyLong_FromSize_t(plan->frame.arena_size); }
+
+static PyMethodDef plan_methods[] = {
+    {"run", (PyCFunction)plan_run_py, METH_VARARGS, "Runs the plan without guards; raises Declined."},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef plan_members[] = {
+    {"plan", T_OBJECT, offsetof(PlanProgram, plan), READONLY, NULL},
+    {"runs", T_ULONGLONG, offsetof(PlanProgram, runs), READONLY, NULL},
+    {"declines", T_ULONGLONG, offsetof(PlanProgram, declines), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef plan_getset[] = {
+    {"arena_bytes", (getter)get_arena_bytes, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot plan_slots[] = {
+    {Py_tp_new, plan_new},
+    {Py_tp_dealloc, plan_dealloc},
+    {Py_tp_traverse, plan_traverse},
+    {Py_tp_clear, plan_clear},
+    {Py_tp_methods, plan_methods},
+    {Py_tp_members, plan_members},
+    {Py_tp_getset, plan_getset},
+    {Py_tp_doc, "PlanProgram(plan): a plan compiled into C."},
+    {0, NULL},
+};
+static PyType_Spec plan_spec = {"framefuse._native.PlanProgram", sizeof(PlanProgram), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, plan_slots};
+
+PyTypeObject *make_plan_type(PyObject *module)
+{
+    return PlanProgram_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL);
+}

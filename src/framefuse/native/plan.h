@@ -1,0 +1,109 @@
+/* The compiled form of a plan: slots, number instructions by the step after which they can run, and steps. */
+#ifndef FRAMEFUSE_PLAN_H
+#define FRAMEFUSE_PLAN_H
+
+#include "border.h"
+
+enum { INPUT, ARENA, FRESH, VIEW, CALL };
+enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE };
+
+typedef struct {
+    uint8_t place;
+    int32_t ndim;
+    int32_t *sizes, *strides; /* numbers; owned, one block */
+    int32_t base, offset;     /* slot or number; number or -1 */
+    int32_t dtype, item_size, device_type, device_index;
+} Slot;
+
+typedef struct {
+    Template *args; /* owned */
+    int32_t arg_count, positional;
+    PyObject *function; /* borrowed from the plan */
+    PyObject *names;    /* owned, NULL without keywords */
+    struct CallOut { int32_t slot, depth; int32_t *path; } *outs; /* owned */
+    int32_t out_count;
+    struct CallBind { int32_t slot, dimension, number; } *binds;  /* owned */
+    int32_t bind_count;
+    int32_t *normal; /* owned */
+    int32_t normal_count;
+    bool grad;
+} CallInfo;
+
+typedef struct {
+    int32_t out, a, c, batch, m, n, k;
+    int32_t a_strides[3], c_strides[3], out_strides[3];
+    bool accumulate;
+} MatmulInfo;
+
+typedef struct {
+    Kernel kernel;
+    int32_t *buffers, *numbers; /* owned, one block */
+    int32_t buffer_count, number_count;
+    int32_t extent, work;
+    bool parallel;
+} KernelInfo;
+
+typedef struct {
+    uint8_t kind;
+    int32_t numbers_from, numbers_to; /* instructions that can run once this step has bound its numbers */
+    int32_t slot;                     /* of an alloc step */
+    int32_t *slots, slot_count;       /* owned; of a release step */
+    union {
+        KernelInfo kernel;
+        MatmulInfo matmul;
+        CallInfo *call; /* owned */
+    } as;
+} Step;
+
+typedef struct {
+    PyObject *function; /* borrowed from the plan */
+    Template *args;     /* owned */
+    int32_t arg_count;
+} Finish;
+
+struct PlanProgram {
+    PyObject_HEAD
+    PyObject *plan; /* strong; holds the code of the kernels */
+    PyObject *held; /* strong: the plan's parts, from which everything below borrows its Python objects */
+    int32_t bound, count, arena_number;
+    bool arena_late; /* its size depends on what a step binds */
+    int64_t *initial; /* the constants among the numbers */
+    Number *numbers;
+    int32_t number_count, early_numbers; /* the first `early_numbers` run before the steps */
+    Slot *slots;
+    Step *steps;
+    Finish *finish;
+    Template result;
+    int32_t slot_count, step_count, finish_count;
+    int32_t *inputs, input_count;       /* guard registers of the first slots */
+    int32_t *registers, register_count; /* guard registers that templates name */
+    int32_t buffer_room, argument_room; /* the most that one kernel takes */
+    Frame frame;
+    char **buffers;
+    uint64_t runs, declines;
+    bool dead;
+};
+
+int plan_compile(PlanProgram *plan);
+void plan_free(PlanProgram *plan);
+int matmul_run(const MatmulInfo *info, const int64_t *numbers, char *out, char *a, char *c, const Slot *slot); /* 0, or -1: declines */
+int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call);                                   /* 0, or -1 with an exception */
+
+static inline const int64_t *gather(const int32_t *which, int32_t count, const int64_t *numbers, int64_t *to)
+{
+    for (int32_t i = 0; i < count; i++)
+        to[i] = numbers[which[i]];
+    return to;
+}
+
+static inline char *slot_data(const PlanProgram *plan, const Frame *frame, int32_t index)
+{
+    const Slot *slot = &plan->slots[index];
+    if (slot->place == ARENA)
+        return frame->arena + frame->numbers[slot->base];
+    if (slot->place == VIEW)
+        return slot_data(plan, frame, slot->base) + (slot->offset < 0 ? 0 : frame->numbers[slot->offset] * slot->item_size);
+    return frame->data[index];
+}
+
+#endif

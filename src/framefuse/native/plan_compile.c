@@ -1,0 +1,475 @@
+/* Compiles a Plan of dataclasses into arrays of C structs, and refuses what breaks the rules of framefuse.ir.plan. */
+#include "plan.h"
+
+static int wrong(const char *what, PyObject *where)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "%s in %R", what, where);
+    return -1;
+}
+
+static void *zeros(size_t count, size_t size)
+{
+    void *memory = PyMem_Calloc(count + 1, size);
+    if (!memory)
+        PyErr_NoMemory();
+    return memory;
+}
+
+/* An int field; -1 with an exception, or where it is out of [least, limit). */
+static int read_int(PyObject *object, const char *name, Py_ssize_t least, Py_ssize_t limit, int32_t *out)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    Py_ssize_t number = value ? PyLong_AsSsize_t(value) : -1;
+    Py_XDECREF(value);
+    if (PyErr_Occurred())
+        return -1;
+    *out = (int32_t)number;
+    return number < least || number >= limit ? wrong(name, object) : 0;
+}
+
+static int read_bool(PyObject *object, const char *name, bool *out)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    int truth = value ? PyObject_IsTrue(value) : -1;
+    Py_XDECREF(value);
+    *out = truth == 1;
+    return truth < 0 ? -1 : 0;
+}
+
+static PyObject *read_tuple(PyObject *object, const char *name)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    if (value && !PyTuple_Check(value)) {
+        wrong("a field that is no tuple", object);
+        Py_CLEAR(value);
+    }
+    return value;
+}
+
+static int read_items(PyObject *tuple, Py_ssize_t limit, int32_t *out)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        Py_ssize_t value = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
+        if (PyErr_Occurred() || value < 0 || value >= limit)
+            return wrong("an index out of range", tuple);
+        out[i] = (int32_t)value;
+    }
+    return 0;
+}
+
+/* A tuple of indices below the limit as an owned array. */
+static int read_indices(PyObject *object, const char *name, Py_ssize_t limit, int32_t **out, int32_t *count)
+{
+    PyObject *tuple = read_tuple(object, name);
+    int status = -1;
+    if (tuple && (*out = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof **out))) {
+        *count = (int32_t)PyTuple_GET_SIZE(tuple);
+        status = read_items(tuple, limit, *out);
+    }
+    Py_XDECREF(tuple);
+    return status;
+}
+
+static int read_triple(PyObject *object, const char *name, Py_ssize_t limit, int32_t *out)
+{
+    PyObject *tuple = read_tuple(object, name);
+    int status = !tuple ? -1 : PyTuple_GET_SIZE(tuple) != 3 ? wrong("not three strides", object) : read_items(tuple, limit, out);
+    Py_XDECREF(tuple);
+    return status;
+}
+
+/* ---- slots ---- */
+
+static int read_place(PyObject *source, Slot *slot)
+{
+    static const char *const PLACES[] = {"input", "arena", "fresh", "view", "call"};
+    PyObject *place = PyObject_GetAttrString(source, "place");
+    const char *text = place && PyUnicode_Check(place) ? PyUnicode_AsUTF8(place) : "";
+    slot->place = 255;
+    for (int i = 0; i < 5; i++)
+        if (strcmp(PLACES[i], text) == 0)
+            slot->place = (uint8_t)i;
+    Py_XDECREF(place);
+    return slot->place == 255 ? wrong("an unknown place", source) : 0;
+}
+
+static int read_element(PyObject *source, Slot *slot)
+{
+    PyObject *dtype = PyObject_GetAttrString(source, "dtype"), *device = PyObject_GetAttrString(source, "device");
+    const DTypeRow *row = dtype ? abi_dtype(dtype) : NULL;
+    int status = row && device ? abi_device(device, &slot->device_type, &slot->device_index) : -1;
+    if (row)
+        slot->dtype = row->code, slot->item_size = row->size;
+    Py_XDECREF(dtype);
+    Py_XDECREF(device);
+    return status;
+}
+
+static int read_slot(PlanProgram *plan, PyObject *source, int32_t index)
+{
+    Slot *slot = &plan->slots[index];
+    int32_t strides;
+    if (read_place(source, slot) < 0 || read_element(source, slot) < 0
+        || read_indices(source, "sizes", plan->count, &slot->sizes, &slot->ndim) < 0
+        || read_indices(source, "strides", plan->count, &slot->strides, &strides) < 0)
+        return -1;
+    if (strides != slot->ndim || slot->ndim > MAX_NDIM)
+        return wrong("sizes and strides of different lengths", source);
+    if (read_int(source, "offset", -1, plan->count, &slot->offset) < 0)
+        return -1;
+    /* a view stands behind the slot that it views, so that following bases ends */
+    Py_ssize_t limit = slot->place == ARENA ? plan->count : slot->place == VIEW ? index : INT32_MAX;
+    if (read_int(source, "base", slot->place == ARENA || slot->place == VIEW ? 0 : -1, limit, &slot->base) < 0)
+        return -1;
+    if ((slot->place == INPUT) != (index < plan->input_count))
+        return wrong("inputs are the first slots, and only those: a slot", source);
+    return 0;
+}
+
+/* ---- templates ---- */
+
+typedef struct {
+    PlanProgram *plan;
+    bool inside; /* arena and view slots may be seen */
+    PyObject *where;
+} TemplateRules;
+
+static int keep_rules(Template *template, void *context)
+{
+    TemplateRules *rules = context;
+    PlanProgram *plan = rules->plan;
+    if (template->tag == T_TENSOR) {
+        uint8_t place = plan->slots[template->index].place;
+        if (!rules->inside && (place == ARENA || place == VIEW))
+            return wrong("arena memory would be seen outside", rules->where);
+    }
+    if (template->tag != T_REGISTER)
+        return 0;
+    for (int32_t i = 0; i < plan->register_count; i++)
+        if (plan->registers[i] == template->index) {
+            template->index = i;
+            return 0;
+        }
+    int32_t *grown = PyMem_Realloc(plan->registers, ((size_t)plan->register_count + 1) * sizeof *grown);
+    if (!grown) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    plan->registers = grown;
+    grown[plan->register_count] = template->index;
+    template->index = plan->register_count++;
+    return 0;
+}
+
+static int read_template(PlanProgram *plan, PyObject *tuple, Template *out, bool inside, PyObject *where)
+{
+    TemplateRules rules = {plan, inside, where};
+    if (template_parse(tuple, out, plan->slot_count, plan->count) < 0)
+        return -1;
+    return template_walk(out, keep_rules, &rules);
+}
+
+/* ---- steps ---- */
+
+static int read_kernel(PlanProgram *plan, PyObject *source, KernelInfo *info)
+{
+    PyObject *address = PyObject_GetAttrString(source, "address");
+    info->kernel = address ? (Kernel)(uintptr_t)PyLong_AsUnsignedLongLong(address) : NULL;
+    Py_XDECREF(address);
+    if (PyErr_Occurred() || !info->kernel)
+        return wrong("no address", source);
+    if (read_indices(source, "buffers", plan->slot_count, &info->buffers, &info->buffer_count) < 0
+        || read_indices(source, "numbers", plan->count, &info->numbers, &info->number_count) < 0
+        || read_int(source, "extent", 0, plan->count, &info->extent) < 0 || read_int(source, "work", 0, plan->count, &info->work) < 0
+        || read_bool(source, "parallel", &info->parallel) < 0)
+        return -1;
+    if (info->number_count > 4096)
+        return wrong("more than 4096 numbers", source);
+    plan->buffer_room = info->buffer_count > plan->buffer_room ? info->buffer_count : plan->buffer_room;
+    return 0;
+}
+
+static int read_matmul(PlanProgram *plan, PyObject *source, MatmulInfo *info)
+{
+    if (read_int(source, "out", 0, plan->slot_count, &info->out) < 0 || read_int(source, "a", 0, plan->slot_count, &info->a) < 0
+        || read_int(source, "c", 0, plan->slot_count, &info->c) < 0 || read_int(source, "batch", 0, plan->count, &info->batch) < 0
+        || read_int(source, "m", 0, plan->count, &info->m) < 0 || read_int(source, "n", 0, plan->count, &info->n) < 0
+        || read_int(source, "k", 0, plan->count, &info->k) < 0 || read_triple(source, "a_strides", plan->count, info->a_strides) < 0
+        || read_triple(source, "c_strides", plan->count, info->c_strides) < 0
+        || read_triple(source, "out_strides", plan->count, info->out_strides) < 0 || read_bool(source, "accumulate", &info->accumulate) < 0)
+        return -1;
+    const Slot *out = &plan->slots[info->out], *a = &plan->slots[info->a], *c = &plan->slots[info->c];
+    if (out->dtype != a->dtype || out->dtype != c->dtype || (out->item_size != 4 && out->item_size != 8))
+        return wrong("operands that are not all float32 or all float64", source);
+    return 0;
+}
+
+static int read_outs(PlanProgram *plan, PyObject *source, CallInfo *call)
+{
+    PyObject *tuple = read_tuple(source, "outs");
+    int status = tuple && (call->outs = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *call->outs)) ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *path;
+        struct CallOut *out = &call->outs[call->out_count++];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "O!i", &PyTuple_Type, &path, &out->slot)
+            || !(out->path = zeros((size_t)PyTuple_GET_SIZE(path), sizeof *out->path)) || read_items(path, INT32_MAX, out->path) < 0)
+            status = -1;
+        else if (out->slot < 0 || out->slot >= plan->slot_count || plan->slots[out->slot].place != CALL)
+            status = wrong("a result that goes to no call slot", source);
+        else
+            out->depth = (int32_t)PyTuple_GET_SIZE(path);
+    }
+    Py_XDECREF(tuple);
+    return status;
+}
+
+static int read_binds(PlanProgram *plan, PyObject *source, CallInfo *call)
+{
+    PyObject *tuple = read_tuple(source, "binds");
+    int status = tuple && (call->binds = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *call->binds)) ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
+        struct CallBind *bind = &call->binds[call->bind_count++];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "iii", &bind->slot, &bind->dimension, &bind->number))
+            status = -1;
+        else if (bind->slot < 0 || bind->slot >= plan->slot_count || bind->dimension < 0 || bind->number < 0 || bind->number >= plan->count)
+            status = wrong("a binding out of range", source);
+    }
+    Py_XDECREF(tuple);
+    return status;
+}
+
+static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, PyObject *args, PyObject *kwargs)
+{
+    bool inside;
+    Py_ssize_t positional = PyTuple_GET_SIZE(args), named = PyTuple_GET_SIZE(kwargs);
+    if (read_bool(source, "inside", &inside) < 0 || !(call->args = zeros((size_t)(positional + named), sizeof *call->args)))
+        return -1;
+    call->positional = (int32_t)positional, call->arg_count = (int32_t)(positional + named);
+    if (named && !(call->names = PyTuple_New(named)))
+        return -1;
+    for (Py_ssize_t i = 0; i < positional; i++)
+        if (read_template(plan, PyTuple_GET_ITEM(args, i), &call->args[i], inside, source) < 0)
+            return -1;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *name, *value;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(kwargs, i), "UO", &name, &value))
+            return -1;
+        PyTuple_SET_ITEM(call->names, i, Py_NewRef(name));
+        if (read_template(plan, value, &call->args[positional + i], inside, source) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
+{
+    PyObject *function = PyObject_GetAttrString(source, "function"), *args = read_tuple(source, "args"), *kwargs = read_tuple(source, "kwargs");
+    int status = function && args && kwargs ? read_arguments(plan, source, call, args, kwargs) : -1;
+    call->function = function;
+    Py_XDECREF(function); /* the step holds it */
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    if (status < 0 || read_outs(plan, source, call) < 0 || read_binds(plan, source, call) < 0
+        || read_indices(source, "normal", plan->slot_count, &call->normal, &call->normal_count) < 0)
+        return -1;
+    for (int32_t i = 0; i < call->normal_count; i++)
+        if (plan->slots[call->normal[i]].place != CALL)
+            return wrong("a normal slot that is no call slot", source);
+    return read_bool(source, "grad", &call->grad);
+}
+
+static int read_step(PlanProgram *plan, PyObject *source, Step *step)
+{
+    const char *name = Py_TYPE(source)->tp_name, *dot = strrchr(name, '.');
+    name = dot ? dot + 1 : name;
+    if (strcmp(name, "KernelStep") == 0) {
+        step->kind = STEP_KERNEL;
+        return read_kernel(plan, source, &step->as.kernel);
+    }
+    if (strcmp(name, "MatmulStep") == 0) {
+        step->kind = STEP_MATMUL;
+        return read_matmul(plan, source, &step->as.matmul);
+    }
+    if (strcmp(name, "CallStep") == 0) {
+        step->kind = STEP_CALL;
+        return (step->as.call = zeros(1, sizeof(CallInfo))) ? read_call(plan, source, step->as.call) : -1;
+    }
+    if (strcmp(name, "ReleaseStep") == 0) {
+        step->kind = STEP_RELEASE;
+        return read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
+    }
+    step->kind = STEP_ALLOC;
+    if (strcmp(name, "AllocStep"))
+        return wrong("an unknown step", source);
+    if (read_int(source, "slot", 0, plan->slot_count, &step->slot) < 0)
+        return -1;
+    return plan->slots[step->slot].place == FRESH ? 0 : wrong("an allocation of no fresh slot", source);
+}
+
+/* ---- numbers ---- */
+
+/* When a number is known: NEVER is a constant, 0 a bound number, i + 1 once step i has bound it. */
+enum { CONSTANT = -1 };
+
+static int32_t stage_of(const Number *number, const int32_t *stage)
+{
+    if (number_is_const(number))
+        return CONSTANT;
+    int32_t left = stage[number->left], right = number_is_unary(number) ? CONSTANT : stage[number->right];
+    return left > right ? left : right;
+}
+
+/* Constants are folded here; the rest is sorted by the step after which it can run, in the order given. */
+static int schedule_numbers(PlanProgram *plan, const Number *given, int32_t count, int32_t *stage, int32_t *when)
+{
+    for (int32_t i = 0; i < plan->count; i++)
+        stage[i] = 0; /* bound, or wrongly never written: zero for ever */
+    for (int32_t s = 0; s < plan->step_count; s++)
+        for (int32_t b = 0; plan->steps[s].kind == STEP_CALL && b < plan->steps[s].as.call->bind_count; b++)
+            stage[plan->steps[s].as.call->binds[b].number] = s + 1;
+    for (int32_t i = 0; i < count; i++) {
+        when[i] = stage_of(&given[i], stage);
+        if (when[i] == CONSTANT && !number_run(&given[i], plan->initial))
+            when[i] = 0; /* declines on each call, as it must */
+        stage[given[i].to] = when[i];
+    }
+    for (int32_t s = 0; s <= plan->step_count; s++) {
+        int32_t from = plan->number_count;
+        for (int32_t i = 0; i < count; i++)
+            if (when[i] == s)
+                plan->numbers[plan->number_count++] = given[i];
+        if (s == 0)
+            plan->early_numbers = plan->number_count;
+        else
+            plan->steps[s - 1].numbers_from = from, plan->steps[s - 1].numbers_to = plan->number_count;
+    }
+    plan->arena_late = plan->arena_number >= 0 && stage[plan->arena_number] > 0;
+    return 0;
+}
+
+static int read_numbers(PlanProgram *plan, PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    Number *given = zeros((size_t)count, sizeof *given);
+    int32_t *stage = zeros((size_t)plan->count, sizeof *stage), *when = zeros((size_t)count, sizeof *when);
+    plan->numbers = zeros((size_t)count, sizeof *plan->numbers);
+    int status = given && stage && when && plan->numbers ? 0 : -1;
+    for (Py_ssize_t i = 0; i < count && status == 0; i++)
+        status = number_parse(PyTuple_GET_ITEM(tuple, i), plan->count, &given[i]);
+    if (status == 0)
+        status = schedule_numbers(plan, given, (int32_t)count, stage, when);
+    PyMem_Free(given);
+    PyMem_Free(stage);
+    PyMem_Free(when);
+    return status;
+}
+
+/* ---- the plan ---- */
+
+static int read_finish(PlanProgram *plan, PyObject *pair, Finish *finish)
+{
+    PyObject *args;
+    if (!PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "OO!", &finish->function, &PyTuple_Type, &args))
+        return wrong("a finish that is no pair", pair);
+    if (!(finish->args = zeros((size_t)PyTuple_GET_SIZE(args), sizeof *finish->args)))
+        return -1;
+    finish->arg_count = (int32_t)PyTuple_GET_SIZE(args);
+    for (int32_t i = 0; i < finish->arg_count; i++)
+        if (read_template(plan, PyTuple_GET_ITEM(args, i), &finish->args[i], false, pair) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyObject *steps, PyObject *finish, PyObject *result)
+{
+    plan->slot_count = (int32_t)PyTuple_GET_SIZE(slots), plan->step_count = (int32_t)PyTuple_GET_SIZE(steps);
+    plan->finish_count = (int32_t)PyTuple_GET_SIZE(finish);
+    plan->initial = zeros((size_t)plan->count, sizeof *plan->initial);
+    plan->slots = zeros((size_t)plan->slot_count, sizeof *plan->slots);
+    plan->steps = zeros((size_t)plan->step_count, sizeof *plan->steps);
+    plan->finish = zeros((size_t)plan->finish_count, sizeof *plan->finish);
+    if (!plan->initial || !plan->slots || !plan->steps || !plan->finish)
+        return -1;
+    if (plan->input_count > plan->slot_count)
+        return wrong("more inputs than slots", plan->plan);
+    for (int32_t i = 0; i < plan->slot_count; i++)
+        if (read_slot(plan, PyTuple_GET_ITEM(slots, i), i) < 0)
+            return -1;
+    for (int32_t i = 0; i < plan->step_count; i++)
+        if (read_step(plan, PyTuple_GET_ITEM(steps, i), &plan->steps[i]) < 0)
+            return -1;
+    for (int32_t i = 0; i < plan->finish_count; i++)
+        if (read_finish(plan, PyTuple_GET_ITEM(finish, i), &plan->finish[i]) < 0)
+            return -1;
+    return read_template(plan, result, &plan->result, false, plan->plan) < 0 ? -1 : read_numbers(plan, numbers);
+}
+
+int plan_compile(PlanProgram *plan)
+{
+    PyObject *source = plan->plan;
+    if (!abi.ready) {
+        PyErr_SetString(PyExc_RuntimeError, "native.abi.initialise() has not run");
+        return -1;
+    }
+    if (read_int(source, "count", 0, 1 << 24, &plan->count) < 0 || read_int(source, "bound", 0, plan->count + 1, &plan->bound) < 0
+        || read_int(source, "arena", -1, plan->count, &plan->arena_number) < 0
+        || read_indices(source, "inputs", INT32_MAX, &plan->inputs, &plan->input_count) < 0)
+        return -1;
+    PyObject *numbers = read_tuple(source, "numbers"), *slots = read_tuple(source, "slots"), *steps = read_tuple(source, "steps"),
+             *finish = read_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result");
+    int status = -1;
+    if (numbers && slots && steps && finish && result && (plan->held = PyTuple_Pack(5, numbers, slots, steps, finish, result)))
+        status = read_parts(plan, numbers, slots, steps, finish, result);
+    Py_XDECREF(numbers);
+    Py_XDECREF(slots);
+    Py_XDECREF(steps);
+    Py_XDECREF(finish);
+    Py_XDECREF(result);
+    return status;
+}
+
+static void call_free(CallInfo *call)
+{
+    for (int32_t i = 0; i < call->arg_count; i++)
+        template_clear(&call->args[i]);
+    for (int32_t i = 0; i < call->out_count; i++)
+        PyMem_Free(call->outs[i].path);
+    Py_XDECREF(call->names);
+    PyMem_Free(call->args);
+    PyMem_Free(call->outs);
+    PyMem_Free(call->binds);
+    PyMem_Free(call->normal);
+    PyMem_Free(call);
+}
+
+void plan_free(PlanProgram *plan)
+{
+    for (int32_t i = 0; plan->slots && i < plan->slot_count; i++) {
+        PyMem_Free(plan->slots[i].sizes);
+        PyMem_Free(plan->slots[i].strides);
+    }
+    for (int32_t i = 0; plan->steps && i < plan->step_count; i++) {
+        Step *step = &plan->steps[i];
+        if (step->kind == STEP_KERNEL) {
+            PyMem_Free(step->as.kernel.buffers);
+            PyMem_Free(step->as.kernel.numbers);
+        }
+        if (step->kind == STEP_CALL && step->as.call)
+            call_free(step->as.call);
+        PyMem_Free(step->slots);
+    }
+    for (int32_t i = 0; plan->finish && i < plan->finish_count; i++) {
+        for (int32_t a = 0; a < plan->finish[i].arg_count; a++)
+            template_clear(&plan->finish[i].args[a]);
+        PyMem_Free(plan->finish[i].args);
+    }
+    template_clear(&plan->result);
+    PyMem_Free(plan->initial);
+    PyMem_Free(plan->numbers);
+    PyMem_Free(plan->slots);
+    PyMem_Free(plan->steps);
+    PyMem_Free(plan->finish);
+    PyMem_Free(plan->inputs);
+    PyMem_Free(plan->registers);
+}

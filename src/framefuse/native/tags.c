@@ -1,0 +1,64 @@
+/* Reads version tags of dicts and types, and the raw places of attributes, where CPython offers no function for it. */
+#include "border.h"
+
+/* Set after a probe on scratch objects: 3.13.0 stores attributes into a dict's shared values without moving its tag. */
+bool trust_dict_tags, trust_type_tags;
+
+/* A 32-bit or wider word that moves with each change; CPython deprecates the field in 3.12 in favour of watchers. */
+uint64_t *dict_tag_word(PyObject *dict)
+{
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wdeprecated-declarations\"")
+    return &((PyDictObject *)dict)->ma_version_tag;
+    _Pragma("GCC diagnostic pop")
+}
+
+unsigned int type_tag(PyTypeObject *type)
+{
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("__class__"))) {
+        PyErr_Clear();
+        return 0;
+    }
+    _PyType_Lookup(type, name); /* a look-up assigns the tag */
+    return type_tag_now(type);
+}
+
+PyObject *dict_tag_py(PyObject *Py_UNUSED(module), PyObject *dict)
+{
+    if (!PyDict_Check(dict))
+        return PyErr_Format(PyExc_TypeError, "not a dict");
+    return PyLong_FromUnsignedLongLong(*dict_tag_word(dict));
+}
+
+PyObject *type_tag_py(PyObject *Py_UNUSED(module), PyObject *type)
+{
+    if (!PyType_Check(type))
+        return PyErr_Format(PyExc_TypeError, "not a type");
+    return PyLong_FromUnsignedLong(type_tag((PyTypeObject *)type));
+}
+
+PyObject *trust_tags_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int dicts, types;
+    if (!PyArg_ParseTuple(args, "pp", &dicts, &types))
+        return NULL;
+    trust_dict_tags = dicts, trust_type_tags = types;
+    Py_RETURN_NONE;
+}
+
+PyObject *instance_dict_py(PyObject *Py_UNUSED(module), PyObject *instance)
+{
+    PyObject **place = _PyObject_GetDictPtr(instance);
+    if (!place || !*place || !PyDict_Check(*place))
+        Py_RETURN_NONE;
+    return Py_NewRef(*place);
+}
+
+PyObject *type_lookup_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *type, *name;
+    if (!PyArg_ParseTuple(args, "O!U", &PyType_Type, &type, &name))
+        return NULL;
+    PyObject *found = _PyType_Lookup((PyTypeObject *)type, name);
+    return found ? Py_NewRef(found) : PyErr_Format(PyExc_AttributeError, "%U", name);
+}

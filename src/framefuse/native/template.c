@@ -1,0 +1,167 @@
+/* Builds Python values from templates over the slots, numbers and registers of a plan's frame. */
+#include "border.h"
+
+static const char *const NAMES[] = {"tensor", "int", "real", "const", "register", "tuple", "list", "set", "frozenset", "dict", "slice", "build"};
+
+static int bad(PyObject *tuple)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "bad template %R", tuple);
+    return -1;
+}
+
+static int read_index(PyObject *tuple, Py_ssize_t limit, Template *out)
+{
+    Py_ssize_t index = PyTuple_GET_SIZE(tuple) == 2 ? PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, 1)) : -1;
+    if (index < 0 || index >= limit)
+        return bad(tuple);
+    out->index = (int32_t)index;
+    return 0;
+}
+
+static int parse_pair(PyObject *pair, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
+{
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2)
+        return bad(pair);
+    return template_parse(PyTuple_GET_ITEM(pair, 0), &out[0], slots, numbers) < 0 ? -1
+         : template_parse(PyTuple_GET_ITEM(pair, 1), &out[1], slots, numbers);
+}
+
+int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
+{
+    memset(out, 0, sizeof *out);
+    out->tag = T_CONST;
+    const char *name = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) && PyUnicode_Check(PyTuple_GET_ITEM(tuple, 0))
+                     ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : "";
+    int tag = 0;
+    while (tag <= T_BUILD && strcmp(NAMES[tag], name))
+        tag++;
+    if (tag > T_BUILD)
+        return bad(tuple);
+    Py_ssize_t first = tag == T_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
+    out->tag = (uint8_t)tag;
+    switch (tag) {
+    case T_TENSOR: return read_index(tuple, slots, out);
+    case T_INT: case T_REAL: return read_index(tuple, numbers, out);
+    case T_REGISTER: return read_index(tuple, INT32_MAX, out);
+    case T_CONST:
+        if (size != 2)
+            return bad(tuple);
+        out->object = PyTuple_GET_ITEM(tuple, 1);
+        return 0;
+    case T_SLICE:
+        if (size != 4)
+            return bad(tuple);
+        break;
+    case T_BUILD:
+        if (size < 2 || !PyCallable_Check(PyTuple_GET_ITEM(tuple, 1)))
+            return bad(tuple);
+        out->object = PyTuple_GET_ITEM(tuple, 1);
+        break;
+    default: break;
+    }
+    Py_ssize_t width = tag == T_DICT ? 2 : 1;
+    out->parts = PyMem_Calloc((size_t)(size - first) * (size_t)width + 1, sizeof *out->parts);
+    if (!out->parts) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    out->count = (int32_t)((size - first) * width); /* the parts not yet read are all zero, and clearing them does nothing */
+    if (Py_EnterRecursiveCall(" in a template"))
+        return -1;
+    int status = 0;
+    for (Py_ssize_t i = first; i < size && status == 0; i++) {
+        PyObject *part = PyTuple_GET_ITEM(tuple, i);
+        Template *to = &out->parts[(i - first) * width];
+        status = tag == T_DICT ? parse_pair(part, to, slots, numbers) : template_parse(part, to, slots, numbers);
+    }
+    Py_LeaveRecursiveCall();
+    return status;
+}
+
+void template_clear(Template *template)
+{
+    for (int32_t i = 0; i < template->count; i++)
+        template_clear(&template->parts[i]);
+    PyMem_Free(template->parts);
+    template->parts = NULL, template->count = 0;
+}
+
+int template_walk(Template *template, int (*each)(Template *, void *), void *context)
+{
+    int status = each(template, context);
+    for (int32_t i = 0; i < template->count && status == 0; i++)
+        status = template_walk(&template->parts[i], each, context);
+    return status;
+}
+
+static PyObject *build_tuple(const Template *template, Frame *frame)
+{
+    PyObject *tuple = PyTuple_New(template->count);
+    for (int32_t i = 0; tuple && i < template->count; i++) {
+        PyObject *part = template_build(&template->parts[i], frame);
+        if (!part)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, part);
+    }
+    return tuple;
+}
+
+static PyObject *build_list(const Template *template, Frame *frame)
+{
+    PyObject *list = PyList_New(template->count);
+    for (int32_t i = 0; list && i < template->count; i++) {
+        PyObject *part = template_build(&template->parts[i], frame);
+        if (!part)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, part);
+    }
+    return list;
+}
+
+static PyObject *build_dict(const Template *template, Frame *frame)
+{
+    PyObject *dict = PyDict_New();
+    for (int32_t i = 0; dict && i < template->count; i += 2) {
+        PyObject *key = template_build(&template->parts[i], frame), *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
+        if (!value || PyDict_SetItem(dict, key, value) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+    }
+    return dict;
+}
+
+/* What is made of a tuple of its parts. */
+static PyObject *build_from_parts(const Template *template, Frame *frame)
+{
+    PyObject *parts = build_tuple(template, frame), *result = NULL;
+    if (!parts)
+        return NULL;
+    PyObject *const *items = ((PyTupleObject *)parts)->ob_item;
+    switch (template->tag) {
+    case T_SET: result = PySet_New(parts); break;
+    case T_FROZENSET: result = PyFrozenSet_New(parts); break;
+    case T_SLICE: result = PySlice_New(items[0], items[1], items[2]); break;
+    default: result = PyObject_Vectorcall(template->object, items, (size_t)template->count, NULL);
+    }
+    Py_DECREF(parts);
+    return result;
+}
+
+PyObject *template_build(const Template *template, Frame *frame)
+{
+    switch (template->tag) {
+    case T_TENSOR: return frame_tensor(frame, template->index);
+    case T_INT: return PyLong_FromLongLong(frame->numbers[template->index]);
+    case T_REAL: return PyFloat_FromDouble(as_real(frame->numbers[template->index]));
+    case T_CONST: return Py_NewRef(template->object);
+    case T_REGISTER: return Py_NewRef(frame->registers[template->index]);
+    case T_TUPLE: return build_tuple(template, frame);
+    case T_LIST: return build_list(template, frame);
+    case T_DICT: return build_dict(template, frame);
+    default: return build_from_parts(template, frame);
+    }
+}

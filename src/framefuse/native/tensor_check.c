@@ -1,0 +1,190 @@
+/* Compares a tensor with a TensorSpec and binds its free sizes and strides to numbers. */
+#include "guards.h"
+
+enum { FREE = -1 };
+static const uint64_t ELEMENT_BYTES = 0xffffffffffull; /* dtype (2), device type, device index, has-device */
+
+static int64_t *read_extents(PyObject *tuple, int ndim)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != ndim) {
+        PyErr_SetString(PyExc_ValueError, "a TensorSpec's sizes and strides are tuples of its rank");
+        return NULL;
+    }
+    int64_t *values = PyMem_Calloc((size_t)ndim + 1, sizeof *values);
+    for (int i = 0; values && i < ndim; i++) {
+        PyObject *entry = PyTuple_GET_ITEM(tuple, i);
+        values[i] = PyLong_Check(entry) ? PyLong_AsLongLong(entry) : FREE;
+    }
+    if (!values)
+        PyErr_NoMemory();
+    return values;
+}
+
+static int read_order(PyObject *tuple, TensorCheck *out)
+{
+    unsigned seen = 0;
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != out->ndim || out->ndim > 31)
+        goto bad;
+    out->order = PyMem_Calloc((size_t)out->ndim + 1, sizeof *out->order);
+    if (!out->order) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int i = 0; i < out->ndim; i++) {
+        long dimension = PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
+        if (dimension < 0 || dimension >= out->ndim)
+            goto bad;
+        seen |= 1u << dimension;
+        out->order[i] = (int32_t)dimension;
+    }
+    if (seen == (1u << out->ndim) - 1)
+        return 0;
+bad:
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a TensorSpec's order is a permutation of its dimensions");
+    return -1;
+}
+
+static int read_binds(PyObject *numbers, Py_ssize_t count, TensorCheck *out)
+{
+    if (!PyTuple_Check(numbers)) {
+        PyErr_SetString(PyExc_ValueError, "the numbers of a tensor instruction are a tuple");
+        return -1;
+    }
+    out->bind = PyMem_Calloc((size_t)PyTuple_GET_SIZE(numbers) + 1, sizeof *out->bind);
+    if (!out->bind) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++) {
+        const char *kind;
+        int dimension, number;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(numbers, i), "sii", &kind, &dimension, &number))
+            return -1;
+        bool stride = strcmp(kind, "stride") == 0;
+        if ((!stride && strcmp(kind, "size")) || dimension < 0 || dimension >= out->ndim || number < 0 || number >= count) {
+            PyErr_Format(PyExc_ValueError, "bad binding %R", PyTuple_GET_ITEM(numbers, i));
+            return -1;
+        }
+        out->bind[out->binds++] = (struct TensorBind){stride, dimension, number};
+    }
+    return 0;
+}
+
+static int read_spec(PyObject *type, PyObject *keys, PyObject *name, PyObject *device, PyObject *requires_grad, TensorCheck *out)
+{
+    if (!PyType_Check(type) || !abi.ready) {
+        PyErr_SetString(abi.ready ? PyExc_ValueError : PyExc_RuntimeError,
+                        abi.ready ? "a TensorSpec's type is a type" : "native.abi.initialise() has not run");
+        return -1;
+    }
+    const DTypeRow *row = abi_dtype(name);
+    if (!row || abi_device(device, &out->device_type, &out->device_index) < 0)
+        return -1;
+    out->type = (PyTypeObject *)type;
+    out->keys = PyLong_AsUnsignedLongLong(keys);
+    out->dtype = row->code;
+    out->word = out->device_type == 0 && out->device_index < 0 ? row->cpu_word : -1;
+    out->requires_grad = requires_grad == Py_None ? -1 : requires_grad == Py_True;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out)
+{
+    static const char *const NAMES[] = {"type", "keys", "dtype", "device", "sizes", "order", "strides", "requires_grad"};
+    PyObject *field[8] = {NULL}, *name = NULL;
+    int result = -1;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < 8; i++)
+        if (!(field[i] = PyObject_GetAttrString(spec, NAMES[i])))
+            goto done;
+    if (!(name = PyObject_GetAttrString(field[2], "name")) || read_spec(field[0], field[1], name, field[3], field[7], out) < 0)
+        goto done;
+    out->ndim = PyTuple_Check(field[4]) ? (int)PyTuple_GET_SIZE(field[4]) : MAX_NDIM + 1;
+    if (out->ndim > MAX_NDIM) {
+        PyErr_SetString(PyExc_ValueError, "a TensorSpec's sizes are a tuple of at most 64");
+        goto done;
+    }
+    if (!(out->sizes = read_extents(field[4], out->ndim)))
+        goto done;
+    if (field[5] != Py_None ? read_order(field[5], out) < 0 : !(out->strides = read_extents(field[6], out->ndim)))
+        goto done;
+    result = PyErr_Occurred() ? -1 : read_binds(numbers, count, out);
+done:
+    for (int i = 0; i < 8; i++)
+        Py_XDECREF(field[i]);
+    Py_XDECREF(name);
+    return result;
+}
+
+void tensor_check_free(TensorCheck *check)
+{
+    PyMem_Free(check->sizes);
+    PyMem_Free(check->strides);
+    PyMem_Free(check->order);
+    PyMem_Free(check->bind);
+    PyMem_Free(check);
+}
+
+static inline bool element_agrees(const TensorCheck *check, PyObject *tensor)
+{
+    if (LIKELY(check->word >= 0 && abi.dtype >= 0 && abi.handle >= 0)) {
+        uint64_t word;
+        memcpy(&word, abi_impl(tensor) + abi.dtype, 8);
+        return (word & ELEMENT_BYTES) == (uint64_t)check->word;
+    }
+    int32_t dtype, device_type, device_index;
+    return abi_element(tensor, &dtype, &device_type, &device_index) && dtype == check->dtype && device_type == check->device_type
+        && (device_type == 0 || check->device_index < 0 || device_index == check->device_index);
+}
+
+/* Dense in `order`: each stride is the product of the sizes inside it. Dimensions of size 1 have no stride that anybody could see, nor has any
+   dimension of a tensor without elements. */
+static inline bool dense(const TensorCheck *check, const Layout *layout)
+{
+    int64_t expected = 1;
+    for (int i = check->ndim - 1; i >= 0; i--) {
+        int32_t dimension = check->order[i];
+        int64_t size = layout->sizes[dimension];
+        if (size == 0)
+            return true;
+        if (size != 1) {
+            if (layout->strides[dimension] != expected) {
+                for (int j = 0; j < check->ndim; j++)
+                    if (layout->sizes[j] == 0)
+                        return true;
+                return false;
+            }
+            expected *= size;
+        }
+    }
+    return true;
+}
+
+bool tensor_check_run(const TensorCheck *check, PyObject *object, int64_t *numbers)
+{
+    uint64_t keys;
+    Layout layout;
+    if (UNLIKELY(Py_TYPE(object) != check->type || !abi_keys(object, &keys) || keys != check->keys))
+        return false;
+    if (UNLIKELY(!element_agrees(check, object) || (check->requires_grad >= 0 && abi_requires_grad(object) != check->requires_grad)))
+        return false;
+    if (UNLIKELY(!abi_layout(object, &layout) || layout.ndim != check->ndim))
+        return false;
+    for (int i = 0; i < check->ndim; i++)
+        if (check->sizes[i] != FREE && check->sizes[i] != layout.sizes[i])
+            return false;
+    if (check->order) {
+        if (!dense(check, &layout))
+            return false;
+    } else {
+        for (int i = 0; i < check->ndim; i++)
+            if (check->strides[i] != FREE && check->strides[i] != layout.strides[i])
+                return false;
+    }
+    for (int i = 0; i < check->binds; i++) {
+        const struct TensorBind *bind = &check->bind[i];
+        numbers[bind->number] = (bind->stride ? layout.strides : layout.sizes)[bind->dimension];
+    }
+    return true;
+}

@@ -1,0 +1,510 @@
+/* Turns the facts of the probe into readers and makers of torch's tensors: raw loads, else the stable C getters, else Python. */
+#include "border.h"
+
+#include <dlfcn.h>
+
+Abi abi = {.handle = -1, .key_set = -1, .dtype = -1, .ndim = -1, .sizes = -1, .strides = -1, .autograd_meta = -1, .version_pointer = -1};
+
+/* Handles of a raw fallback are read into these; the GIL is held and the reader copies before anything else runs. */
+static int64_t slow_sizes[MAX_NDIM], slow_strides[MAX_NDIM];
+
+PyObject *abi_call(const char *name, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *function = abi.python ? PyDict_GetItemString(abi.python, name) : NULL;
+    if (!function)
+        return PyErr_Format(PyExc_RuntimeError, "torch's binary interface is not initialised (%s)", name);
+    return PyObject_Vectorcall(function, args, (size_t)count, NULL);
+}
+
+static bool call_int(const char *name, PyObject *const *args, Py_ssize_t count, int64_t *out)
+{
+    PyObject *result = abi_call(name, args, count);
+    if (!result)
+        return false;
+    *out = PyLong_AsLongLong(result);
+    Py_DECREF(result);
+    return *out != -1 || !PyErr_Occurred();
+}
+
+bool abi_is_tensor(PyObject *object) { return abi.ready && PyObject_TypeCheck(object, abi.tensor); }
+
+bool abi_keys(PyObject *tensor, uint64_t *keys)
+{
+    if (LIKELY(abi.handle >= 0 && abi.key_set >= 0)) {
+        memcpy(keys, abi_impl(tensor) + abi.key_set, 8);
+        return true;
+    }
+    PyObject *result = abi_call("keys", &tensor, 1);
+    if (!result)
+        return false;
+    *keys = PyLong_AsUnsignedLongLong(result);
+    Py_DECREF(result);
+    return !PyErr_Occurred();
+}
+
+/* Python's way of dtype, device, sizes and strides: one call that gives them all as a flat tuple of ints. */
+static bool read_slowly(PyObject *tensor, const char *what, int64_t *out, Py_ssize_t *count)
+{
+    PyObject *result = abi_call(what, &tensor, 1);
+    if (!result)
+        return false;
+    bool good = PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) <= MAX_NDIM;
+    if (good) {
+        *count = PyTuple_GET_SIZE(result);
+        for (Py_ssize_t i = 0; i < *count && good; i++) {
+            out[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(result, i));
+            good = out[i] != -1 || !PyErr_Occurred();
+        }
+    }
+    Py_DECREF(result);
+    return good;
+}
+
+bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t *device_index)
+{
+    if (LIKELY(abi.handle >= 0 && abi.get_dtype && abi.get_device_type && abi.get_device_index)) {
+        Handle handle = abi_handle(tensor);
+        return !abi.get_dtype(handle, dtype) && !abi.get_device_type(handle, device_type) && !abi.get_device_index(handle, device_index);
+    }
+    int64_t found[MAX_NDIM];
+    Py_ssize_t count = 0;
+    if (!read_slowly(tensor, "element", found, &count) || count != 3)
+        return false;
+    *dtype = (int32_t)found[0], *device_type = (int32_t)found[1], *device_index = (int32_t)found[2];
+    return true;
+}
+
+bool abi_layout(PyObject *tensor, Layout *layout)
+{
+    if (LIKELY(abi.handle >= 0)) {
+        if (LIKELY(abi.sizes >= 0)) {
+            char *impl = abi_impl(tensor);
+            memcpy(&layout->ndim, impl + abi.ndim, 8);
+            if (LIKELY(layout->ndim <= 5)) { /* inline up to five dimensions, a pointer to a block from six on */
+                layout->sizes = (const int64_t *)(impl + abi.sizes);
+                layout->strides = (const int64_t *)(impl + abi.strides);
+                return true;
+            }
+        }
+        if (abi.get_dim) {
+            Handle handle = abi_handle(tensor);
+            int64_t *sizes, *strides;
+            if (abi.get_dim(handle, &layout->ndim) || abi.get_sizes(handle, &sizes) || abi.get_strides(handle, &strides))
+                return false;
+            layout->sizes = sizes, layout->strides = strides;
+            return true;
+        }
+    }
+    Py_ssize_t sizes, strides;
+    if (!read_slowly(tensor, "sizes", slow_sizes, &sizes) || !read_slowly(tensor, "strides", slow_strides, &strides) || sizes != strides)
+        return false;
+    *layout = (Layout){sizes, slow_sizes, slow_strides};
+    return true;
+}
+
+bool abi_data(PyObject *tensor, char **data)
+{
+    if (LIKELY(abi.handle >= 0 && abi.get_data))
+        return !abi.get_data(abi_handle(tensor), (void **)data);
+    PyObject *result = abi_call("data", &tensor, 1);
+    if (!result)
+        return false;
+    *data = PyLong_AsVoidPtr(result);
+    Py_DECREF(result);
+    return *data != NULL || !PyErr_Occurred();
+}
+
+int abi_requires_grad(PyObject *tensor)
+{
+    if (LIKELY(abi.handle >= 0)) {
+        /* No autograd metadata: no gradient, no tangent. With metadata the flag may be either. */
+        if (LIKELY(abi.autograd_meta >= 0) && *(void **)(abi_impl(tensor) + abi.autograd_meta) == NULL)
+            return 0;
+        if (abi.impl_requires_grad)
+            return abi.impl_requires_grad(abi_impl(tensor));
+    }
+    PyObject *result = abi_call("requires_grad", &tensor, 1);
+    if (!result)
+        return -1;
+    int value = PyObject_IsTrue(result);
+    Py_DECREF(result);
+    return value;
+}
+
+static bool read_version(PyObject *tensor, int64_t *version)
+{
+    if (abi.handle >= 0 && abi.version_pointer >= 0) {
+        char *counter = *(char **)(abi_impl(tensor) + abi.version_pointer);
+        if (!counter)
+            return false; /* inference tensors have none */
+        *version = *(uint32_t *)(counter + abi.version_count);
+        return true;
+    }
+    return call_int("version", &tensor, 1, version);
+}
+
+/* ---- the state of the thread ---- */
+
+static bool read_keys_of_thread(uint64_t *included, uint64_t *excluded)
+{
+    static __thread uint64_t *words;
+    static __thread unsigned generation;
+    if (LIKELY(abi.tls_library != NULL)) {
+        if (UNLIKELY(words == NULL || generation != abi.generation)) {
+            words = dlsym(abi.tls_library, "_ZN3c104impl26raw_local_dispatch_key_setE");
+            generation = abi.generation;
+        }
+        if (LIKELY(words != NULL)) {
+            *included = words[0] ^ abi.tls_included_flip;
+            *excluded = words[1] ^ abi.tls_excluded_flip;
+            return true;
+        }
+    }
+    PyObject *result = abi_call("thread_keys", NULL, 0);
+    bool good = result && PyArg_ParseTuple(result, "KK", included, excluded);
+    Py_XDECREF(result);
+    return good;
+}
+
+/* forward_ad._current_level: -1 unless inside dual_level; only there may a plain tensor carry a tangent. */
+static bool read_dual_level(int64_t *level)
+{
+    static uint64_t tag;
+    static unsigned generation;
+    static int64_t known;
+    if (!abi.dual_dict) {
+        *level = -1;
+        return true;
+    }
+    uint64_t now = trust_dict_tags ? *dict_tag_word(abi.dual_dict) : 0;
+    if (LIKELY(now && now == tag && generation == abi.generation)) {
+        *level = known;
+        return true;
+    }
+    PyObject *value = PyDict_GetItemString(abi.dual_dict, "_current_level");
+    if (!value)
+        return false;
+    known = PyLong_AsLongLong(value);
+    if (known == -1 && PyErr_Occurred())
+        return false;
+    tag = now, generation = abi.generation;
+    *level = known;
+    return true;
+}
+
+bool abi_grad_enabled(void)
+{
+    if (LIKELY(abi.grad_enabled != NULL))
+        return abi.grad_enabled();
+    int64_t on = 1;
+    if (!call_int("grad_enabled", NULL, 0, &on))
+        PyErr_Clear();
+    return on;
+}
+
+void abi_set_grad_enabled(bool on)
+{
+    if (LIKELY(abi.set_grad_enabled != NULL)) {
+        abi.set_grad_enabled(on);
+        return;
+    }
+    PyObject *kind, *value, *trace; /* also called while an exception is on its way */
+    PyErr_Fetch(&kind, &value, &trace);
+    PyObject *flag = on ? Py_True : Py_False, *result = abi_call("set_grad_enabled", &flag, 1);
+    Py_XDECREF(result);
+    PyErr_Restore(kind, value, trace);
+}
+
+bool abi_read_state(State *state)
+{
+    memset(state, 0, sizeof *state);
+    if (!read_keys_of_thread(&state->included, &state->excluded) || !read_dual_level(&state->dual_level))
+        return false;
+    state->grad = abi_grad_enabled();
+    if (LIKELY(abi.mode_count != NULL))
+        state->modes = abi.mode_count();
+    else if (!call_int("mode_count", NULL, 0, &state->modes))
+        return false;
+    int64_t value;
+    if (LIKELY(abi.default_dtype != NULL))
+        state->dtype = abi.default_dtype();
+    else if (call_int("default_dtype", NULL, 0, &value))
+        state->dtype = (int32_t)value;
+    else
+        return false;
+    if (LIKELY(abi.context_deterministic != NULL))
+        state->deterministic = abi.context_deterministic(abi.context);
+    else if (call_int("deterministic", NULL, 0, &value))
+        state->deterministic = value;
+    else
+        return false;
+    return true;
+}
+
+bool abi_autocast_dtype(int device_type, int32_t *dtype)
+{
+    if (LIKELY(abi.autocast_dtype != NULL)) {
+        *dtype = abi.autocast_dtype((int8_t)device_type);
+        return true;
+    }
+    PyObject *code = PyLong_FromLong(device_type);
+    int64_t value = -1;
+    bool good = code && call_int("autocast_dtype", &code, 1, &value);
+    Py_XDECREF(code);
+    *dtype = (int32_t)value;
+    return good;
+}
+
+/* With no function mode active only torch.set_default_tensor_type can have moved the default device; a build without accelerators refuses it. */
+bool abi_default_device(PyObject *expected)
+{
+    if (LIKELY(!abi.python || !PyDict_GetItemString(abi.python, "default_device")))
+        return true;
+    PyObject *now = abi_call("default_device", NULL, 0);
+    int same = now ? PyObject_RichCompareBool(now, expected, Py_EQ) : -1;
+    Py_XDECREF(now);
+    return same == 1;
+}
+
+int abi_thread_count(void)
+{
+    if (LIKELY(abi.thread_count != NULL))
+        return abi.thread_count();
+    int64_t count = 1;
+    if (abi.ready && !call_int("thread_count", NULL, 0, &count))
+        PyErr_Clear();
+    return (int)count;
+}
+
+/* ---- making tensors ---- */
+
+static PyObject *long_tuple(const int64_t *values, int64_t count)
+{
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    for (int64_t i = 0; tuple && i < count; i++) {
+        PyObject *value = PyLong_FromLongLong(values[i]);
+        if (!value) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(tuple, i, value);
+    }
+    return tuple;
+}
+
+/* name(sizes, strides, numbers...) of a Python fallback */
+static PyObject *make_slowly(const char *name, int64_t ndim, const int64_t *sizes, const int64_t *strides, const int64_t *rest, int count)
+{
+    PyObject *args[3] = {long_tuple(sizes, ndim), long_tuple(strides, ndim), long_tuple(rest, count)};
+    PyObject *result = args[0] && args[1] && args[2] ? abi_call(name, args, 3) : NULL;
+    for (int i = 0; i < 3; i++)
+        Py_XDECREF(args[i]);
+    return result;
+}
+
+/* Moves the tensor out of an owned handle into a Python object. */
+static PyObject *wrap_handle(Handle handle)
+{
+    PyObject *result = abi.wrap(handle);
+    abi.delete_handle(handle);
+    return result;
+}
+
+PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
+                    char **data)
+{
+    if (LIKELY(abi.wrap && abi.empty_strided && abi.delete_handle && abi.get_data)) {
+        Handle handle;
+        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_index < 0 ? 0 : device_index, &handle))) {
+            PyErr_SetString(PyExc_RuntimeError, "allocation failed");
+            return NULL;
+        }
+        abi.get_data(handle, (void **)data);
+        return wrap_handle(handle);
+    }
+    PyObject *result = make_slowly("empty", ndim, sizes, strides, (int64_t[]){dtype, device_type, device_index}, 3);
+    if (result && !abi_data(result, data))
+        Py_CLEAR(result);
+    return result;
+}
+
+/* A tensor over memory that it does not own; the caller sees to it that nobody keeps it. */
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype)
+{
+    if (LIKELY(abi.wrap && abi.from_blob && abi.delete_handle)) {
+        Handle handle;
+        if (UNLIKELY(abi.from_blob(data, ndim, sizes, strides, 0, dtype, 0, 0, &handle, 0, NULL, 0))) {
+            PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over an arena");
+            return NULL;
+        }
+        return wrap_handle(handle);
+    }
+    return make_slowly("over", ndim, sizes, strides, (int64_t[]){(int64_t)(intptr_t)data, dtype}, 2);
+}
+
+/* ---- names ---- */
+
+const DTypeRow *abi_dtype(PyObject *name)
+{
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    for (int i = 0; text && i < abi.dtype_count; i++)
+        if (strcmp(abi.dtypes[i].name, text) == 0)
+            return &abi.dtypes[i];
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "no element type %R", name);
+    return NULL;
+}
+
+int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index)
+{
+    const char *name = PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : NULL;
+    const char *colon = name ? strchr(name, ':') : NULL;
+    PyObject *kind = name ? (colon ? PyUnicode_FromStringAndSize(name, colon - name) : Py_NewRef(text)) : NULL;
+    PyObject *code = kind && abi.device_types ? PyDict_GetItemWithError(abi.device_types, kind) : NULL;
+    Py_XDECREF(kind);
+    if (!code) {
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "no device %R", text);
+        return -1;
+    }
+    *device_type = (int32_t)PyLong_AsLong(code);
+    *device_index = colon ? atoi(colon + 1) : -1;
+    return 0;
+}
+
+/* ---- initialising ---- */
+
+static int64_t fact_int(PyObject *facts, const char *name, int64_t otherwise)
+{
+    PyObject *value = PyDict_GetItemString(facts, name);
+    if (!value || value == Py_None)
+        return otherwise;
+    uint64_t bits = PyLong_AsUnsignedLongLongMask(value);
+    return (int64_t)bits;
+}
+
+static int read_dtypes(PyObject *rows)
+{
+    if (!rows || !PyList_Check(rows) || PyList_GET_SIZE(rows) > MAX_DTYPES) {
+        PyErr_SetString(PyExc_ValueError, "facts['dtypes'] must be a list of rows");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++) {
+        DTypeRow *row = &abi.dtypes[i];
+        const char *name;
+        long long word;
+        PyObject *object;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(rows, i), "siiOL", &name, &row->code, &row->size, &object, &word))
+            return -1;
+        strncpy(row->name, name, sizeof row->name - 1);
+        row->cpu_word = word;
+        row->object = Py_NewRef(object);
+        abi.dtype_count = (int)i + 1;
+    }
+    return 0;
+}
+
+static void forget(void)
+{
+    for (int i = 0; i < abi.dtype_count; i++)
+        Py_CLEAR(abi.dtypes[i].object);
+    Py_CLEAR(abi.tensor);
+    Py_CLEAR(abi.parameter);
+    Py_CLEAR(abi.python);
+    Py_CLEAR(abi.device_types);
+    Py_CLEAR(abi.dual_dict);
+    unsigned generation = abi.generation + 1;
+    memset(&abi, 0, sizeof abi);
+    abi.generation = generation;
+}
+
+#define ADDRESS(field, name) abi.field = (__typeof__(abi.field))(uintptr_t)fact_int(facts, name, 0)
+#define OFFSET(field, name) abi.field = (Py_ssize_t)fact_int(facts, name, -1)
+
+PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
+{
+    if (!PyDict_Check(facts))
+        return PyErr_Format(PyExc_TypeError, "facts must be a dict");
+    forget();
+    OFFSET(handle, "handle");
+    OFFSET(key_set, "key_set");
+    OFFSET(dtype, "dtype");
+    OFFSET(ndim, "ndim");
+    OFFSET(sizes, "sizes");
+    OFFSET(strides, "strides");
+    OFFSET(autograd_meta, "autograd_meta");
+    OFFSET(version_pointer, "version_pointer");
+    OFFSET(version_count, "version_count");
+    ADDRESS(get_sizes, "get_sizes");
+    ADDRESS(get_strides, "get_strides");
+    ADDRESS(get_dim, "get_dim");
+    ADDRESS(get_data, "get_data_ptr");
+    ADDRESS(get_dtype, "get_dtype");
+    ADDRESS(get_device_type, "get_device_type");
+    ADDRESS(get_device_index, "get_device_index");
+    ADDRESS(empty_strided, "empty_strided");
+    ADDRESS(delete_handle, "delete_tensor_object");
+    ADDRESS(from_blob, "create_tensor_from_blob_v2");
+    ADDRESS(grad_enabled, "grad_mode_is_enabled");
+    ADDRESS(set_grad_enabled, "grad_mode_set_enabled");
+    ADDRESS(wrap, "wrap");
+    ADDRESS(impl_requires_grad, "requires_grad");
+    ADDRESS(mode_count, "mode_count");
+    ADDRESS(default_dtype, "default_dtype");
+    ADDRESS(context_deterministic, "deterministic");
+    ADDRESS(context, "context");
+    ADDRESS(autocast_dtype, "autocast_dtype");
+    ADDRESS(thread_count, "thread_count");
+    ADDRESS(parallel, "parallel");
+    ADDRESS(sgemm, "sgemm");
+    ADDRESS(dgemm, "dgemm");
+    ADDRESS(tls_included_flip, "tls_included_flip");
+    ADDRESS(tls_excluded_flip, "tls_excluded_flip");
+    ADDRESS(plain_keys, "plain_keys");
+    PyObject *path = PyDict_GetItemString(facts, "tls_library");
+    if (path && PyUnicode_Check(path))
+        abi.tls_library = dlopen(PyUnicode_AsUTF8(path), RTLD_NOW | RTLD_NOLOAD);
+    abi.tensor = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "tensor"));
+    abi.parameter = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "parameter"));
+    abi.python = Py_XNewRef(PyDict_GetItemString(facts, "python"));
+    abi.device_types = Py_XNewRef(PyDict_GetItemString(facts, "device_types"));
+    abi.dual_dict = Py_XNewRef(PyDict_GetItemString(facts, "dual_dict"));
+    if (read_dtypes(PyDict_GetItemString(facts, "dtypes")) < 0)
+        return NULL;
+    if (!abi.tensor || !abi.parameter || !abi.python || !PyDict_Check(abi.python) || !abi.device_types || !PyDict_Check(abi.device_types))
+        return PyErr_Format(PyExc_ValueError, "facts lack the Python side");
+    abi.ready = !PyErr_Occurred();
+    if (!abi.ready)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+PyObject *abi_state_py(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    State state;
+    if (!abi_read_state(&state))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "torch's state cannot be read");
+    return Py_BuildValue("(KKNLiNL)", state.included, state.excluded, PyBool_FromLong(state.grad), (long long)state.modes, state.dtype,
+                         PyBool_FromLong(state.deterministic), (long long)state.dual_level);
+}
+
+PyObject *tensor_facts_py(PyObject *Py_UNUSED(module), PyObject *tensor)
+{
+    if (!abi_is_tensor(tensor))
+        return PyErr_Format(PyExc_TypeError, "not a tensor: %R", tensor);
+    uint64_t keys;
+    int32_t dtype, device_type, device_index;
+    Layout layout;
+    char *data;
+    int64_t version = -1;
+    if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index) || !abi_data(tensor, &data))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
+    int requires_grad = abi_requires_grad(tensor);
+    if (!read_version(tensor, &version))
+        PyErr_Clear();
+    if (requires_grad < 0 || !abi_layout(tensor, &layout))
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
+    return Py_BuildValue("{sKsisisisNsNsNsNsL}", "keys", keys, "dtype", dtype, "device_type", device_type, "device_index", device_index,
+                         "sizes", long_tuple(layout.sizes, layout.ndim), "strides", long_tuple(layout.strides, layout.ndim), "data",
+                         PyLong_FromVoidPtr(data), "requires_grad", PyBool_FromLong(requires_grad), "version", (long long)version);
+}

@@ -1,0 +1,115 @@
+/* What the probe found out about torch's binary interface, and the readers and makers of tensors that stand on it.
+
+   A fact that is unknown (offset -1, address NULL) sends its reader to the next slower way: the stable C getters, then Python. */
+#ifndef FRAMEFUSE_TORCH_ABI_H
+#define FRAMEFUSE_TORCH_ABI_H
+
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Opaque *Handle; /* AtenTensorHandle: at::Tensor* */
+
+enum { MAX_DTYPES = 32, MAX_NDIM = 64 };
+
+typedef struct {
+    char name[16];
+    int32_t code;
+    int32_t size;
+    PyObject *object;  /* owned: torch.dtype */
+    int64_t cpu_word;  /* the dtype and device bytes of a CPU tensor, -1 unknown */
+} DTypeRow;
+
+/* Torch's state of this thread, as far as a trace depends on it. */
+typedef struct {
+    uint64_t included, excluded;
+    int64_t modes;      /* depth of the stack of TorchFunctionModes */
+    int64_t dual_level; /* of forward-mode differentiation, -1 outside */
+    int32_t dtype;      /* code of the default dtype */
+    bool grad, deterministic;
+} State;
+
+typedef struct {
+    int64_t ndim;
+    const int64_t *sizes, *strides; /* point into the tensor: copy before anything else runs */
+} Layout;
+
+typedef struct {
+    bool ready;
+    PyTypeObject *tensor, *parameter; /* owned */
+    DTypeRow dtypes[MAX_DTYPES];
+    int dtype_count;
+    uint64_t plain_keys; /* bits that a plain dense CPU tensor may carry, inference or not */
+
+    /* offsets in bytes, -1 unknown */
+    Py_ssize_t handle, key_set, dtype, ndim, sizes, strides, autograd_meta, version_pointer, version_count;
+
+    /* stable C functions */
+    int32_t (*get_sizes)(Handle, int64_t **), (*get_strides)(Handle, int64_t **), (*get_dim)(Handle, int64_t *);
+    int32_t (*get_data)(Handle, void **), (*get_dtype)(Handle, int32_t *), (*get_device_type)(Handle, int32_t *);
+    int32_t (*get_device_index)(Handle, int32_t *);
+    int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, Handle *);
+    int32_t (*delete_handle)(Handle);
+    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, Handle *, int32_t,
+                         const uint8_t *, int64_t);
+    bool (*grad_enabled)(void);
+    void (*set_grad_enabled)(bool);
+
+    /* exported symbols whose C++ names may change */
+    PyObject *(*wrap)(Handle);
+    bool (*impl_requires_grad)(const void *);
+    int64_t (*mode_count)(void);
+    int8_t (*default_dtype)(void);
+    bool (*context_deterministic)(const void *);
+    const void *context;
+    int8_t (*autocast_dtype)(int8_t);
+    int (*thread_count)(void);
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+    void (*sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *, const float *,
+                  const int *, const float *, float *, const int *);
+    void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *, const double *, const int *,
+                  const double *, const int *, const double *, double *, const int *);
+    void *tls_library; /* libc10, for the per-thread address of the key sets; NULL unknown */
+    uint64_t tls_included_flip, tls_excluded_flip;
+    unsigned generation; /* of this struct, so that threads look the address up again */
+
+    PyObject *python;       /* owned dict: name -> Python callable, the last way of each fact */
+    PyObject *device_types; /* owned dict: "cpu" -> 0 */
+    PyObject *dual_dict;    /* owned: the dict that holds _current_level */
+} Abi;
+
+extern Abi abi;
+
+/* Readers answer false (an exception may be set) when the object cannot be read. */
+bool abi_keys(PyObject *tensor, uint64_t *keys);
+bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t *device_index);
+bool abi_layout(PyObject *tensor, Layout *layout);
+bool abi_data(PyObject *tensor, char **data);
+int abi_requires_grad(PyObject *tensor); /* 1, 0, -1 unknown */
+bool abi_read_state(State *state);
+bool abi_autocast_dtype(int device_type, int32_t *dtype);
+bool abi_default_device(PyObject *expected); /* false where the legacy default device differs */
+bool abi_is_tensor(PyObject *object);
+
+/* Makers give new references, or NULL with an exception. */
+PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
+                    char **data);
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype);
+
+bool abi_grad_enabled(void);
+void abi_set_grad_enabled(bool on);
+int abi_thread_count(void);
+
+const DTypeRow *abi_dtype(PyObject *name);                                            /* NULL with ValueError */
+int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index);          /* "cpu", "cuda:0"; -1 with ValueError */
+PyObject *abi_call(const char *name, PyObject *const *args, Py_ssize_t count);        /* a Python fallback */
+
+PyObject *abi_initialise_py(PyObject *module, PyObject *facts);
+PyObject *abi_state_py(PyObject *module, PyObject *none);
+PyObject *tensor_facts_py(PyObject *module, PyObject *tensor);
+
+/* The two loads on which everything else stands. */
+static inline Handle abi_handle(PyObject *tensor) { return (Handle)((char *)tensor + abi.handle); }
+static inline char *abi_impl(PyObject *tensor) { return *(char **)((char *)tensor + abi.handle); }
+
+#endif
