@@ -9,11 +9,21 @@ import torch
 from rich.console import Console
 
 from framefuse.bench.compilers import cold_caches
+from framefuse.bench.curve import COUNTS, INPUTS
 from framefuse.bench.report import hardware
 from framefuse.bench.run import BY_NAME, contestants, present, wrong
 
 MODELS = ("mlp", "bert", "gpt2", "vit", "mobilenetv3")
-SETTINGS = {"device": "cpu", "inputs": 300, "passes": 11, "only": MODELS, "seconds": 3.0, "fresh": False}
+# What the command line of each benchmark would have said.
+SETTINGS = {
+    "device": "cpu",
+    "statements": COUNTS,
+    "inputs": INPUTS,
+    "passes": 11,
+    "only": MODELS,
+    "seconds": 3.0,
+    "fresh": False,
+}
 
 
 def demo(options: argparse.Namespace) -> int:

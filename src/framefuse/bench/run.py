@@ -40,6 +40,10 @@ class Bench:
 def curve_options(parser: argparse.ArgumentParser) -> None:
     """What `framefuse bench curve` takes."""
     parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+    counts = " ".join(map(str, curve.COUNTS))
+    parser.add_argument(
+        "--statements", type=int, nargs="+", metavar="N", default=curve.COUNTS, help=f"numbers of statements ({counts})"
+    )
     parser.add_argument("--inputs", type=int, default=curve.INPUTS, help=f"different tensors ({curve.INPUTS})")
     parser.add_argument("--passes", type=int, default=curve.PASSES, help=f"rounds over them ({curve.PASSES})")
     parser.add_argument("--fresh", action="store_true", help="also take first calls in processes of their own")
@@ -63,7 +67,7 @@ def no_options(parser: argparse.ArgumentParser) -> None:
 
 def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of the curve for the options given."""
-    return curve.curve(say, compilers=compilers, inputs=options.inputs, passes=options.passes, device=options.device)
+    return curve.curve(say, options.statements, compilers, options.inputs, options.passes, options.device)
 
 
 def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
@@ -78,7 +82,7 @@ BENCHES = (
         curve.TITLE,
         curve.FIELDS,
         curve_options,
-        lambda options, compilers: curve.steps(curve.COUNTS, compilers),
+        lambda options, compilers: curve.steps(options.statements, compilers),
         measure_curve,
         curve.findings,
         curve.plot,
@@ -144,7 +148,8 @@ def contestants(options: Options, console: Console) -> list[str]:
         reason = warm_up("torch", device)
     if reason is None:
         return ["framefuse", "torch"]
-    console.print(f"torch.compile is left out, since it does not run here: {reason}", markup=False, highlight=False)
+    said = f"torch.compile is left out, since it does not run here: {reason}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
     return ["framefuse"]
 
 
