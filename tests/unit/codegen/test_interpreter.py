@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from tests.unit.codegen import kernels as k
 
 from framefuse.codegen.interpreter import interpret
 from framefuse.ir.dtypes import FLOAT32, INT64
-from tests.unit.codegen import kernels as k
 
 
 def test_softmax_is_eagers():

@@ -1,0 +1,71 @@
+"""Writes conversions between element types with eager's rules for rounding, NaN and values out of range."""
+
+from __future__ import annotations
+
+from framefuse.codegen.llvm.builder import Builder, Reg
+from framefuse.ir.dtypes import DType
+
+# How values of each dtype are held in registers. The 16-bit floats are bits until they are widened: LLVM has no
+# vector selects of them on most machines, and its truncation to bfloat calls a function a lane.
+HELD = {
+    "bool": "i1", "uint8": "i8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "i16",
+    "bfloat16": "i16", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def cast(b: Builder, x: Reg, source: DType, target: DType) -> Reg:
+    """``x.to(target)``: floats to integers truncate, to bool compare with zero; 16-bit floats round from float32."""
+    if source is target:
+        return x
+    if source.is_float and source.size == 2:
+        return _from_float(b, widened(b, x, source), target)
+    if source.is_float:
+        return _from_float(b, x, target)
+    if target.is_float:
+        elem = "double" if target.size == 8 else "float"
+        return narrowed(b, b.convert("uitofp" if source.kind != "int" else "sitofp", x, elem), target)
+    if target.kind == "bool":
+        return b.compare("ne", x, b.like(0, x))
+    held = HELD[target.name]
+    if source.kind == "bool" or source.size < target.size:
+        return b.convert("sext" if source.kind == "int" else "zext", x, held)
+    return b.convert("trunc", x, held)
+
+
+def _from_float(b: Builder, x: Reg, target: DType) -> Reg:
+    if target.kind == "bool":
+        return b.compare("une", x, b.like(0.0, x))
+    if target.is_float:
+        if target.size == 8:
+            return b.convert("fpext", x, "double")
+        return narrowed(b, b.convert("fptrunc", x, "float"), target)
+    # Out of range the machine's own conversion decides, as it does in eager: wide first, then the low bits.
+    wide = "i64" if target.size == 8 or target.kind == "uint" else "i32"
+    return b.convert("trunc", b.convert("fptosi", x, wide), HELD[target.name])
+
+
+def widened(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """A float of any size as float32 (float64 stays)."""
+    if dtype.name == "bfloat16":
+        bits = b.binary("shl", b.convert("zext", x, "i32"), b.const(16, "i32", x.lanes))
+        return b.convert("bitcast", bits, "float")
+    if dtype.name == "float16":
+        return b.convert("fpext", b.convert("bitcast", x, "half"), "float")
+    return x
+
+
+def narrowed(b: Builder, x: Reg, dtype: DType) -> Reg:
+    """A float32 rounded to a 16-bit float's bits; other dtypes pass.
+
+    To bfloat16 by integers: the machine's instruction flushes denormals, which eager keeps, and NaN must not round up
+    to infinity.
+    """
+    if dtype.name == "bfloat16":
+        bits = b.convert("bitcast", x, "i32")
+        odd = b.bit_and(b.binary("lshr", bits, b.like(16, bits)), b.like(1, bits))
+        rounded = b.binary("lshr", b.add(bits, b.add(odd, b.like(0x7FFF, bits))), b.like(16, bits))
+        kept = b.select(b.is_nan(x), b.like(0x7FC0, bits), rounded)
+        return b.convert("trunc", kept, "i16")
+    if dtype.name == "float16":
+        return b.convert("bitcast", b.convert("fptrunc", x, "half"), "i16")
+    return x

@@ -1,0 +1,111 @@
+"""Turns a Kernel into the text of an LLVM module with one function, ``kernel``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.codegen.llvm.builder import Builder, Reg, Region
+from framefuse.codegen.llvm.loops import Loops
+from framefuse.codegen.llvm.memory import Area, Memory
+from framefuse.codegen.llvm.target import Target
+from framefuse.codegen.llvm.values import Values
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.loops import Accumulate, Apply, Kernel, Let, Load, Loop, Statement, Store
+
+SIGNATURE = "i64 @kernel(ptr noalias %buffers, ptr noalias %numbers, i64 %begin, i64 %end)"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """LLVM IR text and the symbols of other libraries that it calls."""
+
+    text: str
+    imports: frozenset[str]
+
+
+def emit(kernel: Kernel, target: Target) -> Module:
+    """The module of ``kernel``: ``int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, int64_t end)``.
+
+    It returns 0, or 1 when a check failed or an integer was divided by zero.
+    """
+    b = Builder(target)
+    function = Region("entry")
+    entry, start, main = Region("entry"), Region("entry"), Region("entry")
+    for part in (entry, start, main):
+        function.append(part)
+    b.region = start
+    memory, failure = Memory(), _Failure(b, entry)
+    values = Values(b, memory, failure.mark)
+    for k, buffer in enumerate(kernel.buffers):
+        slot = b.op("ptr", 0, f"getelementptr inbounds ptr, ptr %buffers, i64 {k}")
+        pointer = b.op("ptr", 0, f"load ptr, {slot}, align 8")
+        memory.areas[buffer.name] = Area(buffer.dtype, pointer, 0, alias=buffer.aliases)
+    for k, number in enumerate(kernel.numbers):
+        slot = b.op("ptr", 0, f"getelementptr inbounds i64, ptr %numbers, i64 {k}")
+        if number.real:
+            values.reals[number.symbol] = b.op("double", 0, f"load double, {slot}, align 8")
+        else:
+            register = b.op("i64", 0, f"load i64, {slot}, align 8")
+            values.symbols[number.symbol] = values.fresh("computed", INT64, lambda group, r=register: r, 0)
+    if _has_masked_loads(kernel.body):
+        b.region = entry
+        memory.zero = b.op("ptr", 0, "alloca i64, align 8")
+        b.line(f"store i64 0, {memory.zero}, align 8")
+    b.region = main
+    loops = Loops(b, memory, values, entry, failure.mark)
+    if any(isinstance(s, Loop) and s.kind.startswith("parallel") for s in kernel.body):
+        loops.limits = (Reg("%begin", "i64"), Reg("%end", "i64"))
+    loops.statements(kernel.body)
+    b.line(f"ret {failure.result()}")
+    attributes = "nounwind alignstack(64)" if b.calls_vectors else "nounwind"
+    lines = [
+        *(f"; {line}" for line in print_kernel(kernel).splitlines()),
+        f'target triple = "{target.triple}"',
+        *b.declarations.values(),
+        f"define {SIGNATURE} {attributes} {{",
+        "entry:",
+        *function.lines(),
+        "}",
+    ]
+    return Module("\n".join(lines) + "\n", frozenset(b.imports))
+
+
+class _Failure:
+    """The flag that the function returns, in memory because most kernels have none and others rarely set it."""
+
+    def __init__(self, b: Builder, entry: Region) -> None:
+        self.b, self.entry = b, entry
+        self.flag: Reg | None = None
+
+    def mark(self, lanes: Reg) -> None:
+        """Sets the flag if a lane of the mask is on."""
+        b = self.b
+        if self.flag is None:
+            here, b.region = b.region, self.entry
+            self.flag = b.op("ptr", 0, "alloca i64, align 8")
+            b.line(f"store i64 0, {self.flag}, align 8")
+            b.region = here
+        seen = b.convert("zext", b.any_lane(lanes), "i64")
+        before = b.op("i64", 0, f"load i64, {self.flag}, align 8")
+        b.line(f"store {b.bit_or(before, seen)}, {self.flag}, align 8")
+
+    def result(self) -> Reg:
+        return self.b.op("i64", 0, f"load i64, {self.flag}, align 8") if self.flag else self.b.const(0, "i64")
+
+
+def _has_masked_loads(body: tuple[Statement, ...]) -> bool:
+    """Whether a load may read the zero word: those with a mask, and gathers of small elements in masked tails."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            if _has_masked_loads(statement.body):
+                return True
+        elif isinstance(statement, (Let, Accumulate, Store)):
+            stack = [statement.value]
+            while stack:
+                value = stack.pop()
+                if isinstance(value, Load) and (value.mask is not None or value.dtype.size < 4):
+                    return True
+                if isinstance(value, Apply):
+                    stack += value.args
+    return False

@@ -1,0 +1,66 @@
+"""Writes calls of mathematical functions that are not inlined: SLEEF for vectors, the C library for scalars."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache, lru_cache
+from pathlib import Path
+
+import torch
+
+from framefuse.codegen.llvm.builder import Builder, Reg
+
+# Accuracy suffixes of SLEEF's names; functions not listed are u10 (1.0 ulp).
+SUFFIX = {"hypot": "_u05", "erfc": "_u15", "fmod": "", "nextafter": ""}
+# Vector length as SLEEF names it: 16 floats or 8 doubles of AVX-512, and so on down.
+LETTER = {"float": "f", "double": "d"}
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    folder = Path(torch.__file__).parent / "lib"
+    name = "libtorch_cpu.dylib" if sys.platform == "darwin" else "libtorch_cpu.so"
+    found = [ctypes.CDLL(str(folder / name))] if (folder / name).exists() else []
+    return (*found, ctypes.CDLL(None), *_libm())
+
+
+def _libm() -> tuple[ctypes.CDLL, ...]:
+    try:
+        return (ctypes.CDLL("libm.so.6"),)
+    except OSError:
+        return ()
+
+
+@cache
+def address(symbol: str) -> int | None:
+    """Where a function of libtorch (SLEEF) or of the C library lies in this process; None when it has no such."""
+    for library in _libraries():
+        try:
+            return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+        except AttributeError:
+            continue
+    return None
+
+
+def function(b: Builder, name: str, *args: Reg) -> Reg:
+    """``name`` (as in C: sin, pow, lgamma...) of floats or doubles, lane by lane: at most 1.5 ulp."""
+    operands = b.match(*args)
+    first = operands[0]
+    if not first.lanes:
+        symbol = name + ("f" if first.elem == "float" else "")
+        b.imports.add(symbol)
+        return b.call(symbol, operands)
+    symbol = f"Sleef_{name}{LETTER[first.elem]}{first.lanes}{SUFFIX.get(name, '_u10')}"
+    size = first.lanes * (4 if first.elem == "float" else 8)
+    if size <= b.target.vector_bytes and address(symbol):
+        b.imports.add(symbol)
+        b.calls_vectors = True
+        return b.call(symbol, operands)
+    halves = [function(b, name, *(b.half_of(x, upper) for x in operands)) for upper in (False, True)]
+    if first.lanes > 2:
+        return b.join(*halves)
+    pair = Reg("poison", first.elem, first.lanes)
+    for lane, half in enumerate(halves):
+        pair = b.op(first.elem, first.lanes, f"insertelement {pair}, {half}, i32 {lane}")
+    return pair

@@ -1,0 +1,320 @@
+"""Turns the statements of a loop nest into LLVM control flow: serial loops, vector loops with unrolling and tails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from framefuse.codegen.llvm import reductions
+from framefuse.codegen.llvm.builder import Builder, Reg, Region
+from framefuse.codegen.llvm.memory import STORED, Area, Memory
+from framefuse.codegen.llvm.reductions import Parts, Running
+from framefuse.codegen.llvm.shape import Shape, vector_shape
+from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
+from framefuse.errors import CompilerBug
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.loops import Accumulate, Accumulator, Check, Let, Loop, Scratch, Statement, Store
+from framefuse.ir.numbers import Symbol
+
+# Scratch rows up to this many bytes live on the stack, longer ones are allocated.
+STACK_ROW = 32768
+
+
+@dataclass(eq=False, slots=True)
+class Heap:
+    """A scratch row that may have been allocated, to be freed at the end of its statements."""
+
+    pointer: Reg
+
+
+class Loops:
+    """Writes statements at the point where ``values`` stands."""
+
+    def __init__(self, b: Builder, memory: Memory, values: Values, entry: Region, fail: Callable[[Reg], None]) -> None:
+        self.b, self.memory, self.values, self.entry, self.fail = b, memory, values, entry, fail
+        self.running: dict[str, Running] = {}
+        self.limits = (b.const(0, "i64"), b.const(1, "i64"))
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        heaps: list[Heap] = []
+        for statement in body:
+            match statement:
+                case Let():
+                    self.let(statement)
+                case Accumulator():
+                    self.accumulator(statement)
+                case Accumulate():
+                    self.accumulate(statement)
+                case Store(buffer, index, value):
+                    self.values.write(buffer, index, self.values.node(value))
+                case Scratch():
+                    heaps += self.scratch(statement)
+                case Check():
+                    self.check(statement)
+                case Loop():
+                    self.loop(statement)
+        for heap in heaps:
+            self.b.call_void("free", [heap.pointer])
+
+    def let(self, statement: Let) -> None:
+        node = self.values.node(statement.value)
+        for group in self.values.groups if node.varying else range(1):
+            self.values.get(node, group)
+        self.values.locals[statement.name] = lambda: node
+        if node.dtype is INT64:
+            self.values.symbols[Symbol(statement.name)] = node
+
+    def check(self, statement: Check) -> None:
+        for ok, on in self.values.truth(statement.ok):
+            wrong = self.b.bit_not(ok)
+            self.fail(wrong if on is None else self.b.bit_and(wrong, on))
+
+    # ---- accumulators
+
+    def accumulator(self, statement: Accumulator) -> None:
+        lanes = self.values.lanes
+        count = lanes.count if lanes else 0
+        compared = (statement.of or statement.dtype) if statement.op.startswith("arg") else statement.dtype
+        groups = [reductions.identity(self.b, statement.op, compared, count) for _ in self.values.groups]
+        running = Running(statement, groups, count, bool(lanes), self.values.depth)
+        self.running[statement.name] = running
+        self.values.locals[statement.name] = lambda: self.finished(running)
+
+    def accumulate(self, statement: Accumulate) -> None:
+        running, values = self.running[statement.name], self.values
+        node = values.node(statement.value)
+        position = values.index(statement.index) if statement.index is not None else None
+        wide = bool(running.lanes)
+        for group in range(len(running.groups)):
+            at = values.get(position, group, wide) if position is not None else None
+            more = reductions.term(self.b, running.op, running.compared, values.get(node, group, wide), at)
+            mask = values.lanes.groups[group].mask if values.lanes and not running.own else None
+            running.groups[group] = reductions.accumulate(
+                self.b, running.op, running.compared, running.groups[group], more, mask
+            )
+        self.changed(running)
+
+    def changed(self, running: Running) -> None:
+        running.version += 1
+        running.level = self.values.depth
+
+    def finished(self, running: Running) -> Node:
+        """The accumulator's value here, as a node."""
+        parts = list(running.groups)
+
+        def compute(group: int) -> Reg:
+            return reductions.result(self.b, running.op, running.compared, parts[group])
+
+        made = self.values.fresh("computed", running.accumulator.dtype, compute, running.level, bool(running.lanes))
+        for group in range(len(parts)):
+            self.values.get(made, group)
+        version = running.version
+        name = running.accumulator.name
+        self.values.locals[name] = lambda: made if version == running.version else self.finished(running)
+        return made
+
+    def fed(self, body: Sequence[Statement]) -> list[Running]:
+        """The accumulators declared outside of ``body`` that it feeds."""
+        names = dict.fromkeys(s.name for s in walk(body) if isinstance(s, Accumulate))
+        own = {s.name for s in walk(body) if isinstance(s, Accumulator)}
+        return [self.running[name] for name in names if name not in own]
+
+    # ---- loops
+
+    def loop(self, statement: Loop) -> None:
+        values = self.values
+        if statement.kind.startswith("parallel"):
+            if values.depth:
+                raise CompilerBug("a parallel loop inside another loop")
+            start, end = self.limits
+        else:
+            start, end = self.b.const(0, "i64"), values.get(values.index(statement.extent))
+        for name in {s.buffer for s in walk(statement.body) if isinstance(s, Store) and s.buffer in self.memory.areas}:
+            self.memory.stored(name, values.depth + 1)
+        saved = dict(values.locals), dict(values.symbols)
+        if statement.kind.endswith("vector") and values.lanes is None:
+            self.vector(statement, start, end)
+        else:
+            self.serial(statement, start, end, self.fed(statement.body))
+        values.locals, values.symbols = saved
+        for name in {s.buffer for s in walk(statement.body) if isinstance(s, Store) and s.buffer in self.memory.areas}:
+            self.memory.stored(name, values.depth)
+        for running in self.fed(statement.body):
+            self.changed(running)
+
+    def serial(self, statement: Loop, start: Reg, end: Reg, fed: list[Running], scope: Scope | None = None) -> None:
+        """One turn an iteration; ``scope`` is given when this is the scalar tail of a vector loop."""
+        values = self.values
+        before = None if scope else Region("")
+        scope = scope or Scope(before or Region(""))
+
+        def turn(index: Reg) -> None:
+            axis = values.fresh("computed", INT64, lambda group: index, values.depth)
+            values.symbols[statement.axis] = axis
+            self.statements(statement.body)
+
+        self.turns(start, end, 1, fed, scope, before, turn)
+
+    def turns(
+        self,
+        start: Reg,
+        end: Reg,
+        step: int,
+        fed: list[Running],
+        scope: Scope,
+        before: Region | None,
+        turn: Callable[[Reg], None],
+    ) -> None:
+        """A counted loop that carries the parts of the accumulators ``fed`` in it."""
+        values = self.values
+        shapes = [[len(parts) for parts in running.groups] for running in fed]
+        carried = [part for running in fed for parts in running.groups for part in parts]
+        scope.memo = {}
+
+        def body(index: Reg, flat: list[Reg]) -> list[Reg]:
+            _unflatten(fed, shapes, flat)
+            values.path.append(scope)
+            turn(index)
+            values.path.pop()
+            return [part for running in fed for parts in running.groups for part in parts]
+
+        _unflatten(fed, shapes, self.b.counted(start, end, step, carried, body, before))
+
+    def vector(self, statement: Loop, start: Reg, end: Reg) -> None:
+        """Main loop of several vectors a turn and a masked loop of single ones; or the masked loop alone; or, where
+        the machine cannot mask, main loop and scalar loop.
+        """
+        b = self.b
+        shape = vector_shape(statement, b.target)
+        fed = self.fed(statement.body)
+        before = [list(running.groups[0]) for running in fed]
+        scope = Scope(Region(""))
+        inside = b.compare("slt", start, end)
+        otherwise = [part for parts in before for part in parts]
+
+        def loops() -> list[Reg]:
+            scope.before.end = b.region.end
+            b.region.append(scope.before)
+            after = self._vector_loops(statement, start, end, shape, fed, scope, before)
+            return [part for parts in after for part in parts]
+
+        flat = b.guarded(inside, otherwise, loops)
+        _unflatten(fed, [[len(parts)] for parts in before], flat)
+
+    def _vector_loops(
+        self, statement: Loop, start: Reg, end: Reg, shape: Shape, fed: list[Running], scope: Scope, before: list[Parts]
+    ) -> list[Parts]:
+        b, values = self.b, self.values
+        constant = statement.extent.constant if statement.kind == "vector" else None
+        for running in fed:
+            running.lanes = shape.lanes
+            running.groups = [self._start(running, shape) for _ in range(shape.unroll)]
+        if shape.main:
+            step = shape.lanes * shape.unroll
+            whole = b.bit_and(b.sub(end, start), b.const(-step, "i64"))
+            middle = b.add(start, whole)
+            self._lane_loop(statement, start, middle, shape.unroll, None, shape, fed, scope)
+            for running in fed:
+                running.groups = [reductions.tree(b, running.op, running.compared, running.groups)]
+            start = middle
+        if shape.main and not shape.masked:
+            after = self._fold(fed, before)
+            self._unflatten_scalars(fed, after)
+            saved = values.lanes
+            values.lanes = None
+            self.serial(statement, start, end, fed, scope)
+            values.lanes = saved
+            return [running.groups[0] for running in fed]
+        if not (constant is not None and shape.main and constant % (shape.lanes * shape.unroll) == 0):
+            self._lane_loop(statement, start, end, 1, end, shape, fed, scope)
+        after = self._fold(fed, before)
+        self._unflatten_scalars(fed, after)
+        return after
+
+    def _start(self, running: Running, shape: Shape) -> Parts:
+        return reductions.identity(self.b, running.op, running.compared, shape.lanes)
+
+    def _fold(self, fed: list[Running], before: list[Parts]) -> list[Parts]:
+        """The scalar parts after the vector loop: what there was, and the lanes' share."""
+        b = self.b
+        return [
+            reductions.joined(b, r.op, r.compared, parts, reductions.folded(b, r.op, r.compared, r.groups[0]))
+            for r, parts in zip(fed, before, strict=True)
+        ]
+
+    def _unflatten_scalars(self, fed: list[Running], after: list[Parts]) -> None:
+        for running, parts in zip(fed, after, strict=True):
+            running.lanes, running.groups = 0, [parts]
+
+    def _lane_loop(
+        self,
+        statement: Loop,
+        start: Reg,
+        end: Reg,
+        unroll: int,
+        limit: Reg | None,
+        shape: Shape,
+        fed: list[Running],
+        scope: Scope,
+    ) -> None:
+        """A loop over vectors of the axis; with ``limit`` the lanes at and beyond it are off."""
+        b, values, count = self.b, self.values, shape.lanes
+
+        def turn(index: Reg) -> None:
+            starts = [index] + [b.op("i64", 0, f"add nsw i64 {index.name}, {k * count}") for k in range(1, unroll)]
+            mask = None
+            if limit is not None:
+                left = b.binary("sub", limit, index)
+                narrow = "i32" if count <= 16 else "i16"
+                most = b.intrinsic("smin", left, b.const(count, "i64"))
+                wide = b.splat(b.convert("trunc", most, narrow), count)
+                mask = b.compare("ult", b.iota(narrow, count), wide)
+            groups = [Group(s, mask) for s in starts]
+            values.lanes = Lanes(statement.axis, values.depth, count, groups)
+            values.symbols[statement.axis] = values.fresh("axis", INT64, None, values.depth, varying=True)
+            self.statements(statement.body)
+            values.lanes = None
+
+        saved = values.lanes
+        self.turns(start, end, count * unroll, fed, scope, None, turn)
+        values.lanes = saved
+
+    # ---- scratch rows
+
+    def scratch(self, statement: Scratch) -> list[Heap]:
+        """Memory for a row: on the stack when it is short, else allocated for these statements."""
+        b, values, dtype = self.b, self.values, statement.dtype
+        if values.lanes is not None:
+            raise CompilerBug("a scratch row inside a vector loop")
+        constant = statement.size.constant
+        room = STACK_ROW // dtype.size if constant is None else max(constant, 1)
+        here, b.region = b.region, self.entry
+        on_stack = constant is None or constant * dtype.size <= STACK_ROW
+        base = b.op("ptr", 0, f"alloca [{room if on_stack else 1} x {STORED[dtype.name]}], align 64")
+        b.region = here
+        heaps: list[Heap] = []
+        if constant is None or not on_stack:
+            size = b.mul(values.get(values.index(statement.size)), b.const(dtype.size, "i64"))
+            long = b.compare("sgt", size, b.const(STACK_ROW if on_stack else 0, "i64"))
+            null = Reg("null", "ptr")
+            b.imports |= {"malloc", "free"}
+            (allocated,) = b.guarded(long, [null], lambda: [b.call("malloc", [size], null)])
+            b.declarations["free"] = "declare void @free(ptr)"
+            base = b.select(long, allocated, base)
+            heaps.append(Heap(allocated))
+        self.memory.areas[statement.name] = Area(dtype, base, values.depth, stored_level=values.depth)
+        return heaps
+
+
+def walk(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Every statement, those of inner loops too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from walk(statement.body)
+
+
+def _unflatten(fed: list[Running], shapes: list[list[int]], flat: Sequence[Reg]) -> None:
+    rest = iter(flat)
+    for running, shape in zip(fed, shapes, strict=True):
+        running.groups = [[next(rest) for _ in range(count)] for count in shape]

@@ -1,0 +1,124 @@
+"""Writes loads and stores: one element, a row of neighbours, or elements anywhere, masked where lanes are off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.codegen.llvm.builder import Builder, Reg, type_text
+from framefuse.codegen.llvm.casts import HELD
+from framefuse.errors import CompilerBug
+from framefuse.ir.dtypes import DType
+
+# Elements in memory; 16-bit floats are moved as their bits.
+STORED = {**HELD, "bool": "i8"}
+SHORT = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
+
+
+@dataclass(eq=False, slots=True)
+class Area:
+    """A buffer or scratch row: its address, the loop depth where that is known, and when it was last stored to."""
+
+    dtype: DType
+    base: Reg
+    level: int
+    version: int = 0
+    stored_level: int = 0
+    alias: str | None = None
+
+
+class Memory:
+    """The areas of one kernel by name."""
+
+    def __init__(self) -> None:
+        self.areas: dict[str, Area] = {}
+        self.zero: Reg | None = None
+
+    def version(self, name: str) -> tuple[int, int]:
+        """A number that changes with every store to the buffer, and the loop depth of the last one."""
+        area = self.areas[name]
+        return area.version, area.stored_level
+
+    def level(self, name: str) -> int:
+        return self.areas[name].level
+
+    def stored(self, name: str, level: int) -> None:
+        """Forgets what was loaded from the buffer (and from the one it shares memory with)."""
+        for other, area in self.areas.items():
+            if name in (other, area.alias) or self.areas[name].alias == other:
+                area.version += 1
+                area.stored_level = level
+
+    def pointer(self, b: Builder, name: str, index: Reg, base: Reg | None = None) -> Reg:
+        area = self.areas[name]
+        return b.address(STORED[area.dtype.name], base or area.base, index)
+
+    def _loaded(self, b: Builder, dtype: DType, value: Reg) -> Reg:
+        return b.compare("ne", value, b.like(0, value)) if dtype.kind == "bool" else value
+
+    def read_one(self, b: Builder, name: str, pointer: Reg, mask: Reg | None) -> Reg:
+        """One element; where ``mask`` (a scalar i1) is false, zero, read from a place of its own."""
+        dtype = self.areas[name].dtype
+        elem = STORED[dtype.name]
+        if mask is not None:
+            if self.zero is None:
+                raise CompilerBug("a masked scalar load needs the zero word of the entry block")
+            pointer = b.select(mask, pointer, self.zero)
+        return self._loaded(b, dtype, b.op(elem, 0, f"load {elem}, {pointer}, align {dtype.size}"))
+
+    def write_one(self, b: Builder, name: str, pointer: Reg, value: Reg) -> None:
+        dtype = self.areas[name].dtype
+        if dtype.kind == "bool":
+            value = b.convert("zext", value, "i8")
+        b.line(f"store {value}, {pointer}, align {dtype.size}")
+
+    def read(self, b: Builder, name: str, row: bool, pointer: Reg, lanes: int, mask: Reg | None) -> Reg:
+        """A vector from neighbours at a scalar pointer (``row``) or from a vector of pointers; lanes off are zero."""
+        dtype = self.areas[name].dtype
+        elem = STORED[dtype.name]
+        shape = type_text(elem, lanes)
+        zero = b.const(0, elem, lanes)
+        if row and mask is None:
+            value = b.op(elem, lanes, f"load {shape}, {pointer}, align {dtype.size}")
+        elif row:
+            value = _intrinsic(b, f"llvm.masked.load.v{lanes}{SHORT[elem]}.p0", dtype, [pointer], [mask, zero], zero)
+        else:
+            every = b.const(True, "i1", lanes)
+            if mask is not None and dtype.size < 4:
+                # No machine gathers small elements: with a mask there would be a branch a lane. A lane that is off
+                # reads element 0, which exists if any lane is on.
+                assert self.zero is not None
+                pointer = b.select(mask, pointer, b.splat(self.zero, lanes))
+                mask = None
+            name = f"llvm.masked.gather.v{lanes}{SHORT[elem]}.v{lanes}p0"
+            value = _intrinsic(b, name, dtype, [pointer], [mask or every, zero], zero)
+        return self._loaded(b, dtype, value)
+
+    def write(self, b: Builder, name: str, row: bool, pointer: Reg, value: Reg, mask: Reg | None) -> None:
+        """Stores the lanes of ``value`` that are on."""
+        dtype = self.areas[name].dtype
+        if dtype.kind == "bool":
+            value = b.convert("zext", value, "i8")
+        if row and mask is None:
+            b.line(f"store {value}, {pointer}, align {dtype.size}")
+            return
+        lanes = value.lanes
+        symbol = f"llvm.masked.store.v{lanes}{SHORT[value.elem]}.p0"
+        if not row:
+            symbol = f"llvm.masked.scatter.v{lanes}{SHORT[value.elem]}.v{lanes}p0"
+        on = b.const(True, "i1", lanes) if mask is None else mask
+        _intrinsic(b, symbol, dtype, [value, pointer], [on], None)
+
+
+def _intrinsic(
+    b: Builder, symbol: str, dtype: DType, first: list[Reg], rest: list[Reg | None], result: Reg | None
+) -> Reg:
+    """Calls a masked memory intrinsic, whose pointer operand (the last of ``first``) carries the alignment."""
+    others = [reg for reg in rest if reg is not None]
+    back = result.type if result else "void"
+    b.declarations[symbol] = f"declare {back} @{symbol}({', '.join(reg.type for reg in (*first, *others))})"
+    pointer = f"{first[-1].type} align {dtype.size} {first[-1].name}"
+    operands = ", ".join([*map(str, first[:-1]), pointer, *map(str, others)])
+    if result is None:
+        b.line(f"call void @{symbol}({operands})")
+        return first[0]
+    return b.op(result.elem, result.lanes, f"call {back} @{symbol}({operands})")

@@ -1,0 +1,116 @@
+"""Chooses how a vector loop runs: lanes of a vector, vectors a turn, and the kind of tail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from framefuse.codegen.llvm.target import Target
+from framefuse.ir.dtypes import DType
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Check,
+    Let,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    Value,
+)
+
+# Instructions of a row in a vector loop where they are not one; functions that are called count as many.
+INSTRUCTIONS = {
+    "exp": 12, "exp2": 12, "expm1": 18, "log": 24, "log2": 26, "log10": 26, "log1p": 32, "sin": 16, "cos": 16,
+    "tan": 22, "tanh": 26, "erf": 32, "sigmoid": 15, "maximum": 2, "minimum": 2, "floordiv": 12, "remainder": 12, "cast": 1,
+}  # fmt: skip
+CALLED = 40
+# Measured on AVX-512: four vectors a turn pay for bodies of a few instructions, two up to about sixty, and beyond
+# that (or where spills begin) one. From MASKED instructions on, a single masked loop costs less to compile than it
+# loses in running.
+FOUR, TWO, MASKED = 10, 40, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``lanes`` of a vector, ``unroll`` vectors a turn of the main loop (which exists if ``main``), tail ``masked``."""
+
+    lanes: int
+    unroll: int
+    main: bool
+    masked: bool
+
+
+def vector_shape(loop: Loop, target: Target) -> Shape:
+    """The shape for one vector loop of a kernel."""
+    values = list(_values(loop.body))
+    dtypes = {value.dtype for value in values} | {
+        part for s in _statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
+    }
+    lanes = max(2, target.vector_bytes // _element(dtypes))
+    work = sum(_instructions(value) for value in values)
+    stored = [value.dtype for value in values if isinstance(value, Load)]
+    stored += [s.value.dtype for s in _statements(loop.body) if isinstance(s, Store)]
+    masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
+    constant = loop.extent.constant if loop.kind == "vector" else None
+    if masked and (work >= MASKED or (constant is not None and constant <= lanes)):
+        return Shape(lanes, 1, False, True)
+    unroll = 4 if work <= FOUR else 2 if work <= TWO else 1
+    if constant is not None:
+        while unroll > 1 and constant < lanes * unroll:
+            unroll //= 2
+    return Shape(lanes, unroll, True, masked)
+
+
+def _element(dtypes: set[DType]) -> int:
+    """The element size that fills a register: 4 wherever 32-bit or 16-bit floats take part (these are widened)."""
+    sizes = {4 if dtype.is_float and dtype.size == 2 else dtype.size for dtype in dtypes}
+    floats = {dtype.size for dtype in dtypes if dtype.is_float}
+    if 8 in floats:
+        return 8
+    if 4 in sizes or floats:
+        return 4
+    return 8 if 8 in sizes else 2
+
+
+def _instructions(value: Value) -> int:
+    if not isinstance(value, Apply):
+        return 1 if isinstance(value, Load) else 0
+    if value.op in INSTRUCTIONS and value.dtype.size <= 4:
+        return INSTRUCTIONS[value.op]
+    return CALLED if value.op in INSTRUCTIONS or value.op in RARE else 1
+
+
+RARE = {
+    "pow", "atan2", "hypot", "fmod", "nextafter", "erfc", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "erfinv", "lgamma", "digamma",
+}  # fmt: skip
+
+
+def _statements(body: Sequence[Statement]) -> Iterator[Statement]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from _statements(statement.body)
+
+
+def _values(body: Sequence[Statement]) -> Iterator[Value]:
+    """Every value computed in the statements, shared ones once."""
+    seen: set[int] = set()
+    for statement in _statements(body):
+        roots: list[Value] = []
+        if isinstance(statement, (Let, Accumulate, Store)):
+            roots = [statement.value]
+        elif isinstance(statement, Check):
+            roots = [statement.ok]
+        while roots:
+            value = roots.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            yield value
+            if isinstance(value, Apply):
+                roots += value.args
+            elif isinstance(value, Load) and value.mask is not None:
+                roots.append(value.mask)

@@ -1,0 +1,359 @@
+"""Turns the values of a loop nest into registers: numbers equal values once, and computes each as far out as it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefuse.codegen.llvm.builder import Builder, Reg, Region
+from framefuse.codegen.llvm.casts import HELD, cast
+from framefuse.codegen.llvm.integers import DIVISIONS, floor_quotient
+from framefuse.codegen.llvm.memory import Memory
+from framefuse.codegen.llvm.pointwise import apply
+from framefuse.errors import CompilerBug
+from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
+from framefuse.ir.loops import Apply, Const, Index, Load, Local, Scalar, Value
+from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
+
+Memo = dict[Any, Reg]
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A value at this point of the nest. Equal ``key``: equal value wherever both are known.
+
+    ``level`` is the depth of the loop outside of which it cannot be computed; ``varying`` says that lanes of the vector
+    loop differ in it.
+    """
+
+    key: int
+    op: str
+    args: tuple[Node, ...]
+    extra: Any
+    dtype: DType
+    level: int
+    varying: bool
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """A loop on the way to this point: ``before`` runs once before it, ``memo`` holds what its turn has computed and
+    ``memo_before`` what ``before`` has.
+    """
+
+    before: Region
+    memo: Memo = field(default_factory=dict)
+    memo_before: Memo = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """One vector's worth of iterations: the first one's ``start`` and the lanes that are on (None: all)."""
+
+    start: Reg
+    mask: Reg | None
+
+
+@dataclass(eq=False, slots=True)
+class Lanes:
+    """The vector loop around this point: its axis, the ``count`` of lanes, and the groups computed side by side."""
+
+    axis: Symbol
+    level: int
+    count: int
+    groups: list[Group]
+
+
+class Values:
+    """Nodes and their registers. ``path`` are the scopes around this point, the function itself first."""
+
+    def __init__(self, b: Builder, memory: Memory, fail: Callable[[Reg], None]) -> None:
+        self.b, self.memory, self.fail = b, memory, fail
+        self.path = [Scope(b.region)]
+        self.lanes: Lanes | None = None
+        self.symbols: dict[Symbol, Node] = {}
+        self.reals: dict[Symbol, Reg] = {}
+        self.locals: dict[str, Callable[[], Node]] = {}
+        self._keys: dict[Any, int] = {}
+        self._unique = 0
+        self._seen: dict[int, Node] = {}
+
+    @property
+    def depth(self) -> int:
+        return len(self.path) - 1
+
+    @property
+    def groups(self) -> range:
+        """The numbers of the groups computed side by side; one outside of vector loops."""
+        return range(len(self.lanes.groups) if self.lanes else 1)
+
+    # ---- nodes
+
+    def make(
+        self, op: str, args: Sequence[Node], dtype: DType, extra: Any = None, level: int = 0, varying: bool = False
+    ) -> Node:
+        identity = (op, tuple(arg.key for arg in args), extra, dtype.name)
+        key = self._keys.setdefault(identity, len(self._keys))
+        for arg in args:
+            level, varying = max(level, arg.level), varying or arg.varying
+        return Node(key, op, tuple(args), extra, dtype, level, varying)
+
+    def fresh(self, op: str, dtype: DType, extra: Any, level: int, varying: bool = False) -> Node:
+        """A node equal to no other."""
+        self._unique += 1
+        key = self._keys.setdefault(("fresh", self._unique), len(self._keys))
+        return Node(key, op, (), extra, dtype, level, varying)
+
+    def node(self, value: Value) -> Node:
+        """The node of a value, which may share parts with others (they are objects of a graph, not of a tree)."""
+        done: dict[int, Node] = {}
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if id(top) in done:
+                stack.pop()
+                continue
+            parts = top.args if isinstance(top, Apply) else (top.mask,) if isinstance(top, Load) and top.mask else ()
+            missing = [part for part in parts if part is not None and id(part) not in done]
+            if missing:
+                stack += missing
+                continue
+            done[id(top)] = self._node(top, [done[id(part)] for part in parts if part is not None])
+            stack.pop()
+        return done[id(value)]
+
+    def _node(self, value: Value, parts: list[Node]) -> Node:
+        match value:
+            case Const(constant, dtype):
+                return self.make("const", (), dtype, (type(constant).__name__, repr(constant), constant))
+            case Scalar(symbol, dtype, real):
+                if not real:
+                    return self._cast(self.symbols[symbol], dtype)
+                return self._cast(self.make("real", (), FLOAT64, symbol), dtype)
+            case Index(index, dtype):
+                return self._cast(self.index(index), dtype)
+            case Local(name, _):
+                return self.locals[name]()
+            case Load():
+                return self._load(value, parts)
+            case Apply(op, _, dtype):
+                # What may fail is not moved out of a loop that may have no turn, but for the innermost: its
+                # surroundings run only when there is one.
+                fails = op in DIVISIONS and dtype.is_integral
+                return self.make(op, parts, dtype, "apply", self.depth - 1 if fails else 0)
+        raise CompilerBug(f"no code for the value {value!r}")
+
+    def _cast(self, node: Node, dtype: DType) -> Node:
+        return node if node.dtype is dtype else self.make("cast", (node,), dtype, "apply")
+
+    def _load(self, value: Load, mask: list[Node]) -> Node:
+        version, level = self.memory.version(value.buffer)
+        where = self.place(value.index, value.buffer)
+        return self.make(
+            "load", (*where[1], *mask), value.dtype, (value.buffer, where[0], version), max(level, self.depth - 1)
+        )
+
+    def place(self, index: Expr, buffer: str) -> tuple[str, tuple[Node, ...]]:
+        """How lanes reach the elements at ``index``: ``one`` (all the same; operand: pointer), ``row`` (neighbours;
+        pointer less the axis), ``steps`` (pointer less the axis, stride) or ``any`` (pointer to element 0, indices).
+        """
+        axis = self.lanes.axis if self.lanes else None
+        varying = {symbol for symbol in index.symbols if self.symbols[symbol].varying}
+        if not varying:
+            return "one", (self._pointer(buffer, index),)
+        stride = index.coefficient(axis) if axis is not None and varying == {axis} else None
+        if axis is None or stride is None:
+            return "any", (self._pointer(buffer, expr(0)), self.index(index))
+        base = self._pointer(buffer, index.without(axis))
+        if stride == 1:
+            return "row", (base, self.symbols[axis])
+        return "steps", (base, self.index(stride), self.symbols[axis])
+
+    def _pointer(self, buffer: str, index: Expr) -> Node:
+        return self.make("pointer", (self.index(index),), INT64, buffer, self.memory.level(buffer))
+
+    def index(self, index: Expr) -> Node:
+        """An index expression as an int64 node, summed from the outermost loop inwards."""
+        terms = []
+        for atoms, factor in index.terms:
+            parts = sorted((self._atom(atom) for atom in atoms), key=lambda node: node.level)
+            if factor != 1 or not parts:
+                parts.insert(0, self._integer(factor))
+            term = parts[0]
+            for part in parts[1:]:
+                term = self.make("imul", (term, part), INT64)
+            terms.append(term)
+        if not terms:
+            return self._integer(0)
+        terms.sort(key=lambda node: (node.level, node.varying))
+        total = terms[0]
+        for term in terms[1:]:
+            total = self.make("iadd", (total, term), INT64)
+        return total
+
+    def _integer(self, value: int) -> Node:
+        return self.make("const", (), INT64, ("int", repr(value), value))
+
+    def _atom(self, atom: Any) -> Node:
+        if isinstance(atom, Symbol):
+            return self.symbols[atom]
+        operation = {Floordiv: "ifloordiv", Modulo: "imodulo", Minimum: "iminimum", Maximum: "imaximum"}[type(atom)]
+        # A divisor may be zero where the loop that uses it has no turn.
+        level = self.depth - 1 if operation in ("ifloordiv", "imodulo") else 0
+        return self.make(operation, (self.index(atom.left), self.index(atom.right)), INT64, level=max(level, 0))
+
+    # ---- registers
+
+    def get(self, node: Node, group: int = 0, wide: bool = False) -> Reg:
+        """The register of ``node``; with ``wide`` in all lanes even if they agree."""
+        lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
+        if node.op == "const":
+            return self.b.const(node.extra[2], HELD[node.dtype.name], lanes)
+        key = (node.key, group if node.varying else -1, lanes)
+        for scope in reversed(self.path):
+            found = scope.memo.get(key)
+            if found is None:
+                found = scope.memo_before.get(key)
+            if found is not None:
+                return found
+        with self.at(node.level) as memo:
+            if lanes and not node.varying:
+                memo[key] = register = self.b.splat(self.get(node), lanes)
+            else:
+                memo[key] = register = self._compute(node, group)
+        return register
+
+    def keep(self, node: Node, register: Reg, group: int = 0) -> None:
+        """Says that ``register``, just computed here, is the value of ``node``."""
+        self.path[-1].memo[node.key, group if node.varying else -1, register.lanes] = register
+
+    @contextmanager
+    def at(self, level: int) -> Iterator[Memo]:
+        """Writes outside of the loops deeper than ``level``."""
+        if level >= self.depth:
+            yield self.path[-1].memo
+            return
+        scope = self.path[level + 1]
+        here, self.b.region = self.b.region, scope.before
+        yield scope.memo_before
+        self.b.region = here
+
+    def _compute(self, node: Node, group: int) -> Reg:
+        if node.extra == "apply":
+            return self._apply(node, group)
+        if node.op == "load":
+            return self._read(node, group)
+        if node.op == "axis":
+            assert self.lanes is not None
+            lanes = self.lanes.count
+            start = self.b.splat(self.lanes.groups[group].start, lanes)
+            return self.b.add(start, self.b.iota("i64", lanes))
+        if node.op == "pointer":
+            return self.memory.pointer(self.b, node.extra, self.get(node.args[0]))
+        if node.op == "real":
+            return self.reals[node.extra]
+        if node.op == "computed":
+            value: Reg = node.extra(group)
+            return value
+        return self._index_arithmetic(node.op, *(self.get(arg, group, node.varying) for arg in node.args))
+
+    def _apply(self, node: Node, group: int) -> Reg:
+        args = [self.get(arg, group, node.varying) for arg in node.args]
+        source = node.args[-1].dtype
+        if node.op == "cast":
+            return cast(self.b, args[0], source, node.dtype)
+        mask = self.lanes.groups[group].mask if self.lanes and node.varying else None
+        result = node.dtype
+
+        def fail(lanes: Reg) -> None:
+            self.fail(lanes if mask is None else self.b.bit_and(lanes, mask))
+
+        return apply(self.b, node.op, args, source, result, fail)
+
+    def _index_arithmetic(self, op: str, x: Reg, y: Reg) -> Reg:
+        b = self.b
+        if op == "iadd":
+            return b.op("i64", x.lanes, f"add nsw {x}, {y.name}")
+        if op == "imul":
+            return b.op("i64", x.lanes, f"mul nsw {x}, {y.name}")
+        if op == "ifloordiv":
+            return floor_quotient(b, x, y)
+        if op == "imodulo":
+            return b.sub(x, b.mul(floor_quotient(b, x, y), y))
+        return b.select(b.compare("slt" if op == "iminimum" else "sgt", x, y), x, y)
+
+    # ---- memory
+
+    def _read(self, node: Node, group: int) -> Reg:
+        buffer, how, _ = node.extra
+        masked = len(node.args) > {"one": 1, "row": 2, "steps": 3, "any": 2}[how]
+        mask = self.get(node.args[-1], group, node.varying) if masked else None
+        if not node.varying:
+            return self.memory.read_one(self.b, buffer, self.get(node.args[0]), mask)
+        assert self.lanes is not None
+        on = self.lanes.groups[group].mask
+        if mask is not None and on is not None:
+            mask = self.b.bit_and(mask, on)
+        mask = on if mask is None else mask
+        if how == "one":
+            # One element, read where a lane asks for it.
+            some = None if mask is None else self.b.any_lane(mask)
+            wide = self.b.splat(self.memory.read_one(self.b, buffer, self.get(node.args[0]), some), self.lanes.count)
+            return wide if mask is None else self.b.select(mask, wide, self.b.like(0, wide))
+        pointer = self.pointer(how, node.args, group)
+        return self.memory.read(self.b, buffer, how == "row", pointer, self.lanes.count, mask)
+
+    def pointer(self, how: str, args: tuple[Node, ...], group: int) -> Reg:
+        """The address of a group's first element (``row``) or of each."""
+        assert self.lanes is not None
+        lanes, start = self.lanes.count, self.lanes.groups[group].start
+        base = self.get(args[0])
+        buffer = args[0].extra
+        if how == "row":
+            return self.memory.pointer(self.b, buffer, start, base)
+        if how == "any":
+            return self.memory.pointer(self.b, buffer, self.get(args[1], group, True), base)
+        stride = self.get(args[1])
+        first = self.memory.pointer(self.b, buffer, self.b.mul(start, stride), base)
+        steps = self.make("imul", (args[1], self.make("iota", (), INT64, lanes)), INT64)
+        return self.memory.pointer(self.b, buffer, self._steps(steps, lanes), first)
+
+    def _steps(self, node: Node, lanes: int) -> Reg:
+        """``stride * (0, 1, 2...)``, computed where the stride is."""
+        key = (node.key, -1, lanes)
+        for scope in reversed(self.path):
+            found = scope.memo.get(key) or scope.memo_before.get(key)
+            if found is not None:
+                return found
+        with self.at(node.args[0].level) as memo:
+            wide = self.b.splat(self.get(node.args[0]), lanes)
+            memo[key] = register = self.b.mul(wide, self.b.iota("i64", lanes))
+        return register
+
+    def write(self, buffer: str, index: Expr, value: Node) -> None:
+        """Stores a value of every group; all are computed before the first is stored."""
+        how, args = self.place(index, buffer)
+        registers = [self.get(value, group, wide=how != "one" or value.varying) for group in self.groups]
+        for group, register in zip(self.groups, registers, strict=True):
+            if self.lanes is None:
+                self.memory.write_one(self.b, buffer, self.get(args[0]), register)
+                continue
+            on = self.lanes.groups[group].mask
+            if how == "one":
+                # Every lane writes the same place: the last one stays, as in a serial loop.
+                register = self.b.splat(register, self.lanes.count)
+                pointer = self.b.splat(self.get(args[0]), self.lanes.count)
+            else:
+                pointer = self.pointer(how, args, group)
+            self.memory.write(self.b, buffer, how == "row", pointer, register, on)
+        self.memory.stored(buffer, self.depth)
+
+    def truth(self, value: Value) -> list[tuple[Reg, Reg | None]]:
+        """A bool of every group, with the lanes that are on."""
+        node = self.node(value)
+        assert node.dtype is BOOL
+        if self.lanes is None or not node.varying:
+            return [(self.get(node), None)]
+        return [(self.get(node, group), self.lanes.groups[group].mask) for group in self.groups]

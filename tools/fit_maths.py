@@ -1,0 +1,101 @@
+"""Fits the polynomials of codegen/llvm/coefficients.py: weighted minimax by Lawson's iteration over Chebyshev nodes.
+
+Run `python tools/fit_maths.py` to print the table anew. Reference values come from mpmath with 40 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mpmath as mp  # type: ignore[import-untyped]
+import numpy as np
+
+mp.mp.dps = 40
+Function = Callable[[mp.mpf], mp.mpf]
+
+
+def fit(f: Function, low: float, high: float, degree: int, weight: Function) -> tuple[list[float], float]:
+    """Coefficients (highest power first) that make ``max |(p(x) - f(x)) * weight(x)|`` small, and that maximum."""
+    count = 400
+    low_, high_ = mp.mpf(low), mp.mpf(high)
+    nodes = [(low_ + high_) / 2 + (high_ - low_) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+    scaled = np.array([float((2 * x - low_ - high_) / (high_ - low_)) for x in nodes])
+    basis = np.polynomial.chebyshev.chebvander(scaled, degree)
+    wanted = np.array([float(f(x)) for x in nodes])
+    weights = np.array([float(abs(weight(x))) for x in nodes])
+    lawson = np.ones(count)
+    for _ in range(80):
+        rows = np.sqrt(lawson) * weights
+        solution = np.linalg.lstsq(basis * rows[:, None], wanted * rows, rcond=None)[0]
+        errors = np.abs((basis @ solution - wanted) * weights)
+        lawson = lawson * (errors + 1e-300)
+        lawson = lawson / lawson.sum() * count + 1e-9
+    series = np.polynomial.chebyshev.Chebyshev(solution, domain=[float(low_), float(high_)])
+    powers = series.convert(kind=np.polynomial.Polynomial).coef
+    return [float(value) for value in powers[::-1]], float(errors.max())
+
+
+def tables() -> dict[str, tuple[list[float], float]]:
+    """Every polynomial by name, with its relative error in the function that it serves."""
+    third = mp.log(2) / 2 * mp.mpf("1.001")
+    root = mp.sqrt(2)
+    one = mp.mpf(1)
+    tiny = mp.mpf("1e-10")
+    return {
+        # exp(r) = 1 + r + r*r*P(r)
+        "EXP": fit(
+            lambda r: (mp.exp(r) - 1 - r) / r**2 if abs(r) > tiny else one / 2,
+            -third, third, 4, lambda r: max(r * r, mp.mpf("1e-4")) / mp.exp(r),
+        ),
+        # 2**r = 1 + r*P(r)
+        "EXP2": fit(
+            lambda r: (mp.power(2, r) - 1) / r if abs(r) > tiny else mp.log(2),
+            -0.5005, 0.5005, 5, lambda r: max(abs(r), mp.mpf("1e-2")) / mp.power(2, r),
+        ),
+        # expm1(r) = r + r*r*P(r), relative to expm1
+        "EXPM1": fit(
+            lambda r: (mp.expm1(r) - r) / r**2 if abs(r) > tiny else one / 2,
+            -third, third, 5, lambda r: r * r / mp.expm1(r) if abs(r) > tiny else abs(r),
+        ),
+        # log(1 + f) = f + f*f*P(f)
+        "LOG": fit(
+            lambda f: (mp.log(1 + f) - f) / f**2 if abs(f) > tiny else -one / 2,
+            1 / root - 1, root - 1, 8, lambda f: one,
+        ),
+        # sin(r) = r + r*u*P(u), u = r*r, |r| <= pi/2
+        "SIN": fit(
+            lambda u: (mp.sin(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
+            1e-12, float((mp.pi / 2) ** 2 * mp.mpf("1.01")), 4,
+            lambda u: u * mp.sqrt(u) / mp.sin(mp.sqrt(u)),
+        ),
+        # tan(r) = r + r*u*P(u), |r| <= pi/4
+        "TAN": fit(
+            lambda u: (mp.tan(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
+            1e-12, float((mp.pi / 4) ** 2 * mp.mpf("1.01")), 6,
+            lambda u: u * mp.sqrt(u) / mp.tan(mp.sqrt(u)),
+        ),
+        # tanh(x) = x + x*u*P(u), |x| <= 0.625
+        "TANH": fit(
+            lambda u: (mp.tanh(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
+            1e-12, 0.3907, 5, lambda u: u * mp.sqrt(u) / mp.tanh(mp.sqrt(u)),
+        ),
+        # erf(x) = x + x*P(u), |x| <= 0.92
+        "ERF_SMALL": fit(
+            lambda u: mp.erf(mp.sqrt(u)) / mp.sqrt(u) - 1,
+            1e-12, 0.93**2, 6, lambda u: mp.sqrt(u) / mp.erf(mp.sqrt(u)),
+        ),
+        # erf(x) = 1 - exp(-P(x)), 0.9 <= x <= 4
+        "ERF_LARGE": fit(
+            lambda x: -mp.log(mp.erfc(x)), 0.9, 4.0, 8, lambda x: mp.erfc(x) / mp.erf(x),
+        ),
+    }  # fmt: skip
+
+
+def main() -> None:
+    for name, (coefficients, error) in tables().items():
+        digits = ", ".join(f"{value:.9g}" for value in coefficients)
+        print(f"# {error:.1e}\n{name} = ({digits})")
+
+
+if __name__ == "__main__":
+    main()
