@@ -1,0 +1,7 @@
+"""Records one real run of a Python function as a trace: torch calls, facts that they rest on, effects, and the result's recipe."""
+
+from __future__ import annotations
+
+from framefuse.capture.record import Recording, bind, record
+
+__all__ = ["Recording", "bind", "record"]

@@ -1,0 +1,333 @@
+"""Reads and writes attributes as the language does, with a fact for each thing that decided the outcome."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+
+from framefuse.capture.frame import MISSING, SWITCH, Frame
+from framefuse.capture.leaves import runs_natively
+from framefuse.capture.numbers import TRACKED, bare, plain_number
+
+
+Found = Any  # (value,) or SWITCH
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
+C_DESCRIPTORS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)  # fmt: skip
+
+
+def type_get(kind: type, name: str) -> Any:
+    """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
+    for base in kind.__mro__:
+        found = base.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def python_method(kind: type, name: str) -> types.FunctionType | None:
+    """The Python function behind a special method, if the interpreter must run it."""
+    found = type_get(kind, name)
+    return found if type(found) is types.FunctionType and not runs_natively(found) else None
+
+
+class Attributes:
+    """The attribute protocol of the interpreter."""
+
+    recorder: Any
+    frames: list[Frame]
+
+    def load(self, frame: Frame, holder: Any, name: str) -> Any:
+        """Pushes ``holder.name``; SWITCH when a frame was entered that will push it."""
+        found = self.attribute(frame, holder, name)
+        if type(found) is tuple:
+            frame.stack.append(found[0])
+            return None
+        return found
+
+    def attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+        """``(holder.name,)``, or SWITCH after a frame was entered that computes it."""
+        kind = type(holder)
+        if kind in TRACKED:
+            return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
+        if isinstance(holder, torch.Tensor):
+            return self._tensor_attribute(holder, name)
+        if kind is types.ModuleType or isinstance(holder, types.ModuleType):
+            return self._module_attribute(holder, name)
+        if isinstance(holder, type):
+            return self._class_attribute(frame, holder, name)
+        if kind is super:
+            return self._super_attribute(frame, holder, name)
+        own = type_get(kind, "__getattribute__")
+        if type(own) is types.FunctionType and not runs_natively(own):
+            self.recorder.sources.typed(holder)
+            self.recorder.sources.version(kind)
+            return self.call(frame, own, (holder, name), {})  # type: ignore[attr-defined]
+        return self.generic_attribute(frame, holder, kind, name)
+
+    def generic_attribute(self, frame: Frame, holder: Any, kind: type, name: str) -> Found:
+        """As object.__getattribute__ followed by __getattr__."""
+        sources = self.recorder.sources
+        sources.version(kind)
+        known = id(holder) in sources.known
+        if known:
+            sources.typed(holder)
+        found = type_get(kind, name)
+        described = type(found)
+        if found is not MISSING:
+            if described is property and found.fget is not None:
+                if isinstance(found.fget, types.FunctionType) and not runs_natively(found.fget):
+                    return self.call(frame, found.fget, (holder,), {})  # type: ignore[attr-defined]
+                return (sources.read(holder, "getattr", name, getattr(holder, name)),)
+            if hasattr(described, "__set__"):
+                return self._data_descriptor(frame, holder, kind, name, found)
+        try:
+            state = object.__getattribute__(holder, "__dict__") if kind.__dictoffset__ else None
+        except AttributeError:
+            state = None
+        if type(state) is dict:
+            if name in state:
+                free = known and type(state[name]) in (int, float) and name in frame.code.stores
+                return (sources.read(holder, "attr", name, state[name], free),)
+            if known:
+                sources.absent(holder, name)
+        if found is not MISSING:
+            return self._class_value(frame, holder, kind, name, found)
+        return self._fallback(frame, holder, kind, name, state)
+
+    def _fallback(self, frame: Frame, holder: Any, kind: type, name: str, state: Any) -> Found:
+        fallback = type_get(kind, "__getattr__")
+        if fallback is torch.nn.Module.__getattr__ and state is not None:
+            return self._module_part(holder, name, state)
+        if type(fallback) is types.FunctionType and not runs_natively(fallback):
+            return self.call(frame, fallback, (holder, name), {})  # type: ignore[attr-defined]
+        value = getattr(holder, name)
+        if fallback is not MISSING or id(holder) in self.recorder.sources.known:
+            self.recorder.kill("argument", f"{kind.__name__}.{name}")
+        return (value,)
+
+    def _module_part(self, holder: Any, name: str, state: dict[str, Any]) -> Found:
+        """nn.Module.__getattr__: parameters, then buffers, then submodules."""
+        sources = self.recorder.sources
+        for part in MODULE_PARTS:
+            if part not in state:
+                sources.absent(holder, part)
+                continue
+            content = sources.read(holder, "attr", part, state[part])
+            if name in content:
+                return (sources.item(content, name, content[name]),)
+            sources.membership(content, name)
+        raise AttributeError(f"'{type(holder).__name__}' object has no attribute '{name}'")
+
+    def _data_descriptor(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
+        sources = self.recorder.sources
+        if name == "__class__":
+            return (kind,)
+        if name == "__dict__":
+            value = holder.__dict__
+            sources.mapping(holder)
+            return (value,)
+        getter = python_method(type(found), "__get__")
+        if getter is not None:
+            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+        value = getattr(holder, name)
+        if type(found) not in C_DESCRIPTORS and id(holder) in sources.known:
+            self.recorder.kill("argument", f"{kind.__name__}.{name}")
+        return (sources.read(holder, "getattr", name, value),)
+
+    def _class_value(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
+        described = type(found)
+        if described is types.FunctionType:
+            return (types.MethodType(found, holder),)
+        if described is classmethod:
+            if isinstance(found.__func__, types.FunctionType):
+                return (types.MethodType(found.__func__, kind),)
+            return (getattr(holder, name),)
+        if described is staticmethod:
+            return (found.__func__,)
+        if described is functools.cached_property:
+            return self.call(frame, found.func, (holder,), {}, ("cached", holder, name))  # type: ignore[attr-defined]
+        getter = python_method(described, "__get__")
+        if getter is not None:
+            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+        if described in C_DESCRIPTORS or hasattr(described, "__get__"):
+            return (getattr(holder, name),)
+        return (self._of_class(kind, name, found),)
+
+    def _of_class(self, kind: type, name: str, value: Any) -> Any:
+        """A plain value that lies on a class; the fact on the class's version fixes which."""
+        sources = self.recorder.sources
+        if not self.recorder.alive or isinstance(value, (int, float, str, type(None), types.FunctionType, type)):
+            return value
+        return sources.read_at(sources.root(kind), id(kind), "type_attr", name, value, False)
+
+    def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
+        sources = self.recorder.sources
+        sources.version(holder)
+        meta = type(holder)
+        if meta is not type:
+            own = type_get(meta, name)
+            if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
+                return self.call(frame, own.fget, (holder,), {})  # type: ignore[attr-defined]
+        found = type_get(holder, name)
+        getter = python_method(type(found), "__get__") if found is not MISSING else None
+        if getter is not None:
+            return self.call(frame, getter, (found, None, holder), {})  # type: ignore[attr-defined]
+        value = getattr(holder, name)
+        if value is found:
+            return (self._of_class(holder, name, value),)
+        return (value,)
+
+    def _module_attribute(self, holder: Any, name: str) -> Found:
+        value = getattr(holder, name)
+        if not self.recorder.alive:
+            return (value,)
+        sources = self.recorder.sources
+        if type(holder) is not types.ModuleType and type_get(type(holder), name) is not MISSING:
+            return (value,)
+        state = holder.__dict__
+        part = "attr" if name in state else "getattr"
+        return (sources.read_at(sources.root(holder), id(holder), part, name, value, False),)
+
+    def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+        target = holder.__self__
+        kind = holder.__self_class__
+        self.recorder.sources.version(kind)
+        if not isinstance(target, type):
+            self.recorder.sources.typed(target)
+        order = kind.__mro__
+        for base in order[order.index(holder.__thisclass__) + 1 :]:
+            found = base.__dict__.get(name, MISSING)
+            if found is MISSING:
+                continue
+            if type(found) is property and isinstance(found.fget, types.FunctionType) and not isinstance(target, type):
+                return self.call(frame, found.fget, (target,), {})  # type: ignore[attr-defined]
+            if type(found) is types.FunctionType and not isinstance(target, type):
+                return (types.MethodType(found, target),)
+            break
+        return (getattr(holder, name),)
+
+    def _tensor_attribute(self, holder: Any, name: str) -> Found:
+        recorder = self.recorder
+        if not recorder.alive:
+            return (getattr(holder, name),)
+        if type(holder) not in (torch.Tensor, torch.nn.Parameter):
+            recorder.kill("tensor-kind", f"A {type(holder).__name__}")
+            return (getattr(holder, name),)
+        if name == "shape":
+            return (recorder.sizes(holder),)
+        if name in DIRECT_TENSOR_ATTRIBUTES:
+            recorder.number(holder)
+            with torch._C.DisableTorchFunction():
+                return (getattr(holder, name),)
+        sources = recorder.sources
+        if name == "__class__":
+            sources.typed(holder)
+            return (type(holder),)
+        found = type_get(type(holder), name)
+        state = object.__getattribute__(holder, "__dict__")
+        if found is MISSING or not hasattr(type(found), "__set__"):
+            if name in state:
+                value = sources.read(holder, "attr", name, state[name])
+                if id(holder) not in sources.known and name != "_is_param":
+                    recorder.kill("tensor-attribute", name)
+                return (value,)
+            sources.absent(holder, name)
+        return (getattr(holder, name),)
+
+    # Writes ---------------------------------------------------------------------------------------------------------
+
+    def store(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+        """``holder.name = value``; SWITCH after a frame was entered that does it (its value is to be dropped)."""
+        kind = type(holder)
+        recorder = self.recorder
+        if isinstance(holder, (torch.Tensor, type, types.ModuleType)):
+            if not isinstance(holder, torch.Tensor) or type_get(kind, name) is MISSING:
+                recorder.kill("write", f"{kind.__name__}.{name}")
+            setattr(holder, name, bare(value))
+            return None
+        recorder.sources.version(kind)
+        own = type_get(kind, "__setattr__")
+        if own is torch.nn.Module.__setattr__:
+            return self._store_in_module(frame, holder, name, value)
+        if type(own) is types.FunctionType and not runs_natively(own):
+            recorder.sources.typed(holder)
+            return self.call(frame, own, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
+        if own is not object.__setattr__:
+            if id(holder) in recorder.sources.known:
+                recorder.kill("write", f"{kind.__name__}.{name}")
+            setattr(holder, name, bare(value))
+            return None
+        return self.generic_store(frame, holder, kind, name, value)
+
+    def generic_store(self, frame: Frame, holder: Any, kind: type, name: str, value: Any) -> Any:
+        """As object.__setattr__."""
+        recorder = self.recorder
+        found = type_get(kind, name)
+        known = id(holder) in recorder.sources.known
+        if known:
+            recorder.sources.typed(holder)
+        if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
+            return self.call(frame, found.fset, (holder, value), {}, ("drop",))  # type: ignore[attr-defined]
+        if found is not MISSING and hasattr(type(found), "__set__"):
+            setter = python_method(type(found), "__set__")
+            if setter is not None:
+                return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
+            if known:
+                recorder.kill("write", f"{kind.__name__}.{name}")
+            object.__setattr__(holder, name, bare(value) if known else value)
+            return None
+        if known:
+            before = object.__getattribute__(holder, "__dict__").get(name, MISSING) if kind.__dictoffset__ else MISSING
+            recorder.journal.place("attr", holder, name, value, before)
+            value = bare(value)
+        object.__setattr__(holder, name, value)
+        return None
+
+    def _store_in_module(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+        recorder = self.recorder
+        if id(holder) not in recorder.sources.known:
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        state = holder.__dict__
+        registered = isinstance(value, (torch.nn.Parameter, torch.nn.Module)) or any(
+            name in state.get(part, ()) for part in ("_parameters", "_modules")
+        )
+        if registered or (isinstance(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
+            recorder.kill("write", f"{type(holder).__name__}.{name}")
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        buffers = state.get("_buffers", {})
+        if name in buffers:
+            content = recorder.sources.read(holder, "attr", "_buffers", buffers)
+            recorder.journal.place("item", content, name, value, buffers[name])
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        for part in MODULE_PARTS:
+            if part in state:
+                recorder.sources.membership(recorder.sources.read(holder, "attr", part, state[part]), name)
+        return self.generic_store(frame, holder, type(holder), name, value)
+
+    def delete(self, frame: Frame, holder: Any, name: str) -> Any:
+        """``del holder.name``."""
+        recorder = self.recorder
+        kind = type(holder)
+        own = python_method(kind, "__delattr__")
+        if own is not None:
+            return self.call(frame, own, (holder, name), {}, ("drop",))  # type: ignore[attr-defined]
+        if isinstance(holder, (torch.Tensor, type, types.ModuleType, torch.nn.Module)):
+            recorder.kill("write", f"{kind.__name__}.{name}")
+        elif id(holder) in recorder.sources.known:
+            state = getattr(holder, "__dict__", {})
+            recorder.journal.place("delattr", holder, name, MISSING, state.get(name, MISSING))
+        delattr(holder, name)
+        return None
+
+
+__all__ = ["SWITCH", "Attributes", "python_method", "type_get"]

@@ -1,0 +1,432 @@
+"""Calls whatever can be called: Python functions get a frame, classes are constructed step by step, native code is passed or ends the recording."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from typing import Any
+
+import torch
+
+from framefuse.capture import leaves
+from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.frame import (
+    MISSING,
+    SWITCH,
+    UNBOUND,
+    Frame,
+    InterpretedGenerator,
+    enter,
+    native_generator,
+)
+from framefuse.capture.leaves import runs_natively
+from framefuse.capture.numbers import NUMBERS, TRACKED, Integer, bare, pin_nested
+from framefuse.capture.recorder import strip
+from framefuse.capture.sources import ATOMS
+from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
+
+SIMPLE = frozenset(
+    (int, float, bool, str, bytes, type(None), tuple, list, dict, set, frozenset, slice, torch.Tensor, range, torch.Size, torch.nn.Parameter)
+)  # fmt: skip
+ORDINARY_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
+class Calls:
+    """The call protocol of the interpreter."""
+
+    recorder: Any
+    frames: list[Frame]
+    inlined: int
+
+    def call(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None) -> Any:
+        """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the result."""
+        sources = self.recorder.sources
+        while True:
+            kind = type(target)
+            if kind is types.FunctionType:
+                special = SPECIALS.get(target)
+                if special is not None:
+                    return self._special(special, frame, target, args, kwargs, then)
+                if runs_natively(target):
+                    break
+                sources.function(target)
+                sources.closure(target)
+                entered = enter(target, args, kwargs)
+                if entered.code.missing is not None:
+                    self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
+                    break
+                entered.then = then
+                self.push(entered)  # type: ignore[attr-defined]
+                return SWITCH
+            if kind is types.MethodType:
+                args, target = (target.__self__, *args), target.__func__
+                continue
+            if kind is functools.partial:
+                sources.fact_partial(target) if id(target) in sources.known else None
+                args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
+                target = target.func
+                continue
+            if isinstance(target, type):
+                outcome = self.construct(frame, target, args, kwargs, then)
+                if outcome is MISSING:
+                    break
+                return outcome
+            if kind in leaves.NATIVE_KINDS:
+                try:
+                    special = SPECIALS.get(target)
+                except TypeError:
+                    special = None
+                if special is None and kind is types.MethodWrapperType:
+                    special = SPECIALS.get((target.__name__, target.__objclass__))
+                    if special is not None:
+                        args = (target.__self__, *args)
+                if special is not None:
+                    return self._special(special, frame, target, args, kwargs, then)
+                if target in TWINS and needs_twin(args):
+                    target = TWINS[target]
+                    continue
+                break
+            if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+                break
+            method = type_get(kind, "__call__")
+            if type(method) is types.FunctionType and not runs_natively(method):
+                sources.typed(target)
+                sources.version(kind)
+                args, target = (target, *args), method
+                continue
+            if type(method) is types.FunctionType and isinstance(method, types.FunctionType):
+                args, target = (target, *args), method
+                continue
+            break
+        self.finish(frame, self.native(target, args, kwargs), then)
+        return None
+
+    def _special(self, special: Any, frame: Frame, target: Any, args: Any, kwargs: Any, then: Any) -> Any:
+        depth = len(self.frames)
+        outcome = special(self, frame, args, kwargs)
+        if outcome is MISSING:
+            self.finish(frame, self.native(target, args, kwargs), then)
+            return None
+        if outcome is SWITCH:
+            if then is not None and len(self.frames) > depth and self.frames[-1].then is None:
+                self.frames[-1].then = then
+            return SWITCH
+        if then is not None:
+            self.finish(frame, frame.stack.pop(), then)
+        return None
+
+    def finish(self, frame: Frame, value: Any, then: Any) -> None:
+        """Does with a returned value what ``then`` says; without one the value is pushed."""
+        if then is None:
+            frame.stack.append(value)
+            return
+        what = then[0]
+        if what == "drop":
+            return
+        if what == "init":
+            if value is not None:
+                raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
+            value = then[1]
+        elif what == "not":
+            value = not value
+        elif what == "bool":
+            value = bool(value)
+        elif what == "found":
+            value = True
+        elif what == "cached":
+            if id(then[1]) in self.recorder.sources.known:
+                self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
+            then[1].__dict__[then[2]] = bare(value)
+        elif what == "binary" and value is NotImplemented:
+            value = then[1](*then[2])
+        frame.stack.append(value)
+
+    def native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls native code; ends the recording unless it stands on a list."""
+        recorder = self.recorder
+        if not recorder.alive:
+            return target(*strip_shallow(args), **kwargs)
+        policy = self._policy(target, args, kwargs)
+        if policy == "torch":
+            before = recorder.mode_calls
+            value = target(*args, **kwargs)
+            if recorder.mode_calls == before:
+                for part in (*args, *kwargs.values()):
+                    if type(part) in TRACKED:
+                        part.plain()
+            return value
+        if policy is None:
+            recorder.kill("native-call", leaves.title(target))
+            args = tuple([native_generator(a) if type(a) is InterpretedGenerator and a.state == "new" else a for a in args])
+            return target(*strip(args), **strip(kwargs))
+        if policy == "new":
+            return target(*args, **kwargs)
+        for part in args:
+            recorder.sources.whole(part)
+        for part in kwargs.values():
+            recorder.sources.whole(part)
+        if target not in KEEPS_NUMBERS if kind_hashable(target) else True:
+            pin_nested(getattr(target, "__self__", None))
+            for part in (*args, *kwargs.values()):
+                pin_nested(part)
+        if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
+            args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
+            kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
+        return target(*args, **kwargs)
+
+    def _policy(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what it is given), or None."""
+        kind = type(target)
+        recorder = self.recorder
+        if kind is types.FunctionType:
+            module = target.__globals__.get("__name__", "")
+            if module.partition(".")[0] == "torch":
+                code = leaves.torch_function_stop(target)
+                if code is not None:
+                    recorder.kill(code, leaves.title(target))
+                return "torch"
+            return "pure" if module in leaves.PURE_MODULES else None
+        if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+            return "torch"
+        if kind in leaves.NATIVE_KINDS:
+            holder = getattr(target, "__self__", None)
+            if leaves.is_torch_native(target):
+                return "torch"
+            if leaves.is_pure(target):
+                return "pure"
+            if isinstance(holder, leaves.MUTABLE_TYPES):
+                return self._container_method(holder, target.__name__, args, kwargs)
+            owner = getattr(target, "__objclass__", None)
+            if owner is not None and holder is None:
+                if issubclass(owner, leaves.MUTABLE_TYPES) and args:
+                    return self._container_method(args[0], target.__name__, args[1:], kwargs)
+                return "pure" if issubclass(owner, leaves.PURE_TYPES) or issubclass(owner, leaves.ITERATOR_TYPES) else None
+            if isinstance(holder, leaves.PURE_TYPES) or isinstance(holder, leaves.ITERATOR_TYPES):
+                return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
+            if isinstance(holder, BaseException):
+                return "pure"
+            if kind is types.MethodWrapperType and target.__name__ in ("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"):
+                return "pure" if target.__objclass__ is object else None
+            return None
+        if isinstance(target, type):
+            if leaves.is_pure(target):
+                return "new" if target in CONTAINER_TYPES_KEEPING and not any(
+                    id(a) in recorder.sources.known for a in args
+                ) else "pure"
+            if issubclass(target, BaseException):
+                return "new"
+            if issubclass(target, torch.nn.Parameter) or issubclass(target, torch.Tensor):
+                return "torch"
+            plain_new = type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
+            if plain_new or issubclass(target, tuple) and target.__flags__ & (1 << 9):
+                return "new"
+            if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
+                return "pure"
+            return None
+        if type(target).__module__ in ("operator", "functools") and type(target).__name__ in ("itemgetter", "attrgetter"):
+            return "pure"
+        if isinstance(target, torch.jit.ScriptFunction):
+            return None
+        return None
+
+    def _class_method(self, holder: type, target: Any, args: tuple[Any, ...]) -> str | None:
+        if leaves.is_pure(holder) or target.__name__ in ("__subclasses__", "mro", "__instancecheck__", "__subclasscheck__"):
+            return "pure"
+        if target.__name__ == "__new__" and (not args or leaves.is_pure(args[0]) or holder in (object, dict, list, tuple, set, float, int, str)):
+            return "new"
+        return "pure" if target.__name__ == "fromkeys" else None
+
+    def _container_method(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
+        recorder = self.recorder
+        sources = recorder.sources
+        known = id(holder) in sources.known
+        if name in leaves.MUTATORS:
+            if not known:
+                for part in args:
+                    if name in ("extend", "update", "__init__", "__ior__", "__iadd__", "extendleft"):
+                        sources.whole(part)
+                return "new"
+            return self._mutate(holder, name, args, kwargs)
+        if not known:
+            for part in args:
+                sources.whole(part)
+            return "new" if name in ("__getitem__", "get", "items", "keys", "values", "copy") else "pure"
+        if name == "get" and args and sources.membership(holder, args[0]):
+            if args[0] in holder:
+                sources.item(holder, args[0], dict.get(holder, args[0]))
+        elif name == "__contains__" and args and sources.membership(holder, args[0]):
+            pass
+        elif name == "__getitem__" and isinstance(holder, dict):
+            if sources.membership(holder, args[0]) and dict.__contains__(holder, args[0]):
+                sources.item(holder, args[0], dict.__getitem__(holder, args[0]))
+        elif name == "__len__":
+            sources.length(holder)
+        else:
+            sources.whole(holder)
+        return "pure"
+
+    def _mutate(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        recorder = self.recorder
+        sources = recorder.sources
+        if kwargs or type(holder) not in (list, dict, set):
+            recorder.kill("write", f"a {type(holder).__name__}")
+            return "pure"
+        if name == "__setitem__" and isinstance(holder, dict) and type(args[0]) in (str, int, bool, type(None)):
+            recorder.journal.place("item", holder, args[0], args[1], dict.get(holder, args[0], MISSING))
+            sources.changed[id(holder)] = name
+            return "new"
+        if name in ("append", "add") and len(args) == 1:
+            if name == "add" and type(args[0]) not in ATOMS:
+                recorder.kill("write", "a set")
+            recorder.journal.operation(holder, name, args)
+            return "new"
+        if isinstance(holder, list) and name in ("extend", "insert", "clear", "reverse"):
+            for part in args:
+                sources.whole(part)
+            if name == "extend" and not isinstance(args[0], (list, tuple)):
+                recorder.kill("write", "a list")
+            else:
+                recorder.journal.operation(holder, name, (list(args[0]),) if name == "extend" else args)
+            return "new"
+        recorder.kill("write", f"a {type(holder).__name__} ({name})")
+        return "pure"
+
+    # Classes --------------------------------------------------------------------------------------------------------
+
+    def construct(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+        """Calls a class; MISSING when native code shall do it."""
+        special = SPECIALS.get(cls)
+        if special is not None:
+            outcome = special(self, frame, args, kwargs)
+            if outcome is not MISSING:
+                if outcome is None and then is not None:
+                    self.finish(frame, frame.stack.pop(), then)
+                return outcome
+        if cls in TWIN_TYPES and needs_twin(args):
+            return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
+        meta = type(cls)
+        if meta is not type:
+            method = python_method(meta, "__call__")
+            if method is not None:
+                return self.call(frame, method, (cls, *args), kwargs, then)
+        self.recorder.sources.version(cls)
+        init, new = type_get(cls, "__init__"), type_get(cls, "__new__")
+        new = new.__func__ if isinstance(new, staticmethod) else new
+        python_init = type(init) is types.FunctionType and not runs_natively(init)
+        python_new = type(new) is types.FunctionType and not runs_natively(new)
+        if issubclass(cls, type) or not (python_init or python_new):
+            return MISSING
+        if issubclass(cls, torch.Tensor):
+            self.recorder.kill("tensor-kind", f"A {cls.__name__}")
+            return MISSING
+        if python_new:
+            made = self.call_nested(new, (cls, *args), kwargs)  # type: ignore[attr-defined]
+        elif new is object.__new__:
+            made = object.__new__(cls)
+        else:
+            made = new(cls, *args, **kwargs)
+        if not isinstance(made, cls):
+            self.finish(frame, made, then)
+            return None
+        if python_init:
+            entered = enter(init, (made, *args), kwargs)
+            if entered.code.missing is not None:
+                self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
+                init(made, *args, **kwargs)
+                self.finish(frame, made, then)
+                return None
+            if then is not None:
+                self.call_nested(init, (made, *args), kwargs)  # type: ignore[attr-defined]
+                self.finish(frame, made, then)
+                return None
+            entered.then = ("init", made)
+            self.push(entered)  # type: ignore[attr-defined]
+            return SWITCH
+        if init is not object.__init__:
+            init(made, *args, **kwargs)
+        self.finish(frame, made, then)
+        return None
+
+    # Protocols ------------------------------------------------------------------------------------------------------
+
+    def truth(self, value: Any) -> bool:
+        """``bool(value)``, with the fact that decided it."""
+        if value is True or value is False or value is None:
+            return value is True
+        kind = type(value)
+        if kind not in SIMPLE and kind not in TRACKED:
+            method = python_method(kind, "__bool__")
+            if method is not None:
+                self.recorder.sources.typed(value)
+                return bool(self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+            if type_get(kind, "__bool__") is MISSING:
+                method = python_method(kind, "__len__")
+                if method is not None:
+                    return self.call_nested(method, (value,)) != 0  # type: ignore[attr-defined,no-any-return]
+            self.recorder.sources.typed(value)
+        self.recorder.sources.length(value)
+        return bool(value)
+
+    def binary(self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None) -> Any:
+        """A binary operation or comparison; Python methods of the operands get frames."""
+        kind = type(left)
+        if kind not in SIMPLE and kind not in TRACKED:
+            method = python_method(kind, name)
+            if method is not None:
+                self.recorder.sources.typed(left)
+                self.recorder.sources.version(kind)
+                return self.call(frame, method, (left, right), {}, ("binary", function, (left, right)))
+            if name == "__eq__" and not isinstance(left, torch.Tensor):
+                self.recorder.sources.typed(left)
+        other = type(right)
+        if reflected and other not in SIMPLE and other not in TRACKED:
+            method = python_method(other, reflected)
+            if method is not None and type_get(kind, name) is MISSING:
+                return self.call(frame, method, (right, left), {})
+        if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
+            left = left.plain()
+        elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
+            right = right.plain()
+        elif kind is str or kind is bytes:
+            pin_nested(right)
+        sources = self.recorder.sources
+        if sources.known:
+            if id(left) in sources.known:
+                sources.deep(left)
+            if id(right) in sources.known:
+                sources.deep(right)
+        frame.stack.append(function(left, right))
+        return None
+
+    def iterable(self, value: Any) -> Any:
+        """A value that native code may iterate: Python ``__iter__`` is called first, known containers become facts."""
+        kind = type(value)
+        if kind not in SIMPLE:
+            method = python_method(kind, "__iter__")
+            if method is not None:
+                return self.call_nested(method, (value,))  # type: ignore[attr-defined]
+        self.recorder.sources.whole(value)
+        return value
+
+
+CONTAINER_TYPES_KEEPING = frozenset((list, tuple, set, frozenset, dict, slice, zip, enumerate, types.MethodType, functools.partial, torch.Size,
+                                     types.SimpleNamespace, types.CellType, map, filter, super, property, classmethod, staticmethod))  # fmt: skip
+
+
+# Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
+KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
+
+
+def kind_hashable(target: Any) -> bool:
+    """Whether a callable can be looked up in a set."""
+    return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
+
+
+def strip_shallow(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with plain numbers at their top level."""
+    return tuple([bare(part) for part in args])
+
+
+__all__ = ["UNBOUND", "Calls", "Integer"]

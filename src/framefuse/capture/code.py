@@ -1,0 +1,94 @@
+"""Turns a code object into the list of (handler, argument) pairs that the interpreter walks, decoded once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from framefuse.capture.versions import CURRENT
+from framefuse.ir.source import Line
+
+# Handlers by opcode name; the modules of capture.opcodes fill it.
+HANDLERS: dict[str, Callable[..., Any]] = {}
+
+COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers the function as handler of these opcodes: ``handler(machine, frame, argument)``, SWITCH after a change of frame."""
+
+    def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class Code:
+    """A decoded code object; ``steps`` pairs handlers with arguments, jump arguments are indices into it."""
+
+    __slots__ = (
+        "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
+        "missing", "stores", "_lines", "_line_objects",
+    )  # fmt: skip
+
+    def __init__(self, code: CodeType) -> None:
+        assert CURRENT is not None
+        self.code = code
+        found, self.index = CURRENT.instructions(code)
+        self.missing = next((i.name for i in found if i.name not in HANDLERS), None)
+        if self.missing is None and code.co_flags & COROUTINE_FLAGS:
+            self.missing = "coroutine"
+        self.steps: list[tuple[Any, int]] = []
+        for instruction in found:
+            target = CURRENT.jump_target(instruction)
+            argument = instruction.argument if target is None else self.index[target]
+            self.steps.append((HANDLERS.get(instruction.name), argument))
+        self.offsets = [instruction.offset for instruction in found]
+        self.handlers = CURRENT.exception_table(code)
+        self.names, self.constants = code.co_names, code.co_consts
+        self.local_names = CURRENT.local_names(code)
+        self.free_start = len(self.local_names) - len(code.co_freevars)
+        # Names that this code writes: a number read from such a place is a run-time value, not a constant.
+        self.stores = frozenset(
+            self.names[i.argument] for i in found if i.name in ("STORE_ATTR", "STORE_GLOBAL")
+        ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
+        self._lines: list[int] | None = None
+        self._line_objects: dict[int, Line] = {}
+
+    def line_number(self, step: int) -> int:
+        """The source line of a step, 1-based."""
+        if self._lines is None:
+            table = [(start, line) for start, _, line in self.code.co_lines() if line is not None]
+            lines, at, current = [], 0, self.code.co_firstlineno
+            for offset in self.offsets:
+                while at < len(table) and table[at][0] <= offset:
+                    current = table[at][1]
+                    at += 1
+                lines.append(current)
+            self._lines = lines
+        return self._lines[min(max(step, 0), len(self._lines) - 1)]
+
+    def line(self, step: int) -> Line:
+        """The place of a step in the user's program."""
+        number = self.line_number(step)
+        found = self._line_objects.get(number)
+        if found is None:
+            found = self._line_objects[number] = Line(self.code.co_filename, number, self.code.co_qualname)
+        return found
+
+
+_decoded: dict[int, Code] = {}
+
+
+def decode(code: CodeType) -> Code:
+    """The decoded form of ``code``; kept as long as the process lives, as code objects mostly do, up to a bound."""
+    found = _decoded.get(id(code))
+    if found is None or found.code is not code:
+        if len(_decoded) > 20_000:
+            _decoded.clear()
+        found = _decoded[id(code)] = Code(code)
+    return found

@@ -1,0 +1,218 @@
+"""Turns a function and its arguments into a frame of the interpreter, and a frame that yields into a generator."""
+
+from __future__ import annotations
+
+import builtins
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from framefuse.capture.code import Code, decode
+
+
+class Marker:
+    """A value of the interpreter's own that no program can see."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+NULL = Marker("null")
+UNBOUND = Marker("unbound")
+MISSING = Marker("missing")
+SWITCH = Marker("switch")
+DONE = Marker("done")
+
+
+class Frame:
+    """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
+
+    ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is the value to push
+    when the frame ends with AttributeError, wrapped in a 1-tuple. ``bottom`` frames were entered from native code and end the loop.
+    """
+
+    __slots__ = (
+        "code", "function", "locals", "stack", "step", "globals", "builtins", "keywords", "generator", "then",
+        "guard", "resume", "bottom", "handled",
+    )  # fmt: skip
+
+    def __init__(self, function: FunctionType, code: Code) -> None:
+        self.code = code
+        self.function = function
+        self.locals: list[Any] = [UNBOUND] * len(code.local_names)
+        self.stack: list[Any] = []
+        self.step = 0
+        self.globals = function.__globals__
+        found = function.__builtins__  # type: ignore[attr-defined]
+        self.builtins: dict[str, Any] = vars(found) if isinstance(found, ModuleType) else found
+        self.keywords: tuple[str, ...] = ()
+        self.generator: InterpretedGenerator | None = None
+        self.then: tuple[Any, ...] | None = None
+        self.guard: tuple[Any] | None = None
+        self.resume: tuple[Any, ...] | None = None
+        self.bottom = False
+        self.handled: BaseException | None = None
+
+
+class InterpretedGenerator:
+    """A generator whose body runs in the interpreter; native code can drive it as an ordinary iterator."""
+
+    __slots__ = ("__weakref__", "arguments", "frame", "function", "machine", "state")
+
+    def __init__(self, machine: Any, frame: Frame) -> None:
+        self.machine = machine
+        self.frame = frame
+        self.function = frame.function
+        self.arguments = list(frame.locals)
+        frame.generator = self
+        self.state = "new"
+
+    def __iter__(self) -> InterpretedGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.machine.drive_generator(self, None)
+
+    def send(self, value: Any) -> Any:
+        """Goes on with ``value`` as the result of the yield."""
+        if self.state == "new" and value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        return self.machine.drive_generator(self, value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        """Goes on by raising at the yield."""
+        error = value if isinstance(value, BaseException) else kind
+        if isinstance(error, type):
+            error = error() if value is None else error(value)
+        if traceback is not None:
+            error = error.with_traceback(traceback)
+        if self.state == "new":
+            self.state = "done"
+        return self.machine.drive_generator(self, None, error)
+
+    def close(self) -> None:
+        """Raises GeneratorExit at the yield."""
+        if self.state in ("new", "done"):
+            self.state = "done"
+            return
+        try:
+            self.throw(GeneratorExit())
+        except (StopIteration, GeneratorExit):
+            return
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    @property
+    def gi_frame(self) -> Frame | None:
+        return None if self.state == "done" else self.frame
+
+    @property
+    def gi_running(self) -> bool:
+        return self.state == "running"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def _listed(names: list[str]) -> str:
+    quoted = [f"'{name}'" for name in names]
+    if len(quoted) == 1:
+        return quoted[0]
+    if len(quoted) == 2:
+        return f"{quoted[0]} and {quoted[1]}"
+    return ", ".join(quoted[:-1]) + f", and {quoted[-1]}"
+
+
+def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Arguments in the order of the parameter slots, with CPython's own errors (same types and texts).
+
+    Slots: positional parameters, keyword-only parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict where declared.
+    """
+    code: CodeType = function.__code__
+    count, only = code.co_argcount, code.co_kwonlyargcount
+    names, flags, title = code.co_varnames, code.co_flags, function.__qualname__
+    total = count + only
+    slots: list[Any] = [UNBOUND] * (total + bool(flags & 4) + bool(flags & 8))
+    given = min(count, len(args))
+    slots[:given] = args[:given]
+    extra: dict[str, Any] | None = None
+    if flags & 4:
+        slots[total] = tuple(args[count:])
+    if flags & 8:
+        extra = slots[-1] = {}
+    for name, value in kwargs.items():
+        try:
+            place = names.index(name, code.co_posonlyargcount, total)
+        except ValueError:
+            if extra is None:
+                if name in names[: code.co_posonlyargcount]:
+                    raise TypeError(
+                        f"{title}() got some positional-only arguments passed as keyword arguments: '{name}'"
+                    ) from None
+                raise TypeError(f"{title}() got an unexpected keyword argument '{name}'") from None
+            extra[name] = value
+            continue
+        if slots[place] is not UNBOUND:
+            raise TypeError(f"{title}() got multiple values for argument '{name}'")
+        slots[place] = value
+    defaults = function.__defaults__ or ()
+    if len(args) > count and not flags & 4:
+        least = count - len(defaults)
+        takes = f"from {least} to {count} positional arguments" if defaults else _plural(count, "positional argument")
+        were = "was" if len(args) == 1 else "were"
+        raise TypeError(f"{title}() takes {takes} but {len(args)} {were} given")
+    first = count - len(defaults)
+    for place in range(max(given, first), count):
+        if slots[place] is UNBOUND:
+            slots[place] = defaults[place - first]
+    missing = [names[place] for place in range(given, first) if slots[place] is UNBOUND]
+    if missing:
+        raise TypeError(
+            f"{title}() missing {_plural(len(missing), 'required positional argument')}: {_listed(missing)}"
+        )
+    named = function.__kwdefaults__ or {}
+    for place in range(count, total):
+        if slots[place] is UNBOUND and names[place] in named:
+            slots[place] = named[names[place]]
+    missing = [names[place] for place in range(count, total) if slots[place] is UNBOUND]
+    if missing:
+        raise TypeError(
+            f"{title}() missing {_plural(len(missing), 'required keyword-only argument')}: {_listed(missing)}"
+        )
+    return slots
+
+
+def enter(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+    """A new frame of ``function`` with its arguments bound."""
+    frame = Frame(function, decode(function.__code__))
+    slots = bind_locals(function, args, kwargs)
+    frame.locals[: len(slots)] = slots
+    return frame
+
+
+def native_generator(generator: InterpretedGenerator) -> Any:
+    """The real generator that an unstarted interpreted one stands for."""
+    code = generator.function.__code__
+    count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    slots = list(generator.arguments)
+    for place, name in enumerate(code.co_varnames[: len(slots)]):
+        cell = slots[place]
+        if name in code.co_cellvars and type(cell) is _CELL:
+            slots[place] = cell.cell_contents
+    args = list(slots[:count])
+    at = total
+    if code.co_flags & 4:
+        args += slots[at]
+        at += 1
+    kwargs = dict(zip(code.co_varnames[count:total], slots[count:total], strict=True))
+    if code.co_flags & 8:
+        kwargs.update(slots[at])
+    generator.state = "done"
+    return generator.function(*args, **kwargs)
+
+
+_CELL = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
+
+BUILTINS = vars(builtins)

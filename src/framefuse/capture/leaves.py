@@ -1,0 +1,179 @@
+"""Decides what runs in the interpreter and what natively, and which native callables a recording may pass."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import functools
+import inspect
+import itertools
+import math
+import operator
+import types
+from typing import Any
+
+import torch
+
+# Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the globals.
+INTERPRETED_TORCH = (
+    "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "torch.ao.nn",
+    "torch.autograd.grad_mode",
+)  # fmt: skip
+NATIVE_MODULES = frozenset(
+    "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string json weakref io tokenize "
+    "linecache traceback random fractions numbers typing_extensions ast dis dataclasses subprocess pathlib tempfile pickle copyreg time "
+    "datetime decimal statistics shutil socket ssl unittest pytest _pytest pluggy asyncio concurrent multiprocessing ctypes site zipimport "
+    "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
+)
+INTERPRETED_OURS = frozenset(("framefuse.capture.twins",))
+# Torch's Python functions outside these modules are opaque.
+TORCH_SILENT = (
+    "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal", "torch.jit", "torch.compiler",
+    "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types", "torch._ops", "torch.special",
+    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.backends", "torch.cuda", "torch.utils._python_dispatch",
+    "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
+    "torch.hub", "torch.library", "torch.distributed", "torch.utils.hooks", "torch.torch_version", "torch._namedtensor_internals",
+    "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs", "torch._prims_common",
+)  # fmt: skip
+TORCH_TOP = frozenset(
+    ("is_tensor", "is_storage", "typename", "_check", "_check_with", "_check_value", "_check_index", "_check_type", "_check_is_size",
+     "_check_not_implemented", "_check_tensor_all", "sym_int", "sym_max", "sym_min", "sym_not", "sym_float", "sym_sum", "sym_ite", "get_default_device",
+     "is_warn_always_enabled", "are_deterministic_algorithms_enabled", "get_float32_matmul_precision")
+)  # fmt: skip
+TORCH_STOPS = (
+    ("torch.autograd.function", "custom-function"), ("torch.autograd", "autograd"), ("torch.utils.checkpoint", "transform"),
+    ("torch._functorch", "transform"), ("torch.func", "transform"), ("torch.amp", "autocast"), ("torch.random", "random-state"),
+    ("torch.cuda.random", "random-state"), ("torch.optim", "native-call"),
+)  # fmt: skip
+
+_native_code: dict[types.CodeType, bool] = {}
+
+
+def runs_natively(function: types.FunctionType) -> bool:
+    """True for Python functions that the interpreter calls as they are: torch's own and much of the standard library."""
+    code = function.__code__
+    found = _native_code.get(code)
+    if found is not None:
+        return found
+    module = function.__globals__.get("__name__", "") or ""
+    top = module.partition(".")[0]
+    if top == "torch":
+        native = not module.startswith(INTERPRETED_TORCH) and not _wraps_foreign(function)
+    elif module in INTERPRETED_OURS:
+        native = False
+    else:
+        native = top in NATIVE_MODULES
+    if not code.co_freevars:
+        _native_code[code] = native
+    return native
+
+
+def _wraps_foreign(function: types.FunctionType) -> bool:
+    """Whether a function of torch closes over a function that is not torch's: a decorator around the user's code."""
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue
+        if isinstance(value, types.FunctionType) and not value.__globals__.get("__name__", "").startswith("torch"):
+            return True
+    return False
+
+
+def _members(owner: Any, names: str) -> set[Any]:
+    return {getattr(owner, name) for name in names.split() if hasattr(owner, name)}
+
+
+# Native callables whose result depends on nothing but their arguments' (shallow) content, and that change nothing.
+PURE: set[Any] = (
+    _members(
+        builtins,
+        "abs all any ascii bin bool bytes bytearray callable chr classmethod complex dict divmod enumerate filter float format "
+        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow property range repr reversed round "
+        "set slice sorted staticmethod str sum tuple type zip super",
+    )
+    | {value for value in vars(math).values() if callable(value)}
+    | {value for value in vars(operator).values() if callable(value)}
+    | {value for value in vars(itertools).values() if callable(value)}
+    | _members(inspect, "signature isfunction ismethod isclass ismodule isgenerator isgeneratorfunction isbuiltin unwrap")
+    | _members(dataclasses, "fields is_dataclass")
+    | _members(collections, "OrderedDict deque Counter defaultdict ChainMap namedtuple UserDict")
+    | _members(functools, "partial partialmethod cmp_to_key cached_property")
+    | {types.MethodType, types.SimpleNamespace, types.MappingProxyType, torch.Size, torch.device, torch.no_grad, torch.enable_grad}
+    | {torch.finfo, torch.iinfo, torch.set_grad_enabled, types.GenericAlias, types.CellType}
+)
+PURE -= {operator.setitem, operator.delitem, operator.iadd, operator.iconcat, operator.imul, operator.ior, operator.iand, operator.isub}
+PURE_MODULES = frozenset(("inspect", "typing", "enum", "abc", "dataclasses", "re", "numbers", "string", "posixpath", "packaging", "typing_extensions",
+                          "packaging.version", "_collections_abc", "_abc", "_struct", "fractions", "re._compiler", "re._parser"))  # fmt: skip
+PURE_TYPES = (
+    str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype, torch.device, torch.finfo,
+    torch.iinfo, types.MappingProxyType, object, inspect.Signature, types.CodeType, types.FunctionType, property, types.GenericAlias,
+)  # fmt: skip
+MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
+MUTATORS = frozenset(
+    "append extend insert pop remove clear update setdefault popitem add discard sort reverse __setitem__ __delitem__ move_to_end "
+    "appendleft popleft extendleft rotate __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__ difference_update intersection_update "
+    "symmetric_difference_update __init__".split()
+)
+ITERATOR_TYPES = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.items())), type(iter({}.values())), type(iter("")),
+    type(reversed([])), type(iter(set())), enumerate, zip, map, filter, itertools.chain, itertools.islice, itertools.count, itertools.cycle,
+    itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest, type({}.keys()), type({}.values()),
+    type({}.items()), type(reversed({})), type(reversed(())),
+)  # fmt: skip
+# Torch's C functions that are no operators but change nothing that lasts.
+TORCH_QUERIES = frozenset(
+    "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing _get_privateuse1_backend_name "
+    "_is_torch_function_enabled _has_torch_function _has_torch_function_unary _has_torch_function_variadic is_autocast_enabled "
+    "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled _cuda_isCurrentStreamCapturing "
+    "_get_cudnn_enabled _get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _cuda_getDeviceCount "
+    "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
+    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack peek_interpreter_stack get_num_threads".split()
+)
+TORCH_OWNERS = ("torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+NATIVE_KINDS = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
+)  # fmt: skip
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a native callable stands on the list of pure ones."""
+    try:
+        return function in PURE
+    except TypeError:
+        return False
+
+
+def torch_function_stop(function: types.FunctionType) -> str | None:
+    """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
+    module = function.__globals__.get("__name__", "")
+    for prefix, code in TORCH_STOPS:
+        if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
+            return code
+    if module == "torch":
+        return None if function.__name__ in TORCH_TOP else "native-call"
+    return None if module.startswith(TORCH_SILENT) else "native-call"
+
+
+def is_torch_native(function: Any) -> bool:
+    """Whether a C callable is one of torch's operators or silent queries."""
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None:
+        return issubclass(owner, torch._C.TensorBase)
+    holder = getattr(function, "__self__", None)
+    if isinstance(holder, torch.Tensor):
+        return True
+    name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
+    if isinstance(holder, type) and holder.__name__ == "_VariableFunctionsClass":
+        return True
+    if isinstance(holder, types.ModuleType) and holder.__name__ in ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special"):
+        return True
+    return name in TORCH_QUERIES and (module is None or module.startswith("torch") or isinstance(holder, types.ModuleType))
+
+
+def title(function: Any) -> str:
+    """How a callable is named to the user."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
+    module = getattr(function, "__module__", None)
+    return f"{module}.{name}" if module and module != "builtins" else str(name)

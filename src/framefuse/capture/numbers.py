@@ -1,0 +1,371 @@
+"""Turns ints and floats that may differ at the next call into subclasses that carry an expression through arithmetic.
+
+An operation that needs the plain value (a comparison, a hash, a text, an index) reports to the owner what it took from it, so that
+native code which receives such a number by Python's protocols is covered as well.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from framefuse.ir.numbers import Expr, Real, expr, maximum, minimum
+
+PLAIN_INT = (int, bool)
+
+
+class Owner(Protocol):
+    """Who is told what a program learnt about a run-time number."""
+
+    alive: bool
+
+    def relate(self, op: str, left: Expr, right: Expr) -> None: ...
+
+    def pin_real(self, real: Real) -> None: ...
+
+
+class Integer(int):
+    """An int known by an expression over the trace's symbols; behaves as its value."""
+
+    expr: Expr
+    owner: Owner
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return int
+
+    def plain(self) -> int:
+        """The value, with the fact that the expression equals it."""
+        value = int.__index__(self)
+        if self.owner.alive:
+            self.owner.relate("==", self.expr, expr(value))
+        return value
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (int, (self.plain(),))
+
+    def __hash__(self) -> int:
+        return hash(self.plain())
+
+    def __repr__(self) -> str:
+        return repr(self.plain())
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.plain(), spec)
+
+    def __float__(self) -> float:
+        return float(self.plain())
+
+    def __int__(self) -> int:
+        return self.plain()
+
+    __index__ = __int__
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __pos__(self) -> int:
+        return self
+
+    __trunc__ = __floor__ = __ceil__ = __pos__  # type: ignore[assignment]
+
+    def __round__(self, digits: Any = None) -> int:
+        return self if digits is None else round(self.plain(), digits)
+
+    def __neg__(self) -> int:
+        return integer(-int.__index__(self), -self.expr, self.owner)
+
+    def __abs__(self) -> int:
+        return self if self >= 0 else -self
+
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _real_operation("div", operator.truediv, self, other, self.owner)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _real_operation("div", operator.truediv, other, self, self.owner)
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if modulus is None and type(other) is int and 0 <= other <= 4:
+            total: Any = 1
+            for _ in range(other):
+                total = self * total
+            return total
+        return pow(self.plain(), plain_number(other), plain_number(modulus))
+
+    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        return NotImplemented if not isinstance(other, (int, float)) else pow(other, self.plain(), modulus)
+
+
+class Float(float):
+    """A float known by an expression over run-time numbers; behaves as its value."""
+
+    real: Real  # type: ignore[assignment]
+    owner: Owner
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return float
+
+    def plain(self) -> float:
+        """The value, with the fact that it is this one."""
+        if self.owner.alive:
+            self.owner.pin_real(self.__dict__["real"])
+        return float.__add__(self, -0.0)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (float, (self.plain(),))
+
+    def __hash__(self) -> int:
+        return hash(self.plain())
+
+    def __repr__(self) -> str:
+        return repr(self.plain())
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.plain(), spec)
+
+    def __float__(self) -> float:
+        return self.plain()
+
+    def __int__(self) -> int:
+        return int(self.plain())
+
+    __trunc__ = __int__
+
+    def __bool__(self) -> bool:
+        return bool(self.plain())
+
+    def __pos__(self) -> float:
+        return self
+
+    def __neg__(self) -> float:
+        return _real_unary("neg", operator.neg, self)
+
+    def __abs__(self) -> float:
+        return _real_unary("abs", abs, self)
+
+    def __round__(self, digits: Any = None) -> Any:
+        return round(self.plain(), digits)
+
+    def __floor__(self) -> int:
+        return self.plain().__floor__()
+
+    def __ceil__(self) -> int:
+        return self.plain().__ceil__()
+
+
+TRACKED = (Integer, Float)
+
+
+def integer(value: int, form: Expr, owner: Owner) -> int:
+    """``value`` carrying ``form``; a plain int when the form is a constant or nobody records."""
+    if not owner.alive or form.constant is not None:
+        return value
+    made = Integer(value)
+    made.expr = form
+    made.owner = owner
+    return made
+
+
+def floating(value: float, form: Real, owner: Owner) -> float:
+    """``value`` carrying ``form``; a plain float when nobody records."""
+    if not owner.alive:
+        return value
+    made = Float(value)
+    made.__dict__["real"] = form
+    made.owner = owner
+    return made
+
+
+def plain_number(value: Any) -> Any:
+    """The plain int or float of a tracked number, with the fact that it is this one; anything else as it is."""
+    return value.plain() if type(value) in TRACKED else value
+
+
+def bare(value: Any) -> Any:
+    """The plain int or float of a tracked number without any fact, for the copy that goes to torch or to the user's objects."""
+    kind = type(value)
+    if kind is Integer:
+        return int.__index__(value)
+    return float.__add__(value, -0.0) if kind is Float else value
+
+
+def form_of(value: Any) -> Any:
+    """The expression of a tracked number, else the value."""
+    kind = type(value)
+    if kind is Integer:
+        return value.expr
+    return value.__dict__["real"] if kind is Float else value
+
+
+def as_real(value: Any) -> Real:
+    """A number of any kind as a Real."""
+    kind = type(value)
+    if kind is Float:
+        form: Real = value.__dict__["real"]
+        return form
+    if kind is Integer:
+        return Real("int", (value.expr,))
+    return Real("const", (float(value),))
+
+
+def _real_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:
+    if type(left) not in NUMBERS or type(right) not in NUMBERS:
+        return NotImplemented
+    value = function(bare(left), bare(right))
+    if type(value) is not float or not owner.alive:
+        return value
+    if name == "div" and type(right) is Integer:
+        # The division raises at run time where the divisor is zero: that size is another trace's.
+        owner.relate("!=", right.expr, expr(0))
+    return floating(value, Real(name, (as_real(left), as_real(right))), owner)
+
+
+def _real_unary(name: str, function: Callable[..., Any], value: Float) -> Any:
+    return floating(function(bare(value)), Real(name, (as_real(value),)), value.owner)
+
+
+NUMBERS = frozenset((int, float, bool, Integer, Float))
+
+
+def _integer_operation(name: str, real: str | None, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    def operate(self: Integer, other: Any) -> Any:
+        kind = type(other)
+        left, right = (other, self) if reflected else (self, other)
+        if kind is int or kind is bool or kind is Integer:
+            value = function(bare(left), bare(right))
+            if not self.owner.alive:
+                return value
+            if name in ("floordiv", "mod") and type(right) is Integer:
+                self.owner.relate("!=", right.expr, expr(0))
+            return integer(value, function(_form(left), _form(right)), self.owner)
+        if kind is float or kind is Float:
+            if real is not None:
+                return _real_operation(real, function, left, right, self.owner)
+            return function(plain_number(left), plain_number(right))
+        return NotImplemented
+
+    return operate
+
+
+def _form(value: Any) -> Expr:
+    return value.expr if type(value) is Integer else expr(value)
+
+
+def _integer_bits(function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    def operate(self: Integer, other: Any) -> Any:
+        if type(other) not in NUMBERS:
+            return NotImplemented
+        left, right = (other, self) if reflected else (self, other)
+        return function(plain_number(left), plain_number(right))
+
+    return operate
+
+
+# Comparison -> relation when it held, relation when it did not: (op, swap operands).
+COMPARISONS: dict[str, tuple[tuple[str, bool], tuple[str, bool]]] = {
+    "eq": (("==", False), ("!=", False)),
+    "ne": (("!=", False), ("==", False)),
+    "lt": (("<", False), ("<=", True)),
+    "le": (("<=", False), ("<", True)),
+    "gt": (("<", True), ("<=", False)),
+    "ge": (("<=", True), ("<", False)),
+}
+
+
+def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
+    held, failed = COMPARISONS[name]
+
+    def compare(self: Integer, other: Any) -> Any:
+        kind = type(other)
+        if kind is int or kind is bool or kind is Integer:
+            outcome = function(int.__index__(self), bare(other))
+            if self.owner.alive:
+                op, swap = held if outcome else failed
+                left, right = self.expr, _form(other)
+                self.owner.relate(op, *((right, left) if swap else (left, right)))
+            return outcome
+        if kind is float or kind is Float:
+            return function(self.plain(), plain_number(other))
+        return NotImplemented
+
+    return compare
+
+
+def _float_operation(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    def operate(self: Float, other: Any) -> Any:
+        left, right = (other, self) if reflected else (self, other)
+        return _real_operation(name, function, left, right, self.owner)
+
+    return operate
+
+
+def _float_plain(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    def operate(self: Float, other: Any) -> Any:
+        if type(other) not in NUMBERS:
+            return NotImplemented
+        left, right = (other, self) if reflected else (self, other)
+        return function(plain_number(left), plain_number(right))
+
+    return operate
+
+
+def _install() -> None:
+    rows = [
+        ("add", "add", operator.add), ("sub", "sub", operator.sub), ("mul", "mul", operator.mul),
+        ("floordiv", None, operator.floordiv), ("mod", None, operator.mod),
+    ]  # fmt: skip
+    for name, real, function in rows:
+        for prefix, reflected in (("", False), ("r", True)):
+            setattr(Integer, f"__{prefix}{name}__", _integer_operation(name, real, function, reflected))
+            made = _float_operation(real, function, reflected) if real else _float_plain(function, reflected)
+            setattr(Float, f"__{prefix}{name}__", made)
+    for prefix, reflected in (("", False), ("r", True)):
+        setattr(Float, f"__{prefix}truediv__", _float_operation("div", operator.truediv, reflected))
+        setattr(Float, f"__{prefix}pow__", _float_operation("pow", operator.pow, reflected))
+        for name in ("and_", "or_", "xor", "lshift", "rshift"):
+            made = _integer_bits(getattr(operator, name), reflected)
+            setattr(Integer, f"__{prefix}{name.rstrip('_')}__", made)
+    for name in COMPARISONS:
+        setattr(Integer, f"__{name}__", _integer_comparison(name, getattr(operator, name)))
+        setattr(Float, f"__{name}__", _float_plain(getattr(operator, name)))
+
+
+_install()
+
+
+def extreme(name: str, values: tuple[Any, ...]) -> Any:
+    """``min`` or ``max`` of ints of which some are tracked, as one expression; NotImplemented for anything else."""
+    owner = next((value.owner for value in values if type(value) is Integer), None)
+    if owner is None or any(type(value) not in (int, Integer) for value in values):
+        return NotImplemented
+    choose, fold = (min, minimum) if name == "min" else (max, maximum)
+    form = _form(values[0])
+    for value in values[1:]:
+        form = fold(form, _form(value))
+    return integer(choose(bare(value) for value in values), form, owner)
+
+
+def pin_nested(value: Any, depth: int = 0) -> None:
+    """States the values of the tracked numbers in nested containers: native code is about to read them."""
+    kind = type(value)
+    if kind in TRACKED:
+        value.plain()
+    elif depth < 4:
+        if isinstance(value, (tuple, list)):
+            for part in value:
+                pin_nested(part, depth + 1)
+        elif kind is dict:
+            for part in value.values():
+                pin_nested(part, depth + 1)
+        elif kind is slice:
+            for part in (value.start, value.stop, value.step):
+                pin_nested(part, depth + 1)

@@ -1,0 +1,62 @@
+"""Jumps, and the truth that decides them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.code import handles
+from framefuse.capture.frame import Frame
+
+
+@handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(machine: Any, frame: Frame, argument: int) -> None:
+    frame.step = argument
+
+
+@handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
+    if not machine.truth(frame.stack[-1]):
+        frame.step = argument
+    frame.stack.pop()
+
+
+@handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def pop_jump_if_true(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.truth(frame.stack[-1]):
+        frame.step = argument
+    frame.stack.pop()
+
+
+def _is_none(machine: Any, frame: Frame) -> bool:
+    value = frame.stack.pop()
+    if value is not None:
+        machine.recorder.sources.typed(value)
+    return value is None
+
+
+@handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def pop_jump_if_none(machine: Any, frame: Frame, argument: int) -> None:
+    if _is_none(machine, frame):
+        frame.step = argument
+
+
+@handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def pop_jump_if_not_none(machine: Any, frame: Frame, argument: int) -> None:
+    if not _is_none(machine, frame):
+        frame.step = argument
+
+
+@handles("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(machine: Any, frame: Frame, argument: int) -> None:
+    if not machine.truth(frame.stack[-1]):
+        frame.step = argument
+    else:
+        frame.stack.pop()
+
+
+@handles("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.truth(frame.stack[-1]):
+        frame.step = argument
+    else:
+        frame.stack.pop()

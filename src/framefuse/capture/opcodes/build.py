@@ -1,0 +1,209 @@
+"""Makes tuples, lists, dicts, sets, slices and texts, and grows those that comprehensions and displays fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.attributes import python_method
+from framefuse.capture.code import handles
+from framefuse.capture.frame import Frame
+from framefuse.capture.numbers import pin_nested
+
+
+def _take(frame: Frame, count: int) -> list[Any]:
+    if not count:
+        return []
+    taken = frame.stack[-count:]
+    del frame.stack[-count:]
+    return taken
+
+
+@handles("BUILD_TUPLE")
+def build_tuple(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(tuple(_take(frame, argument)))
+
+
+@handles("BUILD_LIST")
+def build_list(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(_take(frame, argument))
+
+
+@handles("BUILD_SET")
+def build_set(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(set(_take(frame, argument)))
+
+
+@handles("BUILD_MAP")
+def build_map(machine: Any, frame: Frame, argument: int) -> None:
+    values = _take(frame, 2 * argument)
+    frame.stack.append(dict(zip(values[::2], values[1::2], strict=True)))
+
+
+@handles("BUILD_CONST_KEY_MAP")
+def build_const_key_map(machine: Any, frame: Frame, argument: int) -> None:
+    keys = frame.stack.pop()
+    frame.stack.append(dict(zip(keys, _take(frame, argument), strict=True)))
+
+
+@handles("BUILD_STRING")
+def build_string(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append("".join(_take(frame, argument)))
+
+
+@handles("BUILD_SLICE")
+def build_slice(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(slice(*_take(frame, argument)))
+
+
+@handles("FORMAT_VALUE")
+def format_value(machine: Any, frame: Frame, argument: int) -> None:
+    spec = frame.stack.pop() if argument & 4 else ""
+    value = frame.stack.pop()
+    conversion = argument & 3
+    pin_nested(value)
+    machine.recorder.sources.deep(value)
+    if conversion == 1:
+        value = _text(machine, value, "__str__", str)
+    elif conversion == 2:
+        value = _text(machine, value, "__repr__", repr)
+    elif conversion == 3:
+        value = ascii(value)
+    method = python_method(type(value), "__format__")
+    if method is not None:
+        frame.stack.append(machine.call_nested(method, (value, spec)))
+    elif spec:
+        frame.stack.append(format(value, spec))
+    else:
+        frame.stack.append(_text(machine, value, "__str__", str))
+
+
+def _text(machine: Any, value: Any, name: str, function: Any) -> str:
+    method = python_method(type(value), name)
+    made: str = machine.call_nested(method, (value,)) if method is not None else function(value)
+    return made
+
+
+@handles("LIST_TO_TUPLE")
+def list_to_tuple(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(tuple(frame.stack.pop()))
+
+
+@handles("LIST_EXTEND")
+def list_extend(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack.pop()
+    try:
+        values = machine.iterable(value)
+        frame.stack[-argument].extend(_seen(machine, values))
+    except TypeError as error:
+        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+            raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}") from None
+        raise error
+
+
+def _seen(machine: Any, values: Any) -> Any:
+    """The elements as they are known: free numbers of a known sequence stay tracked."""
+    sources = machine.recorder.sources
+    if isinstance(values, (list, tuple)) and id(values) in sources.known:
+        return [sources.item(values, number, value) for number, value in enumerate(values)]
+    return values
+
+
+@handles("SET_UPDATE")
+def set_update(machine: Any, frame: Frame, argument: int) -> None:
+    value = machine.iterable(frame.stack.pop())
+    frame.stack[-argument].update(value)
+
+
+@handles("DICT_UPDATE")
+def dict_update(machine: Any, frame: Frame, argument: int) -> None:
+    value = _mapping(machine, frame.stack.pop())
+    try:
+        frame.stack[-argument].update(value)
+    except AttributeError:
+        raise TypeError(f"'{type(value).__name__}' object is not a mapping") from None
+
+
+@handles("DICT_MERGE")
+def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
+    value = _mapping(machine, frame.stack.pop())
+    target = frame.stack[-argument]
+    function = frame.stack[-argument - 2]
+    title = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', repr(function))}()"
+    if not hasattr(value, "keys"):
+        raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
+    for key in value.keys():  # noqa: SIM118
+        if key in target:
+            raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
+        target[key] = value[key]
+
+
+def _mapping(machine: Any, value: Any) -> Any:
+    """A mapping as a plain dict where Python methods must be run or facts stated."""
+    method = python_method(type(value), "keys")
+    if method is not None:
+        get = python_method(type(value), "__getitem__")
+        keys = list(machine.iterable(machine.call_nested(method, (value,))))
+        return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in keys}
+    sources = machine.recorder.sources
+    sources.whole(value)
+    if isinstance(value, dict) and id(value) in sources.known:
+        return {key: sources.item(value, key, part) for key, part in dict.items(value)}
+    return value
+
+
+@handles("LIST_APPEND")
+def list_append(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack.pop()
+    frame.stack[-argument].append(value)
+
+
+@handles("SET_ADD")
+def set_add(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack.pop()
+    frame.stack[-argument].add(value)
+
+
+@handles("MAP_ADD")
+def map_add(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack.pop()
+    key = frame.stack.pop()
+    frame.stack[-argument][key] = value
+
+
+@handles("UNPACK_SEQUENCE")
+def unpack_sequence(machine: Any, frame: Frame, argument: int) -> None:
+    values = _unpacked(machine, frame.stack.pop(), argument)
+    if len(values) < argument:
+        raise ValueError(f"not enough values to unpack (expected {argument}, got {len(values)})")
+    if len(values) > argument:
+        raise ValueError(f"too many values to unpack (expected {argument})")
+    frame.stack.extend(reversed(values))
+
+
+def _unpacked(machine: Any, value: Any, least: int) -> list[Any]:
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    values = _seen(machine, machine.iterable(value))
+    if isinstance(values, (list, tuple, dict, set)):
+        return list(values)
+    found = []
+    for part in values:  # an endless iterator is read one element too far, as CPython does
+        found.append(part)
+        if len(found) > least:
+            break
+    return found
+
+
+@handles("UNPACK_EX")
+def unpack_ex(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack.pop()
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    values = list(_seen(machine, machine.iterable(value)))
+    before, after = argument & 255, argument >> 8
+    if len(values) < before + after:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(values)})")
+    middle = values[before : len(values) - after]
+    frame.stack.extend(reversed(values[len(values) - after :] if after else []))
+    frame.stack.append(middle)
+    frame.stack.extend(reversed(values[:before]))

@@ -1,0 +1,51 @@
+"""Takes callables and arguments from the stack and calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.code import handles
+from framefuse.capture.frame import NULL, Frame
+
+
+@handles("KW_NAMES")
+def kw_names(machine: Any, frame: Frame, argument: int) -> None:
+    frame.keywords = frame.code.constants[argument]
+
+
+@handles("CALL")
+def call(machine: Any, frame: Frame, argument: int) -> Any:
+    stack, keywords = frame.stack, frame.keywords
+    start = len(stack) - argument
+    args = stack[start:]
+    target, second = stack[start - 2], stack[start - 1]
+    del stack[start - 2 :]
+    if target is NULL:
+        target = second
+    else:
+        args.insert(0, second)
+    if not keywords:
+        return machine.call(frame, target, tuple(args), {})
+    frame.keywords = ()
+    split = len(args) - len(keywords)
+    return machine.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
+
+
+@handles("CALL_FUNCTION_EX")
+def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
+    kwargs = frame.stack.pop() if argument & 1 else {}
+    args = frame.stack.pop()
+    target = frame.stack.pop()
+    frame.stack.pop()
+    sources = machine.recorder.sources
+    if type(args) is not tuple:
+        if not hasattr(type(args), "__iter__"):
+            raise TypeError(f"Value after * must be an iterable, not {type(args).__name__}")
+        args = tuple(machine.iterable(args))
+    elif id(args) in sources.known:
+        sources.whole(args)
+        args = tuple([sources.item(args, number, value) for number, value in enumerate(args)])
+    if id(kwargs) in sources.known:
+        sources.whole(kwargs)
+        kwargs = {key: sources.item(kwargs, key, value) for key, value in kwargs.items()}
+    return machine.call(frame, target, args, dict(kwargs))

@@ -1,0 +1,80 @@
+"""Makes iterators and takes their next elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from framefuse.capture.attributes import python_method
+from framefuse.capture.code import handles
+from framefuse.capture.frame import SWITCH, Frame, InterpretedGenerator
+
+
+@handles("GET_ITER")
+def get_iter(machine: Any, frame: Frame, argument: int) -> Any:
+    return machine.iterate(frame, frame.stack.pop())
+
+
+@handles("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(machine: Any, frame: Frame, argument: int) -> Any:
+    return machine.iterate(frame, frame.stack.pop())
+
+
+def iterate(machine: Any, frame: Frame, value: Any) -> Any:
+    """Pushes ``iter(value)``."""
+    kind = type(value)
+    if kind is InterpretedGenerator:
+        frame.stack.append(value)
+        return None
+    if not isinstance(value, torch.Tensor):
+        method = python_method(kind, "__iter__")
+        if method is not None:
+            machine.recorder.sources.typed(value)
+            machine.recorder.sources.version(kind)
+            return machine.call(frame, method, (value,), {})
+        sources = machine.recorder.sources
+        sources.whole(value)
+        if id(value) in sources.known:
+            if isinstance(value, (list, tuple)) and id(value) not in sources.changed and type(value) in (list, tuple):
+                seen = [sources.item(value, number, part) for number, part in enumerate(value)]
+                if any(new is not old for new, old in zip(seen, value, strict=True)):
+                    value = seen
+            elif not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range)) and machine.recorder.alive:
+                machine.recorder.kill("argument", f"an iterator ({kind.__name__})")
+    frame.stack.append(iter(value))
+    return None
+
+
+@handles("FOR_ITER")
+def for_iter(machine: Any, frame: Frame, argument: int) -> Any:
+    iterator = frame.stack[-1]
+    kind = type(iterator)
+    if kind is InterpretedGenerator:
+        if iterator.state == "done":
+            frame.stack.pop()
+            frame.step = argument
+            return None
+        machine.resume(iterator, None, ("for", argument))
+        return SWITCH
+    method = python_method(kind, "__next__")
+    if method is not None:
+        machine.recorder.sources.typed(iterator)
+        try:
+            frame.stack.append(machine.call_nested(method, (iterator,)))
+        except StopIteration:
+            frame.stack.pop()
+            frame.step = argument
+        return None
+    try:
+        frame.stack.append(next(iterator))
+    except StopIteration:
+        frame.stack.pop()
+        frame.step = argument
+    return None
+
+
+@handles("GET_LEN")
+def get_len(machine: Any, frame: Frame, argument: int) -> None:
+    machine.recorder.sources.length(frame.stack[-1])
+    frame.stack.append(len(frame.stack[-1]))

@@ -1,0 +1,154 @@
+"""Reads and writes locals, cells, globals and imports."""
+
+from __future__ import annotations
+
+import sys
+from types import CellType
+from typing import Any
+
+from framefuse.capture.code import handles
+from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
+from framefuse.capture.numbers import bare
+
+
+@handles("LOAD_FAST")
+def load_fast(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.locals[argument]
+    if value is UNBOUND:
+        name = frame.code.local_names[argument]
+        raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+    frame.stack.append(value)
+
+
+@handles("LOAD_CLOSURE")
+def load_closure(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(frame.locals[argument])
+
+
+@handles("STORE_FAST")
+def store_fast(machine: Any, frame: Frame, argument: int) -> None:
+    frame.locals[argument] = frame.stack.pop()
+
+
+@handles("DELETE_FAST")
+def delete_fast(machine: Any, frame: Frame, argument: int) -> None:
+    load_fast(machine, frame, argument)
+    frame.stack.pop()
+    frame.locals[argument] = UNBOUND
+
+
+@handles("MAKE_CELL")
+def make_cell(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.locals[argument]
+    frame.locals[argument] = CellType() if value is UNBOUND else CellType(value)
+
+
+@handles("COPY_FREE_VARS")
+def copy_free_vars(machine: Any, frame: Frame, argument: int) -> None:
+    frame.locals[frame.code.free_start :] = frame.function.__closure__ or ()
+
+
+def _unset(frame: Frame, argument: int) -> NameError:
+    name = frame.code.local_names[argument]
+    if argument >= frame.code.free_start:
+        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+    return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
+
+
+@handles("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(machine: Any, frame: Frame, argument: int) -> None:
+    cell = frame.locals[argument]
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        raise _unset(frame, argument) from None
+    free = type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores
+    frame.stack.append(machine.recorder.sources.cell(cell, value, free))
+
+
+@handles("STORE_DEREF")
+def store_deref(machine: Any, frame: Frame, argument: int) -> None:
+    cell, value = frame.locals[argument], frame.stack.pop()
+    if id(cell) in machine.recorder.sources.known:
+        try:
+            before = cell.cell_contents
+        except ValueError:
+            before = MISSING
+        machine.recorder.journal.place("cell", cell, None, value, before)
+        value = bare(value)
+    cell.cell_contents = value
+
+
+@handles("DELETE_DEREF")
+def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
+    cell = frame.locals[argument]
+    if id(cell) in machine.recorder.sources.known:
+        machine.recorder.kill("write", f"the variable {frame.code.local_names[argument]}")
+    try:
+        del cell.cell_contents
+    except ValueError:
+        raise _unset(frame, argument) from None
+
+
+@handles("LOAD_GLOBAL")
+def load_global(machine: Any, frame: Frame, argument: int) -> None:
+    name = frame.code.names[argument >> 1]
+    if argument & 1:
+        frame.stack.append(NULL)
+    frame.stack.append(_global(machine, frame, name))
+
+
+def _global(machine: Any, frame: Frame, name: str) -> Any:
+    value = frame.globals.get(name, MISSING)
+    if value is MISSING:
+        value = frame.builtins.get(name, MISSING)
+        if value is MISSING:
+            raise NameError(f"name '{name}' is not defined", name=name)
+    free = type(value) in (int, float) and name in frame.code.stores
+    return machine.recorder.sources.global_variable(frame.function, name, value, free)
+
+
+@handles("LOAD_NAME")
+def load_name(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(_global(machine, frame, frame.code.names[argument]))
+
+
+@handles("STORE_GLOBAL")
+def store_global(machine: Any, frame: Frame, argument: int) -> None:
+    name, value = frame.code.names[argument], frame.stack.pop()
+    machine.recorder.journal.global_variable(frame.function, name, value, frame.globals.get(name, MISSING))
+    frame.globals[name] = bare(value)
+
+
+@handles("DELETE_GLOBAL")
+def delete_global(machine: Any, frame: Frame, argument: int) -> None:
+    name = frame.code.names[argument]
+    machine.recorder.kill("write", f"the global {name}")
+    if name not in frame.globals:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    del frame.globals[name]
+
+
+@handles("IMPORT_NAME")
+def import_name(machine: Any, frame: Frame, argument: int) -> None:
+    wanted = frame.stack.pop()
+    level = frame.stack.pop()
+    name = frame.code.names[argument]
+    if level == 0 and name not in sys.modules:
+        machine.recorder.kill("native-call", f"The first import of {name}")
+    importer = frame.builtins["__import__"]
+    frame.stack.append(importer(name, frame.globals, None, wanted, level))
+
+
+@handles("IMPORT_FROM")
+def import_from(machine: Any, frame: Frame, argument: int) -> None:
+    module, name = frame.stack[-1], frame.code.names[argument]
+    try:
+        frame.stack.append(machine._module_attribute(module, name)[0])
+    except AttributeError:
+        found = sys.modules.get(f"{module.__name__}.{name}")
+        if found is None:
+            place = getattr(module, "__file__", None) or "unknown location"
+            text = f"cannot import name '{name}' from '{module.__name__}' ({place})"
+            raise ImportError(text, name=module.__name__, path=place) from None
+        frame.stack.append(found)

@@ -1,0 +1,140 @@
+"""Computes unary and binary operators, comparisons, identity and membership."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from framefuse.capture.attributes import python_method
+from framefuse.capture.code import handles
+from framefuse.capture.frame import Frame
+from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested
+from framefuse.capture.sources import ATOMS
+
+ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
+FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
+IN_PLACE = [getattr(operator, "i" + name) for name in ORDER]
+COMPARE = [(f"__{name}__", getattr(operator, name)) for name in ("lt", "le", "eq", "ne", "gt", "ge")]
+REFLECTED_COMPARE = {"__lt__": "__gt__", "__le__": "__ge__", "__eq__": "__eq__", "__ne__": "__ne__", "__gt__": "__lt__", "__ge__": "__le__"}
+DIRECT = NUMBERS | {torch.Tensor, torch.nn.Parameter}
+MUTATED_IN_PLACE = {"add": "__iadd__", "or": "__ior__", "and": "__iand__", "sub": "__isub__", "xor": "__ixor__", "mul": "__imul__"}
+
+
+@handles("BINARY_OP")
+def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
+    stack = frame.stack
+    right = stack.pop()
+    left = stack.pop()
+    if argument < 13:
+        if type(left) in DIRECT and type(right) in DIRECT:
+            stack.append(FUNCTIONS[argument](left, right))
+            return None
+        name = ORDER[argument]
+        return machine.binary(frame, FUNCTIONS[argument], left, right, f"__{name}__", f"__r{name}__")
+    argument -= 13
+    name, kind = ORDER[argument], type(left)
+    if kind in DIRECT and type(right) in DIRECT:
+        stack.append(IN_PLACE[argument](left, right))
+        return None
+    method = python_method(kind, f"__i{name}__")
+    if method is not None:
+        return machine.call(frame, method, (left, right), {}, ("binary", FUNCTIONS[argument], (left, right)))
+    if isinstance(left, (list, dict, set)):
+        known = id(left) in machine.recorder.sources.known
+        if known and type(left) is list and name == "add" and type(right) in (list, tuple):
+            machine.recorder.sources.whole(right)
+            machine.recorder.journal.operation(left, "extend", (list(right),))
+        elif known:
+            machine.recorder.kill("write", f"a {kind.__name__}")
+        else:
+            right = machine.iterable(right) if name == "add" else right
+            right = right.plain() if type(right) in TRACKED else right
+            machine.recorder.sources.whole(right)
+        stack.append(IN_PLACE[argument](left, right))
+        return None
+    return machine.binary(frame, IN_PLACE[argument], left, right, f"__{name}__", f"__r{name}__")
+
+
+@handles("COMPARE_OP")
+def compare_op(machine: Any, frame: Frame, argument: int) -> Any:
+    right = frame.stack.pop()
+    left = frame.stack.pop()
+    name, function = COMPARE[argument]
+    if (type(left) in DIRECT or type(left) is str) and (type(right) in DIRECT or type(right) is str):
+        frame.stack.append(function(left, right))
+        return None
+    return machine.binary(frame, function, left, right, name, REFLECTED_COMPARE[name])
+
+
+@handles("IS_OP")
+def is_op(machine: Any, frame: Frame, argument: int) -> None:
+    right = frame.stack.pop()
+    left = frame.stack.pop()
+    _identity(machine, left, right)
+    frame.stack.append((left is right) != bool(argument))
+
+
+def _identity(machine: Any, left: Any, right: Any) -> None:
+    """The fact behind ``left is right`` where neither is a singleton: objects are known by path, numbers only by value."""
+    if left is None or right is None or type(left) is bool or type(right) is bool:
+        for value in (left, right):
+            if value is not None and type(value) not in ATOMS:
+                machine.recorder.sources.typed(value)
+        return
+    recorder = machine.recorder
+    if type(left) in (int, float, complex, *TRACKED) and type(right) in (int, float, complex, *TRACKED):
+        recorder.kill("argument", "the identity of numbers")
+        return
+    a, b = recorder.sources.source(left), recorder.sources.source(right)
+    if a is not None and b is not None and left is not right and (a.is_argument or b.is_argument):
+        recorder.sources.fact(a, "different", b)
+    elif (a is None) != (b is None) and recorder.alive:
+        recorder.sources.typed(left if b is None else right)
+
+
+@handles("CONTAINS_OP")
+def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
+    container = frame.stack.pop()
+    value = frame.stack.pop()
+    kind = type(container)
+    method = python_method(kind, "__contains__")
+    if method is not None:
+        machine.recorder.sources.typed(container)
+        return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
+    sources = machine.recorder.sources
+    if type(value) in TRACKED and not isinstance(container, (tuple, list)):
+        value = value.plain()
+    if not sources.membership(container, value):
+        sources.whole(container)
+    if kind is range:
+        pin_nested((container.start, container.stop, container.step))
+    elif isinstance(container, (list, tuple)) and id(container) in sources.known:
+        container = [sources.item(container, number, part) for number, part in enumerate(container)]
+    frame.stack.append((value in container) != bool(argument))
+    return None
+
+
+@handles("UNARY_NOT")
+def unary_not(machine: Any, frame: Frame, argument: int) -> None:
+    value = not machine.truth(frame.stack[-1])
+    frame.stack[-1] = value
+
+
+def _unary(name: str, function: Any) -> Any:
+    def run(machine: Any, frame: Frame, argument: int) -> Any:
+        value = frame.stack.pop()
+        if type(value) not in DIRECT:
+            method = python_method(type(value), name)
+            if method is not None:
+                return machine.call(frame, method, (value,), {})
+        frame.stack.append(function(value.plain() if name == "__invert__" and type(value) in TRACKED else value))
+        return None
+
+    return run
+
+
+handles("UNARY_NEGATIVE")(_unary("__neg__", operator.neg))
+handles("UNARY_POSITIVE")(_unary("__pos__", operator.pos))
+handles("UNARY_INVERT")(_unary("__invert__", operator.invert))

@@ -1,0 +1,44 @@
+"""Moves values on the stack and loads constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.code import handles
+from framefuse.capture.frame import NULL, Frame
+
+
+@handles("RESUME", "NOP", "PRECALL", "CACHE")
+def nothing(machine: Any, frame: Frame, argument: int) -> None:
+    return None
+
+
+@handles("POP_TOP")
+def pop_top(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.pop()
+
+
+@handles("PUSH_NULL")
+def push_null(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(NULL)
+
+
+@handles("COPY")
+def copy(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(frame.stack[-argument])
+
+
+@handles("SWAP")
+def swap(machine: Any, frame: Frame, argument: int) -> None:
+    stack = frame.stack
+    stack[-1], stack[-argument] = stack[-argument], stack[-1]
+
+
+@handles("LOAD_CONST")
+def load_const(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(frame.code.constants[argument])
+
+
+@handles("LOAD_ASSERTION_ERROR")
+def load_assertion_error(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(AssertionError)

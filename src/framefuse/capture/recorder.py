@@ -1,0 +1,377 @@
+"""Turns the torch calls of a real run into numbered values and Calls, through a torch function mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from framefuse.capture import queries
+from framefuse.capture.effects import Journal
+from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
+from framefuse.capture.sources import ATOMS, Sources
+from framefuse.capture.state import global_state
+from framefuse.capture.stops import reason
+from framefuse.capture.tensors import dense_order, describe, keys_of, special
+from framefuse.errors import Reason
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.facts import Input, Source, TensorSpec
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+from framefuse.ir.source import Line
+from framefuse.ir.trace import Call, Ref, TensorMeta
+
+PLAIN_ARGUMENTS = ATOMS | {torch.device}
+
+
+class Recorder:
+    """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
+
+    Tensors are known by identity and held until the recording ends, so that numbers stay unique.
+    """
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.alive = True
+        self.reason: Reason | None = None
+        self.symbolic = dynamic is not False
+        self.machine: Any = None
+        self.sources = Sources(self)
+        self.journal = Journal(self)
+        self.calls: list[Call] = []
+        self.metas: list[TensorMeta] = []
+        self.numbers: dict[int, int] = {}
+        self.tensors: list[Any] = []
+        self.storages: dict[int, int] = {}
+        self.inputs: dict[int, tuple[Source, int, tuple[Symbol | int, ...], bool]] = {}
+        self.size_symbols: dict[tuple[int, int], Symbol] = {}
+        self.hints: dict[Symbol, int] = {}
+        self.real_hints: dict[str, float] = {}
+        self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
+        self.data_sized: set[int] = set()
+        self.data_symbols: set[Symbol] = set()
+        self.gradients_matter = torch.is_grad_enabled()
+        self.state = global_state()
+        self.mode = RecordingMode(self)
+        self.tracked = False
+        self.mode_calls = 0
+        self._operands: list[Any] = []
+        self._has_numbers = False
+
+    # Ending ---------------------------------------------------------------------------------------------------------
+
+    def kill(self, code: str, detail: str) -> None:
+        """Gives the recording up for the reason of this row; nothing of the program is held any longer."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.reason = reason(code, detail, self.line())
+        self.drop()
+
+    def drop(self) -> None:
+        """Lets go of everything that the program made."""
+        self.sources = Sources(self)
+        self.journal = Journal(self)
+        self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
+
+    def line(self) -> Line | None:
+        """The user's line that runs now."""
+        found: Line | None = self.machine.line() if self.machine is not None else None
+        return found
+
+    # Numbers --------------------------------------------------------------------------------------------------------
+
+    def hint(self, symbol: Symbol, value: int) -> None:
+        """The recorded value of a symbol."""
+        self.hints[symbol] = value
+        self.tracked = True
+
+    def hint_real(self, name: str, value: float) -> None:
+        """The recorded value of a float symbol."""
+        self.real_hints[name] = value
+        self.tracked = True
+
+    def relate(self, op: str, left: Expr, right: Expr) -> None:
+        """The program learnt that ``left op right`` holds."""
+        if not self.alive or (op, left, right) in self.relations:
+            return
+        line = self.line()
+        relation = Relation(op, left, right, str(line) if line is not None else "")
+        if relation.constant is True:
+            return
+        if (left.symbols | right.symbols) & self.data_symbols:
+            self.kill("data-size", line.text if line is not None else "a branch")
+            return
+        self.relations[(op, left, right)] = relation
+
+    def pin_real(self, real: Real) -> None:
+        """The program used the value of a float: everything that it is made of is fixed."""
+        if not self.alive:
+            return
+        for symbol in real.symbols:
+            self.relate("==", symbol.expr, Expr((((), self.hints[symbol]),)) if self.hints[symbol] else Expr(()))
+        for name in _real_names(real):
+            for fact in list(self.sources.facts.values()):
+                if fact.kind == "real" and fact.value == name:
+                    self.sources.fact(fact.source, "float", self.real_hints[name], repr(self.real_hints[name]))
+
+    def pin_sizes(self) -> None:
+        """Something that may depend on every size was read: all sizes are fixed."""
+        for symbol, value in list(self.hints.items()):
+            self.relate("==", symbol.expr, Expr((((), value),)) if value else Expr(()))
+
+    # Values ---------------------------------------------------------------------------------------------------------
+
+    def number(self, tensor: Any) -> int | None:
+        """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
+        found = self.numbers.get(id(tensor))
+        if found is not None or not self.alive:
+            return found
+        source = self.sources.source(tensor)
+        if source is None:
+            self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
+            return None
+        kind = special(tensor)
+        if kind is not None:
+            self.kill("tensor-kind", kind)
+            return None
+        return self._add_input(tensor, source)
+
+    def _add_input(self, tensor: Any, source: Source) -> int:
+        number = self._add(tensor)
+        fixed = (
+            not self.symbolic
+            or not source.is_argument
+            or isinstance(tensor, torch.nn.Parameter)
+            or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
+        )
+        sizes: list[Symbol | int] = []
+        for dim, size in enumerate(tensor.shape):
+            if fixed:
+                sizes.append(size)
+                continue
+            symbol = self.sources.symbol("s")
+            self.size_symbols[(number, dim)] = symbol
+            self.hint(symbol, size)
+            sizes.append(symbol)
+        self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed)
+        return number
+
+    def _add(self, tensor: Any) -> int:
+        number = len(self.metas)
+        self.metas.append(describe(tensor, self.storages))
+        self.numbers[id(tensor)] = number
+        self.tensors.append(tensor)
+        return number
+
+    def sizes(self, tensor: Any) -> torch.Size:
+        """The sizes of a tensor as run-time numbers."""
+        shape = torch.Tensor.size(tensor) if False else tensor.shape
+        number = self.number(tensor)
+        if number is None:
+            return shape
+        return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
+
+    def size(self, tensor: Any, dim: int) -> int:
+        """One size of a tensor as a run-time number."""
+        value = tensor.shape[dim]
+        number = self.number(tensor)
+        return value if number is None else self._size(number, dim % tensor.ndim, value)
+
+    def _size(self, number: int, dim: int, value: int) -> int:
+        symbol = self.size_symbols.get((number, dim))
+        if symbol is None:
+            data = number in self.data_sized
+            if number in self.inputs or not (data or self.hints):
+                return value
+            symbol = self.sources.symbol("v")
+            self.size_symbols[(number, dim)] = symbol
+            self.hint(symbol, value)
+            if data:
+                self.data_symbols.add(symbol)
+        return integer(value, symbol.expr, self)
+
+    # Calls ----------------------------------------------------------------------------------------------------------
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a torch call as the trace holds it."""
+        kind = type(value)
+        if kind in PLAIN_ARGUMENTS:
+            return value
+        if isinstance(value, torch.Tensor):
+            number = self.number(value)
+            self._operands.append(value)
+            return Ref(number) if number is not None else None
+        if kind is Integer or kind is Float:
+            self._has_numbers = True
+            return form_of(value)
+        if kind is tuple or kind is torch.Size:
+            self.sources.whole(value)
+            return tuple([self.argument(part) for part in value])
+        if kind is list:
+            self.sources.whole(value)
+            return [self.argument(part) for part in value]
+        if kind is dict:
+            self.sources.whole(value)
+            return {key: self.argument(part) for key, part in value.items()}
+        if kind is slice:
+            return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+        if isinstance(value, tuple):
+            self.sources.whole(value)
+            return tuple([self.argument(part) for part in value])
+        if isinstance(value, (type, range)):
+            return value
+        self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
+        return None
+
+    def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a torch call for real and records it."""
+        self._operands, self._has_numbers = [], False
+        recorded = tuple([self.argument(value) for value in args])
+        named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
+        if self._has_numbers:
+            args, kwargs = strip(args), strip(kwargs)
+        if not self.alive:
+            return function(*args, **kwargs)
+        operands = self._operands
+        self._operands = []
+        before = _versions(operands)
+        random = queries.may_be_random(name, kwargs)
+        state = torch.default_generator.get_state() if random else None
+        grad_enabled = torch.is_grad_enabled()
+        out = function(*args, **kwargs)
+        if not self.alive:
+            return out
+        written = self._written(name, operands, before, args, kwargs)
+        advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
+        data = queries.sizes_from_data(name, args, kwargs) or any(
+            self.numbers[id(tensor)] in self.data_sized for tensor in operands
+        )
+        result = self._result(out, data)
+        if not self.alive:
+            return out
+        if result is NO_TENSOR and not written:
+            self.kill("native-call", name)
+            return out
+        autocast = str(torch.get_autocast_dtype("cpu"))[6:] if torch.is_autocast_enabled("cpu") else None
+        self.calls.append(
+            Call(
+                function, name, recorded, named, None if result is NO_TENSOR else result, self.line(), written, advanced,
+                grad_enabled, autocast,
+            )  # fmt: skip
+        )
+        return out
+
+    def _written(
+        self, name: str, operands: list[Any], before: list[int | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[int, ...]:
+        found = [
+            self.numbers[id(tensor)]
+            for tensor, version, now in zip(operands, before, _versions(operands), strict=True)
+            if version != now
+        ]
+        if queries.is_in_place(name) and operands:
+            found.append(self.numbers[id(operands[0])])
+        out = kwargs.get("out")
+        for tensor in (out,) if isinstance(out, torch.Tensor) else out or ():
+            found.append(self.numbers[id(tensor)])
+        found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
+        return tuple(dict.fromkeys(found))
+
+    def _result(self, out: Any, data: bool) -> Any:
+        if isinstance(out, torch.Tensor):
+            number = self.numbers.get(id(out))
+            if number is None:
+                kind = special(out)
+                if kind is not None:
+                    self.kill("tensor-kind", f"A result that is {kind}")
+                    return NO_TENSOR
+                source = self.sources.source(out)
+                number = self._add_input(out, source) if source is not None else self._add(out)
+                if data:
+                    self.data_sized.add(number)
+            return Ref(number)
+        if isinstance(out, (tuple, list)):
+            parts = [self._result(part, data) for part in out]
+            if all(part is NO_TENSOR for part in parts):
+                return NO_TENSOR
+            parts = [value if part is NO_TENSOR else part for part, value in zip(parts, out, strict=True)]
+            return parts if isinstance(out, list) else tuple(parts)
+        return NO_TENSOR
+
+    def final_inputs(self) -> tuple[Input, ...]:
+        """The inputs with what is guarded of each."""
+        found = []
+        for number, (source, keys, sizes, fixed) in self.inputs.items():
+            meta = self.metas[number]
+            order = dense_order(meta.sizes, meta.strides)
+            strides: tuple[Symbol | int, ...] | None = None
+            if order is None:
+                free = [fixed or stride <= 1 for stride in meta.strides]
+                strides = tuple(
+                    stride if keep else self._stride_symbol(stride)
+                    for stride, keep in zip(meta.strides, free, strict=True)
+                )
+            spec = TensorSpec(
+                meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
+                meta.requires_grad if self.gradients_matter else None,
+            )  # fmt: skip
+            found.append(Input(number, source, spec))
+        return tuple(found)
+
+    def _stride_symbol(self, value: int) -> Symbol:
+        symbol = self.sources.symbol("t")
+        self.hints[symbol] = value
+        return symbol
+
+
+NO_TENSOR = object()
+
+
+class RecordingMode(TorchFunctionMode):
+    """Hands each outermost torch call to the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        recorder, kwargs = self.recorder, kwargs or {}
+        recorder.mode_calls += 1
+        if not recorder.alive:
+            return func(*args, **kwargs)
+        name = queries.call_name(func)
+        answer = queries.ANSWERS.get(name)
+        if answer is not None:
+            return answer(recorder, func, name, args, kwargs)
+        return recorder.run(func, name, args, kwargs)
+
+
+def strip(value: Any) -> Any:
+    """A copy of nested arguments with plain numbers."""
+    kind = type(value)
+    if kind is Integer or kind is Float:
+        return bare(value)
+    if kind is tuple or kind is torch.Size:
+        return tuple([strip(part) for part in value])
+    if kind is list:
+        return [strip(part) for part in value]
+    if kind is dict:
+        return {key: strip(part) for key, part in value.items()}
+    if kind is slice:
+        return slice(strip(value.start), strip(value.stop), strip(value.step))
+    return value
+
+
+def _versions(operands: list[Any]) -> list[int | None]:
+    try:
+        return [tensor._version for tensor in operands]
+    except RuntimeError:  # inference tensors count no versions
+        return [None] * len(operands)
+
+
+def _real_names(real: Real) -> set[str]:
+    if real.op == "symbol":
+        return {real.args[0]}
+    if real.op in ("const", "int"):
+        return set()
+    return set().union(*(_real_names(part) for part in real.args))

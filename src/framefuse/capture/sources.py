@@ -1,0 +1,376 @@
+"""Turns reads of objects that existed before the call into sources and facts, each stated once."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import OrderedDict, deque
+from typing import Any, Protocol
+
+import torch
+
+from framefuse.capture.frame import MISSING
+from framefuse.capture.numbers import floating, integer
+from framefuse.ir.facts import Fact, Source
+from framefuse.ir.numbers import Real, Symbol
+from framefuse.ir.source import Line
+
+SINGLETONS = frozenset(
+    (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
+)
+TEXTS = frozenset((str, bytes, complex))
+ATOMS = SINGLETONS | TEXTS | {int, float}
+CODE_LIKE = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
+    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
+    property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
+)  # fmt: skip
+SEQUENCES = (list, tuple)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+KEY_ATOMS = frozenset((int, str, bool, type(None), bytes))
+IMMUTABLE_TYPE = 1 << 8
+
+
+class Host(Protocol):
+    """What the table of sources needs of the recorder."""
+
+    alive: bool
+    symbolic: bool
+
+    def kill(self, code: str, detail: str) -> None: ...
+    def line(self) -> Line | None: ...
+    def hint(self, symbol: Symbol, value: int) -> None: ...
+    def hint_real(self, name: str, value: float) -> None: ...
+
+
+class Sources:
+    """Where each object came from, and what was true of it.
+
+    ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the objects alive, so
+    that an id is never another object's, and is dropped with the recording. An object that is not in it was made during the call.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.known: dict[int, tuple[Any, Source]] = {}
+        self.facts: dict[tuple[Any, ...], Fact] = {}
+        self.seen: dict[tuple[int, str, Any], Any] = {}
+        self.written: dict[tuple[int, str, Any], Any] = {}
+        self.changed: dict[int, str] = {}
+        self.globals: dict[int, Source] = {}
+        self.keep: list[Any] = []
+        self.symbols = 0
+
+    # Sources --------------------------------------------------------------------------------------------------------
+
+    def source(self, value: Any) -> Source | None:
+        """The source of an object, None if it was made during the call or is an atom."""
+        entry = self.known.get(id(value))
+        return entry[1] if entry is not None else None
+
+    def root(self, value: Any) -> Source:
+        """The source of a long-lived object that needs no path: a type, a module, a function."""
+        entry = self.known.get(id(value))
+        if entry is not None:
+            return entry[1]
+        made = Source("object", None, value)
+        self.known[id(value)] = (value, made)
+        return made
+
+    def fact(self, source: Source, kind: str, value: Any = None, mark: Any = None) -> None:
+        """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
+        key = (id(source), kind, value if mark is None else mark)
+        if key not in self.facts:
+            self.facts[key] = Fact(source, kind, value, self.host.line())
+            self.keep.append(source)
+
+    def learn(self, source: Source, value: Any, free: bool = False) -> Any:
+        """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
+
+        ``free`` numbers become symbols that take their value at each call.
+        """
+        kind = type(value)
+        if kind in SINGLETONS:
+            self.fact(source, "is", value, id(value))
+        elif kind is int:
+            if free and self.host.symbolic and -(2**63) <= value < 2**63:
+                symbol = self.symbol("n")
+                self.fact(source, "integer", symbol)
+                self.host.hint(symbol, value)
+                return integer(value, symbol.expr, self.host)  # type: ignore[arg-type]
+            self.fact(source, "int", value)
+        elif kind is float:
+            if free and self.host.symbolic:
+                self.symbols += 1
+                name = f"r{self.symbols}"
+                self.fact(source, "real", name)
+                self.host.hint_real(name, value)
+                return floating(value, Real("symbol", (name,)), self.host)  # type: ignore[arg-type]
+            self.fact(source, "float", value, repr(value))
+        elif kind in TEXTS:
+            self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
+        elif kind is torch.device:
+            self.fact(source, "type", kind)
+            self.learn(Source("getattr", source, "type"), value.type)
+            self.learn(Source("getattr", source, "index"), value.index)
+        else:
+            self.meet(source, value)
+        return value
+
+    def meet(self, source: Source, value: Any) -> None:
+        """Gives an object its source and states its identity or type."""
+        entry = self.known.get(id(value))
+        argument = source.is_argument
+        if entry is not None and entry[1] is not source:
+            if argument or entry[1].is_argument:
+                self.fact(source, "same", entry[1])
+            elif isinstance(value, torch.Tensor):
+                self.fact(source, "same", entry[1])
+            else:
+                self.fact(source, "is", value, id(value))
+            return
+        if isinstance(value, torch.Tensor):
+            self.known[id(value)] = (value, source)
+        elif isinstance(value, types.MethodType):
+            self.known[id(value)] = (value, source)
+            self.fact(source, "type", types.MethodType)
+            self.learn(Source("func", source), value.__func__)
+            self.learn(Source("self", source), value.__self__)
+        elif isinstance(value, types.FunctionType) and argument:
+            self.known[id(value)] = (value, source)
+            self.fact(source, "type", types.FunctionType)
+            self.function(value)
+        elif isinstance(value, CODE_LIKE) or not argument:
+            bound = type(value) is types.BuiltinMethodType and not isinstance(
+                value.__self__, (types.ModuleType, type, type(None))
+            )
+            if bound:
+                # A bound method of C is a fresh object at each read: its owner and name are what counts.
+                self.learn(Source("self", source), value.__self__)
+                self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
+                return
+            self.known[id(value)] = (value, source)
+            self.fact(source, "is", value, id(value))
+        else:
+            self.known[id(value)] = (value, source)
+            self.fact(source, "type", type(value))
+            if type(value) in (slice, range):
+                for name in ("start", "stop", "step"):
+                    self.learn(Source("getattr", source, name), getattr(value, name))
+
+    def symbol(self, prefix: str) -> Symbol:
+        """A fresh integer symbol."""
+        self.symbols += 1
+        return Symbol(f"{prefix}{self.symbols}")
+
+    # Reads ----------------------------------------------------------------------------------------------------------
+
+    def read(self, holder: Any, part: str, key: Any, value: Any, free: bool = False) -> Any:
+        """A value read from ``holder``: ``part`` is the kind of the source, ``key`` its key."""
+        entry = self.known.get(id(holder))
+        if entry is None or not self.host.alive:
+            return value
+        return self.read_at(entry[1], id(holder), part, key, value, free)
+
+    def read_at(self, base: Source, holder: int, part: str, key: Any, value: Any, free: bool) -> Any:
+        """As :meth:`read` for a holder whose source is ``base``."""
+        place = (holder, part, (type(key), key))
+        if place in self.written:
+            return self.written[place]
+        if place in self.seen:
+            return self.seen[place]
+        value = self.seen[place] = self.learn(Source(part, base, key), value, free)
+        return value
+
+    def mapping(self, holder: Any) -> tuple[dict[str, Any], Source] | None:
+        """The instance dict of a known object with its source."""
+        entry = self.known.get(id(holder))
+        if entry is None:
+            return None
+        content = object.__getattribute__(holder, "__dict__")
+        found = self.known.get(id(content))
+        if found is None:
+            made = Source("dict", entry[1])
+            self.known[id(content)] = (content, made)
+            return content, made
+        return content, found[1]
+
+    def absent(self, holder: Any, name: str) -> None:
+        """The instance dict of ``holder`` has no ``name``."""
+        if not self.host.alive or (id(holder), "attr", (str, name)) in self.written:
+            return
+        found = self.mapping(holder)
+        if found is not None:
+            self.fact(found[1], "absent", name)
+
+    def typed(self, holder: Any) -> None:
+        """The type of a known object is what it was."""
+        entry = self.known.get(id(holder))
+        if entry is not None and self.host.alive and not isinstance(holder, (type, types.FunctionType)):
+            self.fact(entry[1], "type", type(holder))
+
+    def version(self, cls: type) -> None:
+        """No attribute on the MRO of ``cls`` was assigned since."""
+        if self.host.alive and not cls.__flags__ & IMMUTABLE_TYPE and id(cls) not in self.known_versions:
+            self.known_versions.add(id(cls))
+            self.fact(self.root(cls), "version")
+
+    @property
+    def known_versions(self) -> set[int]:
+        found: set[int] = self.__dict__.setdefault("_versions", set())
+        return found
+
+    def function(self, function: types.FunctionType) -> None:
+        """The code, defaults and closure of a known function are what they were."""
+        entry = self.known.get(id(function))
+        if entry is not None and self.host.alive:
+            value = (function.__code__, function.__defaults__, function.__kwdefaults__)
+            self.fact(entry[1], "code", value, tuple(map(id, value)))
+            for parts, kind in ((function.__defaults__, "item"), (function.__kwdefaults__, "item")):
+                self._defaults(parts, kind)
+
+    def _defaults(self, parts: Any, kind: str) -> None:
+        if not parts:
+            return
+        self.root(parts)
+        pairs = parts.items() if isinstance(parts, dict) else enumerate(parts)
+        for key, value in pairs:
+            if type(value) not in ATOMS and id(value) not in self.known:
+                self.known[id(value)] = (value, Source(kind, self.root(parts), key))
+
+    def global_variable(self, function: types.FunctionType, name: str, value: Any, free: bool) -> Any:
+        """A global or builtin read by ``function``."""
+        if not self.host.alive:
+            return value
+        variables = function.__globals__
+        base = self.globals.get(id(variables))
+        if base is None:
+            base = self.globals[id(variables)] = self.holder(function)
+            self.keep.append(variables)
+        return self.read_at(base, id(variables), "global", name, value, free)
+
+    def holder(self, function: types.FunctionType) -> Source:
+        """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""
+        entry = self.known.get(id(function))
+        if entry is not None and not entry[1].is_argument:
+            return entry[1]
+        bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
+        return self.root(bare)
+
+    def closure(self, function: types.FunctionType) -> None:
+        """The cells of a known function get sources."""
+        entry = self.known.get(id(function))
+        if entry is None or function.__closure__ is None:
+            return
+        for number, cell in enumerate(function.__closure__):
+            if id(cell) not in self.known:
+                # A cell is no value of the program; its content is at ("cell", function, number).
+                self.known[id(cell)] = (cell, Source("cell", entry[1], number))
+
+    def cell(self, cell: types.CellType, value: Any, free: bool) -> Any:
+        """The content of a cell that existed before the call."""
+        entry = self.known.get(id(cell))
+        if entry is None or not self.host.alive:
+            return value
+        place = (id(cell), "cell", None)
+        if place in self.written:
+            return self.written[place]
+        if place not in self.seen:
+            self.seen[place] = self.learn(entry[1], value, free)
+        return self.seen[place]
+
+    # Containers -----------------------------------------------------------------------------------------------------
+
+    def changed_container(self, container: Any) -> bool:
+        """Ends the recording when a container is read after the call changed it."""
+        if id(container) in self.changed:
+            self.host.kill("read-after-write", f"a {type(container).__name__}")
+            return True
+        return False
+
+    def length(self, container: Any) -> None:
+        """The length of a known container is what it was."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive or self.changed_container(container):
+            return
+        if isinstance(container, CONTAINERS):
+            self.fact(entry[1], "length", len(container))
+
+    def item(self, container: Any, key: Any, value: Any) -> Any:
+        """An element read from a container by an atom key."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return value
+        if isinstance(container, dict) and type(key) in KEY_ATOMS:
+            return self.read_at(entry[1], id(container), "item", key, value, False)
+        if isinstance(container, SEQUENCES) and type(key) is int:
+            if self.changed_container(container):
+                return value
+            if key < 0:
+                self.length(container)
+                key += len(container)
+            return self.read_at(entry[1], id(container), "item", key, value, False)
+        self.whole(container)
+        return value
+
+    def membership(self, container: Any, key: Any) -> bool:
+        """States whether a known dict has ``key``; False when the whole container must be stated instead."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return True
+        if isinstance(container, dict) and type(key) in KEY_ATOMS:
+            if (id(container), "item", (type(key), key)) not in self.written:
+                self.fact(entry[1], "present" if dict.__contains__(container, key) else "absent", key, (type(key), key))
+            return True
+        return False
+
+    def whole(self, container: Any) -> None:
+        """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive or not isinstance(container, CONTAINERS):
+            return
+        if self.changed_container(container) or (id(container), "whole", None) in self.seen:
+            return
+        self.seen[(id(container), "whole", None)] = True
+        base = entry[1]
+        if isinstance(container, dict):
+            self.keys(container, base)
+            for key, value in dict.items(container):
+                self.read_at(base, id(container), "item", key, value, False)
+        elif isinstance(container, SEQUENCES):
+            self.fact(base, "length", len(container))
+            for number, value in enumerate(container):
+                self.read_at(base, id(container), "item", number, value, False)
+        elif all(type(value) in ATOMS for value in container) and not len(container):
+            self.fact(base, "length", 0)
+        elif isinstance(container, frozenset) and not base.is_argument:
+            return
+        else:
+            self.host.kill("argument", f"a {type(container).__name__}")
+
+    def keys(self, container: dict[Any, Any], base: Source) -> None:
+        """The keys of a known dict, in order."""
+        keys = list(container)
+        if not keys:
+            self.fact(base, "length", 0)
+        elif all(type(key) in KEY_ATOMS for key in keys):
+            self.fact(base, "keys", tuple(keys))
+        else:
+            self.host.kill("argument", "a dict with keys that are no atoms")
+
+    def deep(self, value: Any, depth: int = 0) -> None:
+        """As :meth:`whole`, also for what lies inside known or new containers."""
+        if type(value) in ATOMS or depth > 6:
+            return
+        if isinstance(value, CONTAINERS):
+            self.whole(value)
+            children = value.values() if isinstance(value, dict) else value
+            for child in list(children):
+                self.deep(child, depth + 1)
+
+
+def _nothing() -> None:
+    """Lends its code to the functions that stand for a module's globals."""
+
+
+__all__ = ["ATOMS", "CODE_LIKE", "CONTAINERS", "KEY_ATOMS", "MISSING", "OrderedDict", "Sources"]

@@ -1,0 +1,407 @@
+"""Builtins that must act in the interpreter's own terms: attribute access, iteration, truth, numbers, frames."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture import twins
+from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, InterpretedGenerator
+from framefuse.capture.numbers import Float, Integer, extreme, integer
+from framefuse.capture.sources import ATOMS
+
+# Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for the native call.
+SPECIALS: dict[Any, Callable[..., Any]] = {}
+TWINS: dict[Any, Any] = {
+    sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_, functools.reduce: twins.reduce_,
+}  # fmt: skip
+TWIN_TYPES: dict[type, Any] = {
+    list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_, enumerate: twins.enumerate_,
+    map: twins.map_, filter: twins.filter_, zip: twins.zip_,
+}  # fmt: skip
+PLAIN_ITERABLES = frozenset((list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values())))
+
+
+def needs_twin(args: tuple[Any, ...]) -> bool:
+    """Whether native code would call back into Python: an interpreted generator, a Python iterable or a Python function among the arguments."""
+    for value in args:
+        kind = type(value)
+        if kind in PLAIN_ITERABLES or kind in ATOMS:
+            continue
+        if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
+            return True
+        if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
+            return True
+    return False
+
+
+def special(*targets: Any) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        for target in targets:
+            SPECIALS[target] = function
+        return function
+
+    return register
+
+
+@special(getattr)
+def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+        return MISSING
+    try:
+        found = machine.attribute(frame, args[0], args[1])
+    except AttributeError:
+        if len(args) < 3:
+            raise
+        frame.stack.append(args[2])
+        return None
+    if found is SWITCH:
+        if len(args) > 2:
+            machine.frames[-1].guard = (args[2],)
+        return SWITCH
+    if type(found) is tuple:
+        frame.stack.append(found[0])
+    return None
+
+
+@special(hasattr)
+def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return MISSING
+    try:
+        found = machine.attribute(frame, args[0], args[1])
+    except AttributeError:
+        frame.stack.append(False)
+        return None
+    if found is SWITCH:
+        machine.frames[-1].guard = (False,)
+        machine.frames[-1].then = ("found",)
+        return SWITCH
+    if type(found) is not tuple:
+        frame.stack.pop()
+    frame.stack.append(True)
+    return None
+
+
+@special(setattr)
+def _setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or not isinstance(args[1], str):
+        return MISSING
+    frame.stack.append(None)
+    return machine.store(frame, args[0], args[1], args[2])
+
+
+@special(delattr)
+def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return MISSING
+    frame.stack.append(None)
+    return machine.delete(frame, args[0], args[1])
+
+
+@special(object.__getattribute__, ("__getattribute__", object))
+def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    holder, name = args
+    kind = type(holder)
+    if type_get(kind, name) is MISSING and name not in getattr(type(holder), "__dict__", ()) and name not in _state(holder):
+        machine.recorder.sources.absent(holder, name)
+        machine.recorder.sources.version(kind)
+        object.__getattribute__(holder, name)  # raises
+    found = machine.generic_attribute(frame, holder, kind, name)
+    if type(found) is tuple:
+        frame.stack.append(found[0])
+        return None
+    return found
+
+
+def _state(holder: Any) -> Any:
+    try:
+        return object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return ()
+
+
+@special(object.__setattr__, ("__setattr__", object))
+def _object_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    frame.stack.append(None)
+    return machine.generic_store(frame, args[0], type(args[0]), args[1], args[2])
+
+
+@special(torch.nn.Module.__setattr__)
+def _module_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or kwargs:
+        return MISSING
+    frame.stack.append(None)
+    return machine._store_in_module(frame, *args)
+
+
+@special(torch.nn.Module.__getattr__)
+def _module_getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return MISSING
+    frame.stack.append(machine._module_part(args[0], args[1], args[0].__dict__)[0])
+    return None
+
+
+@special(len)
+def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1:
+        return MISSING
+    value = args[0]
+    if isinstance(value, torch.Tensor) and value.ndim and machine.recorder.alive:
+        frame.stack.append(machine.recorder.size(value, 0))
+        return None
+    method = python_method(type(value), "__len__")
+    if method is not None:
+        machine.recorder.sources.typed(value)
+        return machine.call(frame, method, (value,), {})
+    machine.recorder.sources.length(value)
+    frame.stack.append(len(value))
+    return None
+
+
+@special(iter)
+def _iter(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.iterate(frame, args[0]) if len(args) == 1 else MISSING
+
+
+@special(next)
+def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return MISSING
+    iterator = args[0]
+    if type(iterator) is InterpretedGenerator:
+        if iterator.state == "done":
+            if len(args) > 1:
+                frame.stack.append(args[1])
+                return None
+            raise StopIteration
+        machine.resume(iterator, None, ("next", args[1:]))
+        return SWITCH
+    method = python_method(type(iterator), "__next__")
+    if method is None:
+        return MISSING
+    if len(args) == 1:
+        return machine.call(frame, method, (iterator,), {})
+    try:
+        frame.stack.append(machine.call_nested(method, (iterator,)))
+    except StopIteration:
+        frame.stack.append(args[1])
+    return None
+
+
+@special(isinstance)
+def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2:
+        return MISSING
+    value, classes = args
+    if type(value) not in ATOMS:
+        machine.recorder.sources.typed(value)
+    method = None if isinstance(classes, tuple) else python_method(type(classes), "__instancecheck__")
+    if method is not None:
+        return machine.call(frame, method, (classes, value), {}, ("bool",))
+    if type(value) is InterpretedGenerator:
+        kinds = classes if isinstance(classes, tuple) else (classes,)
+        frame.stack.append(any(isinstance(k, type) and issubclass(types.GeneratorType, k) for k in kinds))
+        return None
+    frame.stack.append(isinstance(value, classes))
+    return None
+
+
+@special(type)
+def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return MISSING
+    kind = type(args[0])
+    machine.recorder.sources.typed(args[0])
+    frame.stack.append({Integer: int, Float: float, InterpretedGenerator: types.GeneratorType}.get(kind, kind))
+    return None
+
+
+@special(super)
+def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args:
+        return MISSING
+    cell = frame.locals[frame.code.local_names.index("__class__")]
+    owner = frame.locals[0]
+    if isinstance(owner, types.CellType):
+        owner = owner.cell_contents
+    frame.stack.append(super(cell.cell_contents, owner))
+    return None
+
+
+@special(bool)
+def _bool(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1:
+        return MISSING
+    frame.stack.append(machine.truth(args[0]))
+    return None
+
+
+@special(int)
+def _int(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        if type(args[0]) is Integer:
+            frame.stack.append(args[0])
+            return None
+        return _method(machine, frame, args[0], "__int__")
+    return MISSING
+
+
+@special(float)
+def _float(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return MISSING
+    if type(args[0]) is Integer:
+        frame.stack.append(args[0] / 1 if abs(int.__index__(args[0])) < 2**53 else args[0].plain() / 1)
+        return None
+    if type(args[0]) is Float:
+        frame.stack.append(args[0])
+        return None
+    return _method(machine, frame, args[0], "__float__")
+
+
+def _method(machine: Any, frame: Frame, value: Any, name: str) -> Any:
+    method = python_method(type(value), name)
+    if method is None or isinstance(value, torch.Tensor):
+        return MISSING
+    return machine.call(frame, method, (value,), {})
+
+
+def _unary_special(name: str) -> Callable[..., Any]:
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _method(machine, frame, args[0], name) if len(args) == 1 and not kwargs else MISSING
+
+    return call
+
+
+for _target, _name in ((str, "__str__"), (repr, "__repr__"), (hash, "__hash__"), (reversed, "__reversed__")):
+    SPECIALS[_target] = _unary_special(_name)
+
+
+@special(abs)
+def _abs(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and type(args[0]) in (Integer, Float):
+        frame.stack.append(abs(args[0]))
+        return None
+    return _method(machine, frame, args[0], "__abs__") if len(args) == 1 else MISSING
+
+
+def _extreme(name: str) -> Callable[..., Any]:
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not kwargs and len(args) > 1:
+            value = extreme(name, args)
+            if value is not NotImplemented:
+                frame.stack.append(value)
+                return None
+        if kwargs.get("key") is not None or needs_twin(args):
+            return machine.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
+        if len(args) == 1:
+            args = (machine.iterable(args[0]),)
+        frame.stack.append((max if name == "max" else min)(*args, **kwargs))
+        return None
+
+    return call
+
+
+SPECIALS[min], SPECIALS[max] = _extreme("min"), _extreme("max")
+
+
+@special(sorted)
+def _sorted(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs.get("key") is not None or needs_twin(args):
+        return machine.call(frame, twins.sorted_, args, kwargs)
+    return MISSING
+
+
+@special(sum)
+def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if needs_twin(args):
+        return machine.call(frame, twins.sum_, args, kwargs)
+    if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
+        total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
+        machine.recorder.sources.whole(args[0])
+        for value in args[0]:
+            total = total + value
+        frame.stack.append(total)
+        return None
+    return MISSING
+
+
+@special(divmod)
+def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 2 and any(type(value) is Integer for value in args):
+        frame.stack.append((args[0] // args[1], args[0] % args[1]))
+        return None
+    return MISSING
+
+
+@special(torch.Size.numel)
+def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    total: Any = 1
+    for value in args[0]:
+        total = total * value
+    frame.stack.append(total)
+    return None
+
+
+@special(locals)
+def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    found = {}
+    for name, value in zip(frame.code.local_names, frame.locals, strict=True):
+        if isinstance(value, types.CellType):
+            try:
+                value = value.cell_contents
+            except ValueError:
+                continue
+        if value is not UNBOUND:
+            found[name] = value
+    frame.stack.append(found)
+    return None
+
+
+@special(globals)
+def _globals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    machine.recorder.kill("native-call", "globals()")
+    frame.stack.append(frame.globals)
+    return None
+
+
+@special(vars)
+def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return _locals(machine, frame, args, kwargs)
+    return _getattr(machine, frame, (args[0], "__dict__"), {})
+
+
+@special(sys.exc_info)
+def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    error = machine.handled
+    frame.stack.append((None, None, None) if error is None else (type(error), error, error.__traceback__))
+    return None
+
+
+@special(torch.compiler.is_compiling)
+def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(True)
+    return None
+
+
+@special(callable)
+def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    machine.recorder.sources.typed(args[0]) if args else None
+    return MISSING
+
+
+__all__ = ["SPECIALS", "TWINS", "TWIN_TYPES", "builtins", "integer", "needs_twin"]

@@ -1,0 +1,49 @@
+"""Reads torch's global state, and refuses the states in which nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from framefuse.ir.facts import GlobalState
+
+
+def _mode_name(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def global_state() -> GlobalState:
+    """The state that a trace is bound to, read outside the recorder's own mode."""
+    return GlobalState(
+        grad_enabled=torch.is_grad_enabled(),
+        inference_mode=torch.is_inference_mode_enabled(),
+        autocast=tuple(
+            (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in ("cpu", "cuda")
+        ),
+        default_dtype=_mode_name(torch.get_default_dtype()),
+        default_device=str(torch.get_default_device()),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        function_modes=torch._C._len_torch_function_stack(),
+        dispatch_keys=(
+            int(torch._C._dispatch_tls_local_include_set().raw_repr()),
+            int(torch._C._dispatch_tls_local_exclude_set().raw_repr()),
+        ),
+    )
+
+
+def refusal() -> str | None:
+    """The name of an active mode of torch under which calls are not recorded."""
+    if torch._C._len_torch_function_stack():
+        return "A torch function mode"
+    if torch._C._len_torch_dispatch_stack():
+        return "A torch dispatch mode"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "A function transform (vmap, grad)"
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "Forward-mode differentiation"
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    if not torch._C._is_torch_function_enabled():
+        return "DisableTorchFunction"
+    return None

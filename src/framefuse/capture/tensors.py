@@ -1,0 +1,69 @@
+"""Reads from a real tensor what a trace must know of it: metadata, order of its strides, key set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.trace import TensorMeta
+
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+def special(tensor: Any) -> str | None:
+    """What makes a tensor one that traces do not hold (its kind in words), None for a plain one."""
+    if type(tensor) not in PLAIN_TYPES:
+        return f"a {type(tensor).__name__}"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of layout {tensor.layout}"
+    if tensor.dtype not in BY_TORCH:
+        return f"a tensor of {tensor.dtype}"
+    if tensor.is_nested or tensor.is_meta or tensor.is_quantized:
+        return "a nested, meta or quantised tensor"
+    if tensor.is_conj() or tensor.is_neg():
+        return "a conjugate or negative view"
+    return None
+
+
+def describe(tensor: Any, storages: dict[int, int]) -> TensorMeta:
+    """The metadata of a real tensor; ``storages`` numbers the storages met so far."""
+    address = tensor.untyped_storage()._cdata
+    number = storages.setdefault(address, len(storages))
+    kind = type(tensor)
+    return TensorMeta(
+        dtype=tensor.dtype,
+        sizes=tuple(tensor.shape),
+        strides=tensor.stride(),
+        device=str(tensor.device),
+        requires_grad=tensor.requires_grad,
+        offset=tensor.storage_offset(),
+        storage=number,
+        plain=kind in PLAIN_TYPES and not (tensor.is_conj() or tensor.is_neg()),
+        type=kind,
+    )
+
+
+def dense_order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The permutation, outermost first, in which a tensor is dense, None if there is none; strides of sizes up to 1 count for nothing."""
+    natural = tuple(range(len(sizes)))
+    if 0 in sizes or _dense(natural, sizes, strides):
+        return natural
+    order = tuple(sorted(natural, key=lambda dim: (-strides[dim], dim)))
+    return order if _dense(order, sizes, strides) else None
+
+
+def _dense(order: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1:
+            if strides[dim] != expected:
+                return False
+            expected *= sizes[dim]
+    return True
+
+
+def keys_of(tensor: Any) -> int:
+    """The raw bits of the tensor's dispatch key set."""
+    return int(torch._C._dispatch_keys(tensor).raw_repr())

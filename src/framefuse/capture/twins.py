@@ -1,0 +1,142 @@
+"""Builtins that drive an iterator or call a function, written in Python so that the interpreter runs what they call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ABSENT = object()
+
+
+def list_(iterable: Any = ()) -> list[Any]:
+    return [value for value in iterable]  # noqa: C416
+
+
+def tuple_(iterable: Any = ()) -> tuple[Any, ...]:
+    return (*[value for value in iterable],)  # noqa: C416
+
+
+def set_(iterable: Any = ()) -> set[Any]:
+    return {value for value in iterable}  # noqa: C416
+
+
+def frozenset_(iterable: Any = ()) -> frozenset[Any]:
+    return frozenset([value for value in iterable])  # noqa: C416
+
+
+def dict_(iterable: Any = (), **named: Any) -> dict[Any, Any]:
+    if hasattr(iterable, "keys"):
+        return {**{key: iterable[key] for key in iterable.keys()}, **named}  # noqa: SIM118
+    return {**{key: value for key, value in iterable}, **named}  # noqa: C416
+
+
+def sum_(iterable: Any, start: Any = 0) -> Any:
+    for value in iterable:
+        start = start + value
+    return start
+
+
+def any_(iterable: Any) -> bool:
+    for value in iterable:
+        if value:
+            return True
+    return False
+
+
+def all_(iterable: Any) -> bool:
+    for value in iterable:
+        if not value:
+            return False
+    return True
+
+
+def enumerate_(iterable: Any, start: int = 0) -> Any:
+    for value in iterable:
+        yield start, value
+        start += 1
+
+
+def map_(function: Any, *iterables: Any) -> Any:
+    if len(iterables) == 1:
+        for value in iterables[0]:
+            yield function(value)
+    else:
+        for values in zip(*iterables):  # noqa: B905
+            yield function(*values)
+
+
+def filter_(function: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if value if function is None else function(value):
+            yield value
+
+
+def zip_(*iterables: Any, strict: bool = False) -> Any:
+    sources = [iter(iterable) for iterable in iterables]
+    while sources:
+        found = []
+        for number, source in enumerate(sources):
+            value = next(source, ABSENT)
+            if value is ABSENT:
+                if strict and (number or any([next(rest, ABSENT) is not ABSENT for rest in sources[1:]])):  # noqa: C419
+                    raise ValueError(f"zip() argument {number + 1} is shorter than argument{'s 1-' if number > 1 else ' '}{number}")
+                return
+            found.append(value)
+        yield tuple(found)
+
+
+def sorted_(iterable: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
+    values = [value for value in iterable]  # noqa: C416
+    if key is None:
+        values.sort(reverse=reverse)
+        return values
+    pairs = [(key(value), number if not reverse else -number) for number, value in enumerate(values)]
+    order = _order(pairs, reverse)
+    return [values[abs(number)] for _, number in order]
+
+
+def _order(pairs: list[Any], reverse: bool) -> list[Any]:
+    pairs.sort(reverse=reverse)
+    return pairs
+
+
+def max_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+    return _best("max", values, key, default)
+
+
+def min_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+    return _best("min", values, key, default)
+
+
+def _best(name: str, values: Any, key: Any, default: Any) -> Any:
+    iterator = iter(values[0] if len(values) == 1 else values)
+    best = next(iterator, ABSENT)
+    if best is ABSENT:
+        if default is ABSENT:
+            raise ValueError(f"{name}() arg is an empty sequence")
+        return default
+    score = best if key is None else key(best)
+    for value in iterator:
+        other = value if key is None else key(value)
+        if (other > score) if name == "max" else (other < score):
+            best, score = value, other
+    return best
+
+
+def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
+    iterator = iter(iterable)
+    if initial is ABSENT:
+        initial = next(iterator, ABSENT)
+        if initial is ABSENT:
+            raise TypeError("reduce() of empty iterable with no initial value")
+    for value in iterator:
+        initial = function(initial, value)
+    return initial
+
+
+def join_(separator: str, iterable: Any) -> str:
+    return separator.join([value for value in iterable])  # noqa: C416
+
+
+def extend_(target: list[Any], iterable: Any) -> None:
+    for value in iterable:
+        target.append(value)
