@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
-from framefuse.capture.record import record
+from framefuse.capture import bind, record
 from framefuse.codegen.llvm import compile_kernel
-from framefuse.errors import Stop
+from framefuse.errors import Reason, Stop
 from framefuse.fuse import fuse
 from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
@@ -20,7 +20,7 @@ from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
 from framefuse.runtime.function import Compiler, Outcome, Product
-from framefuse.runtime.fx_graph import backend_plan, fx_graph
+from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
 
 Products = dict[str, Any]
 
@@ -61,6 +61,21 @@ def _guards(p: Mapping[str, Any], options: Options) -> Any:
     return build(p["assumptions"], sources=_sources(p["trace"]))
 
 
+def _examples(p: Mapping[str, Any], options: Options) -> tuple[Any, ...]:
+    """The values of this very call that the FX graph's placeholders stand for."""
+    guards = p["guards"]
+    checked = _native.GuardSet(guards.program).check(p["bound"])
+    if isinstance(checked, int):
+        fact = guards.program.texts[checked] if checked >= 0 else "torch's global state"
+        raise Stop(
+            Reason(
+                "S021", f"the call itself changed what it depends on: {fact}", 'use backend="native"', p["trace"].line
+            )
+        )
+    registers, numbers = checked
+    return example_inputs(p["trace"], p["captured"], registers, numbers, guards.number_of, guards.register_of)
+
+
 def _assemble(p: Mapping[str, Any], options: Options) -> Any:
     guards = p["guards"]
     return assemble(
@@ -82,7 +97,7 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
     def call(p: Mapping[str, Any], options: Options) -> Any:
-        return backend(p["captured"].module, p["examples"])
+        return backend(p["captured"].module, list(p["examples"]))
 
     def plan(p: Mapping[str, Any], options: Options) -> Any:
         guards = p["guards"]
@@ -93,6 +108,7 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
         Pass("fx", lambda p, options: fx_graph(p["trace"]), ("trace",), "captured"),
         Pass("assume", _assume_trace, ("trace",), "assumptions"),
         Pass("guards", _guards, ("assumptions", "trace"), "guards"),
+        Pass("examples", _examples, ("captured", "guards", "bound", "trace"), "examples"),
         Pass("backend", call, ("captured", "examples"), "callable"),
         Pass("assemble", plan, ("trace", "captured", "callable", "guards"), "plan"),
     )
@@ -119,7 +135,7 @@ def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
 
 def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """The function that records one call and compiles its trace by ``passes``."""
-    check_order(passes, frozenset({"trace", "examples"}))
+    check_order(passes, frozenset({"trace", "bound"}))
 
     def compile_call(
         function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options
@@ -130,15 +146,16 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
         outcome = Outcome(recording.value, recording.exception, reason=recording.reason)
         if recording.trace is None:
             return outcome
-        products: Products = {"trace": recording.trace, "examples": recording.examples}
+        products: Products = {"trace": recording.trace, "bound": tuple(bind(function, args, kwargs))}
         try:
             seconds.update(run(passes, products, options))
-            products.pop("examples")
             guards = _native.GuardSet(products["guards"].program)
             outcome.entry = _native.Compiled(guards, _native.PlanProgram(products["plan"]))
         except Stop as stop:
             outcome.reason = stop.reason
             return outcome
+        for name in ("bound", "examples"):  # a product keeps no argument alive
+            products.pop(name, None)
         outcome.product = Product(products, seconds)
         return outcome
 

@@ -10,7 +10,7 @@ from framefuse.ir.numbers import Expr, Real, Relation, Symbol
 from framefuse.ir.source import Line
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
     """One value: primitive ``op`` (a row of :mod:`framefuse.ir.ops`) applied to ``inputs`` with static ``attrs``.
 
@@ -35,6 +35,10 @@ class Node:
             if key == name:
                 return value
         raise KeyError(name)
+
+    def __repr__(self) -> str:
+        # Operands are not shown: a graph is a DAG, and following every path would never end.
+        return f"<{self.op} {self.dtype}[{', '.join(map(str, self.shape))}]>"
 
 
 @dataclass(frozen=True, slots=True)

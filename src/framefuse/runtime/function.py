@@ -68,7 +68,7 @@ class CompiledFunction:
         LIVE.add(self)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly when that is pointless."""
+        """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly where that is vain."""
         if self.given_up is not None or getattr(self._busy, "on", False) or self._hopeless():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
@@ -103,7 +103,7 @@ class CompiledFunction:
                     Reason(
                         "S002",
                         f"{len(self.products)} traces were compiled, the limit: new cases run eagerly",
-                        'raise it with options={"trace_limit": N}, or make fewer things that decide control flow change',
+                        'raise it with options={"trace_limit": N}, or change fewer things that decide control flow',
                     )
                 )
         elif outcome.reason is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,6 +165,30 @@ class _Writer:
         if value.op not in REAL_FUNCTIONS:
             raise Stop(Reason("S020", f"{value} has no FX form", "use the native backend"))
         return self.graph.call_function(REAL_FUNCTIONS[value.op], tuple(self._real(arg) for arg in value.args))
+
+
+def example_inputs(
+    trace: Trace,
+    captured: Captured,
+    registers: Sequence[Any],
+    numbers: Sequence[int],
+    number_of: Mapping[Symbol | str, int],
+    register_of: Mapping[Source, int],
+) -> tuple[Any, ...]:
+    """What the placeholders stand for, given the registers and raw numbers of a guard check that held."""
+    sources = {entry.value: entry.source for entry in trace.assumptions.inputs}
+    ints = {key: numbers[slot] for key, slot in number_of.items() if isinstance(key, Symbol)}
+    words = {key: numbers[slot] for key, slot in number_of.items() if isinstance(key, str)}
+    reals = {key: struct.unpack("<d", struct.pack("<q", word))[0] for key, word in words.items()}
+    examples: list[Any] = []
+    for feed in captured.feeds:
+        if isinstance(feed, Ref):
+            examples.append(registers[register_of[sources[feed.value]]])
+        elif isinstance(feed, Real):
+            examples.append(feed.evaluate(ints, reals))
+        else:
+            examples.append(feed.evaluate(ints))
+    return tuple(examples)
 
 
 def backend_plan(

@@ -1,0 +1,72 @@
+"""Writes what the stages made of a compile as files named by meaning, or prints it to the standard error stream."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from framefuse.codegen import llvm
+from framefuse.errors import Reason
+from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.plan_printer import plan_text
+from framefuse.ir.printer import print_graph
+from framefuse.ir.schedule import RunKernel
+from framefuse.ir.trace_printer import trace_text
+from framefuse.options import Options
+from framefuse.runtime.function import Product
+
+
+def publish(name: str, number: int, product: Product | None, reason: Reason | None, options: Options) -> None:
+    """Follows the options ``log`` and ``report`` for one compile, the ``number``-th of function ``name``."""
+    if options["log"]:
+        print("\n".join(_log(name, number, product, reason, options["log"])), file=sys.stderr)
+    if options["report"] and product is not None:
+        write_report(Path(options["report"]), name, number, product)
+
+
+def write_report(folder: Path, name: str, number: int, product: Product) -> Path:
+    """Writes ``folder/name_number/`` with one file for each stage's product; returns that folder."""
+    target = folder / f"{re.sub(r'[^A-Za-z0-9_]+', '_', name).strip('_')}_{number}"
+    os.makedirs(target, exist_ok=True)
+    for file, text in _files(product):
+        (target / file).write_text(text + "\n", encoding="utf-8")
+    return target
+
+
+def _files(product: Product) -> Iterator[tuple[str, str]]:
+    stages = product.stages
+    yield "1_captured.txt", trace_text(stages["trace"])
+    yield "2_guards.txt", "\n".join(stages["guards"].program.texts)
+    if "captured" in stages:
+        yield "3_fx.py", stages["captured"].module.code
+    if "graph" in stages:
+        yield "3_graph.py", print_graph(stages["graph"])
+        for index, kernel in enumerate(_kernels(product)):
+            stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
+            yield f"{stem}.txt", print_kernel(kernel)
+            yield f"{stem}.ll", llvm.text(kernel)
+    yield "5_plan.txt", plan_text(stages["plan"])
+
+
+def _kernels(product: Product) -> list[Any]:
+    """The distinct kernels of a product, in order of first use."""
+    items = product.stages["schedule"].items
+    return list({item.kernel.identity: item.kernel for item in items if isinstance(item, RunKernel)}.values())
+
+
+def _log(name: str, number: int, product: Product | None, reason: Reason | None, level: str) -> Iterator[str]:
+    if product is None:
+        yield f"{name}: runs eagerly: {reason}"
+        return
+    seconds = sum(product.seconds.values())
+    yield f"{name}#{number}: {len(product.stages['trace'].calls)} calls compiled in {seconds * 1e3:.1f} ms"
+    if level == "graphs":
+        stages = product.stages
+        yield print_graph(stages["graph"]) if "graph" in stages else stages["captured"].module.code
+    if level == "kernels" and "schedule" in product.stages:
+        for kernel in _kernels(product):
+            yield print_kernel(kernel)
