@@ -127,14 +127,15 @@ class Recorder:
         if found is not None or not self.alive:
             return found
         source = self.sources.source(tensor)
-        if source is None:
-            self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
-            return None
-        kind = special(tensor)
-        if kind is not None:
-            self.kill("tensor-kind", kind)
-            return None
-        return self._add_input(tensor, source)
+        with torch._C.DisableTorchFunction():
+            if source is None:
+                self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
+                return None
+            kind = special(tensor)
+            if kind is not None:
+                self.kill("tensor-kind", kind)
+                return None
+            return self._add_input(tensor, source)
 
     def _add_input(self, tensor: Any, source: Source) -> int:
         number = self._add(tensor)
@@ -165,17 +166,19 @@ class Recorder:
 
     def sizes(self, tensor: Any) -> torch.Size:
         """The sizes of a tensor as run-time numbers."""
-        shape = torch.Tensor.size(tensor) if False else tensor.shape
-        number = self.number(tensor)
+        with torch._C.DisableTorchFunction():
+            shape = tensor.shape
+            number = self.number(tensor)
         if number is None:
             return shape
         return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
 
     def size(self, tensor: Any, dim: int) -> int:
         """One size of a tensor as a run-time number."""
-        value = tensor.shape[dim]
-        number = self.number(tensor)
-        return value if number is None else self._size(number, dim % tensor.ndim, value)
+        with torch._C.DisableTorchFunction():
+            value = tensor.shape[dim]
+            number = self.number(tensor)
+            return value if number is None else self._size(number, dim % tensor.ndim, value)
 
     def _size(self, number: int, dim: int, value: int) -> int:
         symbol = self.size_symbols.get((number, dim))

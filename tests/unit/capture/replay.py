@@ -1,0 +1,218 @@
+"""Runs a trace on new arguments with eager torch: the executor of the tests, slow and plain."""
+
+import builtins
+from typing import Any
+
+import torch
+
+from framefuse.capture import bind
+from framefuse.ir.facts import Source
+from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.trace import Build, Ref
+
+
+def read(source: Source, slots: list[Any]) -> Any:
+    """The object at a source."""
+    if source.kind == "arg":
+        return slots[source.key]
+    if source.kind == "object":
+        return source.key
+    base, key = read(source.base, slots), source.key
+    match source.kind:
+        case "dict":
+            return object.__getattribute__(base, "__dict__")
+        case "attr":
+            return object.__getattribute__(base, "__dict__")[key]
+        case "item":
+            return dict.__getitem__(base, key) if isinstance(base, dict) else base[key]
+        case "global":
+            found = base.__globals__
+            return found[key] if key in found else getattr(builtins, key)
+        case "cell":
+            return base.__closure__[key].cell_contents
+        case "type":
+            return type(base)
+        case "type_attr":
+            return next(k.__dict__[key] for k in base.__mro__ if key in k.__dict__)
+        case "func":
+            return base.__func__
+        case "self":
+            return base.__self__
+        case "grad":
+            return base.grad
+        case "getattr":
+            return getattr(base, key)
+    raise AssertionError(source.kind)
+
+
+class Replay:
+    """One run of a trace."""
+
+    def __init__(self, trace: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.trace = trace
+        self.slots = bind(function, args, kwargs)
+        self.values: dict[int, Any] = {}
+        self.ints: dict[Any, int] = {}
+        self.reals: dict[str, float] = {}
+        self.made: dict[int, Any] = {}
+        self.found: dict[Source, Any] = {}
+
+    def bind_inputs(self) -> None:
+        assumed = self.trace.assumptions
+        for fact in assumed.facts:
+            if fact.kind == "integer":
+                self.ints[fact.value] = read(fact.source, self.slots)
+            elif fact.kind == "real":
+                self.reals[fact.value] = read(fact.source, self.slots)
+        for given in assumed.inputs:
+            value = self.values[given.value] = read(given.source, self.slots)
+            for size, real in zip(given.spec.sizes, value.shape, strict=True):
+                if isinstance(size, int):
+                    assert size == real, f"{given.source} has a size {real}, {size} was expected"
+                else:
+                    self.ints[size] = real
+
+    def run(self) -> Any:
+        self.bind_inputs()
+        self.collect(self.trace.result)
+        for effect in self.trace.effects:
+            self.collect(effect.target)
+            self.collect(effect.value)
+        for call in self.trace.calls:
+            self.step(call)
+        known = {s: v for s, v in self.ints.items()}
+        for relation in self.trace.assumptions.relations:
+            assert relation.holds(known), f"the relation {relation} does not hold ({relation.why})"
+        for effect in self.trace.effects:
+            self.apply(effect)
+        return self.value(self.trace.result)
+
+    def collect(self, recipe: Any) -> None:
+        """Sources are read before the first effect."""
+        if isinstance(recipe, Source):
+            self.found[recipe] = read(recipe, self.slots)
+        elif isinstance(recipe, Build):
+            if recipe.kind == "source":
+                self.collect(recipe.value)
+            self.collect(recipe.base)
+            for part in recipe.parts:
+                for piece in part if isinstance(part, tuple) else (part,):
+                    self.collect(piece)
+
+    def bind_sizes(self, number: int) -> None:
+        for dim, size in enumerate(self.values[number].shape):
+            symbol = self.trace.size_symbols.get((number, dim))
+            if symbol is not None:
+                self.ints[symbol] = size
+
+    def step(self, call: Any) -> None:
+        args, kwargs = self.value(call.args), self.value(call.kwargs)
+        with torch.set_grad_enabled(call.grad_enabled):
+            out = call.target(*args, **kwargs)
+        self.keep(call.result, out)
+
+    def keep(self, form: Any, out: Any) -> None:
+        if isinstance(form, Ref):
+            self.values[form.value] = out
+            self.bind_sizes(form.value)
+        elif isinstance(form, (tuple, list)):
+            for part, value in zip(form, out, strict=True):
+                self.keep(part, value)
+
+    def value(self, part: Any) -> Any:
+        if isinstance(part, Ref):
+            return self.values[part.value]
+        if isinstance(part, Expr):
+            return part.evaluate(self.ints)
+        if isinstance(part, Real):
+            return part.evaluate(self.ints, self.reals)
+        if isinstance(part, Source):
+            return self.found[part]
+        if isinstance(part, Build):
+            return self.build(part)
+        if type(part) in (tuple, list):
+            return type(part)(self.value(p) for p in part)
+        if type(part) is dict:
+            return {key: self.value(p) for key, p in part.items()}
+        if type(part) is slice:
+            return slice(self.value(part.start), self.value(part.stop), self.value(part.step))
+        return part
+
+    def build(self, recipe: Build) -> Any:
+        kind, number = recipe.kind, recipe.number
+        if kind == "same":
+            return self.made[recipe.value]
+        if number in self.made:
+            return self.made[number]
+        if kind == "const":
+            return recipe.value
+        if kind == "source":
+            return self.found[recipe.value]
+        if kind == "list":
+            made = self.made[number] = []
+            made.extend(self.value(p) for p in recipe.parts)
+            return made
+        if kind == "dict":
+            made = self.made[number] = {}
+            made.update((key, self.value(p)) for key, p in recipe.parts)
+            return made
+        if kind == "object":
+            made = self.made[number] = recipe.value.__new__(recipe.value)
+            if recipe.base is not None:
+                base = next(k for k in recipe.value.__mro__ if not k.__flags__ & (1 << 9))
+                if recipe.base.kind == "dict":
+                    for key, p in recipe.base.parts:
+                        base.__setitem__(made, key, self.value(p))
+                else:
+                    list.extend(made, [self.value(p) for p in recipe.base.parts])
+            for name, p in recipe.parts:
+                object.__setattr__(made, name, self.value(p))
+            return made
+        parts = [self.value(p) for p in recipe.parts]
+        if kind == "namedtuple":
+            cls = recipe.value
+            made = cls._make(parts) if hasattr(cls, "_make") else cls(parts)
+        else:
+            made = {"tuple": tuple, "set": set, "frozenset": frozenset, "slice": lambda p: slice(*p)}[kind](parts)
+        self.made[number] = made
+        return made
+
+    def apply(self, effect: Any) -> None:
+        target, value, key = self.value(effect.target), self.value(effect.value), effect.key
+        match effect.kind:
+            case "attr":
+                object.__setattr__(target, key, value)
+            case "delattr":
+                delattr(target, key)
+            case "item" | "global":
+                target[key] = value
+            case "cell":
+                target.cell_contents = value
+            case "call":
+                getattr(target, key)(*value)
+            case _:
+                raise AssertionError(effect.kind)
+
+
+def replay(trace: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of the trace on these arguments; effects are applied."""
+    return Replay(trace, function, args, kwargs).run()
+
+
+def equal(left: Any, right: Any, exact: bool = True) -> bool:
+    """Whether two results are equal, tensors bit by bit (or closely)."""
+    if isinstance(left, torch.Tensor):
+        if not isinstance(right, torch.Tensor) or left.dtype != right.dtype or left.shape != right.shape:
+            return False
+        return torch.equal(left, right) if exact else torch.allclose(left, right, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(equal(left[k], right[k], exact) for k in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(equal(a, b, exact) for a, b in zip(left, right, strict=True))
+    if hasattr(left, "__dict__") and type(left).__eq__ is object.__eq__ and not isinstance(left, type):
+        return equal(vars(left), vars(right), exact)
+    if isinstance(left, float):
+        return left == right or left != left and right != right
+    return bool(left == right)
