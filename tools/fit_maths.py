@@ -68,12 +68,6 @@ def tables() -> dict[str, tuple[list[float], float]]:
             1e-12, float((mp.pi / 2) ** 2 * mp.mpf("1.01")), 4,
             lambda u: u * mp.sqrt(u) / mp.sin(mp.sqrt(u)),
         ),
-        # tan(r) = r + r*u*P(u), |r| <= pi/4
-        "TAN": fit(
-            lambda u: (mp.tan(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,
-            1e-12, float((mp.pi / 4) ** 2 * mp.mpf("1.01")), 6,
-            lambda u: u * mp.sqrt(u) / mp.tan(mp.sqrt(u)),
-        ),
         # tanh(x) = x + x*u*P(u), |x| <= 0.625
         "TANH": fit(
             lambda u: (mp.tanh(mp.sqrt(u)) / mp.sqrt(u) - 1) / u,

@@ -113,6 +113,10 @@ class Builder:
         """A constant of another value's type."""
         return self.const(value, other.elem, other.lanes)
 
+    def is_number(self, value: Reg) -> bool:
+        """Whether this is a constant other than NaN."""
+        return not value.name.startswith("%") and "0x7FF8" not in value.name
+
     def splat(self, value: Reg, lanes: int) -> Reg:
         """A scalar in all lanes; a vector and 0 lanes pass."""
         if value.lanes or not lanes:

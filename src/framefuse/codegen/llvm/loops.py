@@ -16,6 +16,7 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Accumulate, Accumulator, Check, Let, Loop, Scratch, Statement, Store
 from framefuse.ir.numbers import Symbol
 
+ARG = ("argmax", "argmin")
 # Scratch rows up to this many bytes live on the stack, longer ones are allocated.
 STACK_ROW = 32768
 
@@ -83,7 +84,7 @@ class Loops:
     def accumulate(self, statement: Accumulate) -> None:
         running, values = self.running[statement.name], self.values
         node = values.node(statement.value)
-        position = values.index(statement.index) if statement.index is not None else None
+        position = values.index(statement.index) if statement.index is not None and running.op in ARG else None
         wide = bool(running.lanes)
         for group in range(len(running.groups)):
             at = values.get(position, group, wide) if position is not None else None

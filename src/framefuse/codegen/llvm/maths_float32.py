@@ -23,6 +23,7 @@ LOG10E_HIGH, LOG10E_LOW = 0.4342944920063019, -1.0103050052231683e-08
 PI_1, PI_2, PI_3 = 3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15
 # Beyond this the three parts of pi are too few; the library's reduction takes over.
 LARGE_ANGLE = 10000.0
+EXPM1_LARGEST = 88.72283172607422
 SMALLEST_NORMAL = 1.1754943508222875e-38
 
 
@@ -78,6 +79,7 @@ def expm1(b: Builder, x: Reg) -> Reg:
     power = scaled(b, b.like(0.5, x), n)
     result = b.fma(q, power, b.sub(power, b.like(0.5, x)))
     result = b.add(result, result)
+    result = b.select(b.compare("ogt", x, b.like(EXPM1_LARGEST, x)), b.like(INFINITY, x), result)
     return b.select(b.compare("oeq", x, b.like(0.0, x)), x, result)
 
 
@@ -194,16 +196,3 @@ def cos(b: Builder, x: Reg) -> Reg:
     flips = b.convert("fptosi", n, "i32")
     c = _sine_polynomial(b, r, b.add(flips, b.like(1, flips)))
     return _with_large_angles(b, "cos", x, c)
-
-
-def tan(b: Builder, x: Reg) -> Reg:
-    """tan(n pi/2 + r) = tan(r) for even n, -1 / tan(r) for odd n."""
-    n = b.intrinsic("rint", b.mul(x, b.like(2 / math.pi, x)))
-    r = _less_pi(b, x, b.mul(n, b.like(0.5, x)))
-    u = b.mul(r, r)
-    t = b.fma(b.mul(u, r), b.polynomial(u, table.TAN), r)
-    whole = b.convert("fptosi", n, "i32")
-    odd = b.compare("ne", b.bit_and(whole, b.like(1, whole)), b.like(0, whole))
-    t = b.select(odd, b.div(b.like(-1.0, t), t), t)
-    t = b.select(b.compare("oeq", x, b.like(0.0, x)), x, t)
-    return _with_large_angles(b, "tan", x, t)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from framefuse.codegen.llvm import integers, maths_float32, maths_float64
@@ -74,11 +75,11 @@ def minimum(b: Builder, x: Reg, y: Reg) -> Reg:
 
 
 def _extreme(b: Builder, order: str, x: Reg, y: Reg) -> Reg:
-    if not y.name.startswith("%"):
+    if b.is_number(y):
         # The second operand is a constant: an unordered comparison lets NaN of the first pass.
         return b.select(b.compare(f"u{order}", x, y), x, y)
     greater = b.select(b.compare(f"o{order}", x, y), x, y)
-    if not x.name.startswith("%"):
+    if b.is_number(x):
         return greater
     return b.select(b.is_nan(x), x, greater)
 
@@ -104,9 +105,36 @@ def signbit(b: Builder, x: Reg) -> Reg:
     return b.compare("slt", bits, b.like(0, bits))
 
 
+def fmod(b: Builder, x: Reg, y: Reg) -> Reg:
+    """The exact remainder with the dividend's sign; in double, since SLEEF's float one fails on denormal divisors."""
+    return _through_double(b, "fmod", x, y)
+
+
+def _through_double(b: Builder, name: str, *args: Reg) -> Reg:
+    result = function(b, name, *(b.convert("fpext", arg, "double") for arg in args))
+    return b.convert("fptrunc", result, args[0].elem)
+
+
+def asinh(b: Builder, x: Reg) -> Reg:
+    """In double, and as log(2 |x|) where the library's square overflows."""
+    return _hyperbolic(b, "asinh", x)
+
+
+def acosh(b: Builder, x: Reg) -> Reg:
+    return _hyperbolic(b, "acosh", x)
+
+
+def _hyperbolic(b: Builder, name: str, x: Reg) -> Reg:
+    if x.elem == "float":
+        return _through_double(b, name, x)
+    large = b.compare("ogt", b.intrinsic("fabs", x) if name == "asinh" else x, b.like(1e150, x))
+    logarithm = b.add(function(b, "log", b.intrinsic("fabs", x)), b.like(math.log(2), x))
+    return b.select(large, b.intrinsic("copysign", logarithm, x), function(b, name, x))
+
+
 def remainder(b: Builder, x: Reg, y: Reg) -> Reg:
     """The exact remainder with the divisor's sign."""
-    rest = function(b, "fmod", x, y)
+    rest = fmod(b, x, y)
     zero = b.like(0.0, x)
     signs_differ = b.bit_xor(b.compare("olt", y, zero), b.compare("olt", rest, zero))
     wrong = b.bit_and(b.compare("une", rest, zero), signs_differ)
@@ -116,7 +144,7 @@ def remainder(b: Builder, x: Reg, y: Reg) -> Reg:
 def floordiv(b: Builder, x: Reg, y: Reg) -> Reg:
     """The floor of the quotient by way of the exact remainder, as torch.floor_divide and Python define it."""
     zero = b.like(0.0, x)
-    rest = function(b, "fmod", x, y)
+    rest = fmod(b, x, y)
     quotient = b.div(b.sub(x, rest), y)
     signs_differ = b.bit_xor(b.compare("olt", y, zero), b.compare("olt", rest, zero))
     wrong = b.bit_and(b.compare("une", rest, zero), signs_differ)
@@ -165,7 +193,10 @@ FLOAT: dict[str, Callable[..., Reg]] = {
     "fmin": fmin,
     "sign": sign,
     "signbit": signbit,
+    "fmod": fmod,
     "remainder": remainder,
+    "asinh": asinh,
+    "acosh": acosh,
     "floordiv": floordiv,
     "erfinv": maths_float64.erfinv,
     "digamma": maths_float64.digamma,
@@ -173,7 +204,7 @@ FLOAT: dict[str, Callable[..., Reg]] = {
 FLOAT32: dict[str, Callable[..., Reg]] = {
     name: getattr(maths_float32, name)
     for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "sigmoid",
     )
 }  # fmt: skip
 FLOAT64: dict[str, Callable[..., Reg]] = {"sigmoid": maths_float64.sigmoid}
@@ -182,7 +213,7 @@ LIBRARY = {
     name: name
     for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "erf",
-        "erfc", "atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "hypot", "pow", "fmod",
+        "erfc", "atan", "asin", "acos", "sinh", "cosh", "atanh", "atan2", "hypot", "pow",
         "nextafter", "lgamma",
     )
 }  # fmt: skip

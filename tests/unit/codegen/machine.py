@@ -1,0 +1,28 @@
+"""Runs compiled kernels on tensors, for the tests of code generation."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.codegen.llvm import compile_kernel
+from framefuse.ir.loops import Kernel
+
+FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int | float] = (), pieces: int = 1) -> int:
+    """Compiles and runs ``kernel``, its parallel range in ``pieces``; what interpret does, on the machine."""
+    compiled = compile_kernel(kernel)
+    function = FUNCTION(compiled.address)
+    pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[buffer.data_ptr() for buffer in buffers])
+    words = (ctypes.c_int64 * max(1, len(numbers)))()
+    for k, (number, value) in enumerate(zip(kernel.numbers, numbers, strict=True)):
+        words[k] = ctypes.c_int64.from_buffer(ctypes.c_double(value)).value if number.real else int(value)
+    ints = {n.symbol: int(v) for n, v in zip(kernel.numbers, numbers, strict=True) if not n.real}
+    extent = kernel.extent.evaluate(ints)
+    bounds = [extent * piece // pieces for piece in range(pieces + 1)]
+    failed = [function(pointers, words, *bounds[k : k + 2]) for k in range(pieces)]
+    return int(any(failed))
