@@ -119,6 +119,7 @@ FACTS: dict[str, str] = {
     "code": "{source} has the code, defaults and closure seen",
     "same": "{source} is {value}",  # value: another Source that gives the identical object
     "different": "{source} is not {value}",  # value: another Source that gives a different object
+    "disjoint": "{source} and {value} share no memory",  # two tensors; value: the other Source
     "version": "attributes of {source} unchanged",  # a type (long-lived): nothing on its MRO was assigned since
 }
 

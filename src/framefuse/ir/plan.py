@@ -7,7 +7,7 @@ reads or writes. Templates describe Python values over slots, numbers, guard reg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,6 +216,7 @@ GUARD_OPS: dict[str, str] = {
     "code": "r, code, defaults, kwdefaults: of a Python function, by identity",
     "same": "r, r",
     "different": "r, r",
+    "disjoint": "r, r: the memory between the first and last element of two tensors does not overlap",
     "version": "r: nothing on the type's MRO was assigned since the program was made (type version tag)",
     "watch": "dict, count: the next count instructions read this long-lived dict only; skipped while it is unchanged",
     "relation": "op, left number, right number (== != < <=) over numbers computed so far",
@@ -236,4 +237,4 @@ class GuardProgram:
     instructions: tuple[tuple[Any, ...], ...]
     registers: int
     numbers: int
-    texts: tuple[str, ...]
+    texts: Sequence[str]

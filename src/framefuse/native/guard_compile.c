@@ -196,11 +196,11 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         op->as.tag = trust_type_tags ? type_tag((PyTypeObject *)type) : 0;
         return 0;
     }
-    case G_length: case G_integer: case G_real: case G_same: case G_different:
+    case G_length: case G_integer: case G_real: case G_same: case G_different: case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);
         if (PyErr_Occurred())
             return bad(instruction);
-        return op->code != G_same && op->code != G_different ? 0 : source_register(c, op->index) < 0 ? -1 : 0;
+        return op->code != G_same && op->code != G_different && op->code != G_disjoint ? 0 : source_register(c, op->index) < 0 ? -1 : 0;
     case G_absent: case G_present:
         return keyed(op, operand) < 0 ? bad(instruction) : 0;
     case G_keys:

@@ -188,7 +188,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
         LOAD(found);
     }
     case G_func: LOAD(PyMethod_Check(from) ? PyMethod_GET_FUNCTION(from) : NULL);
-    case G_self: LOAD(PyMethod_Check(from) ? PyMethod_GET_SELF(from) : NULL);
+    case G_self: LOAD(PyMethod_Check(from) ? PyMethod_GET_SELF(from) : PyCFunction_Check(from) ? PyCFunction_GET_SELF(from) : NULL);
     case G_is: return from == op->object;
     case G_type_is: return (PyObject *)Py_TYPE(from) == op->object;
     case G_int_eq: case G_float_eq: case G_str_eq: return atoms_equal(from, op->object);
@@ -208,6 +208,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_code: return code_is(from, op);
     case G_same: return from == set->registers[op->index];
     case G_different: return from != set->registers[op->index];
+    case G_disjoint: return tensors_disjoint(from, set->registers[op->index]);
     case G_version: return op->as.tag && PyType_Check(from) && type_tag((PyTypeObject *)from) == op->as.tag;
     case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
     case G_number: return number_run(&op->as.number, set->numbers);

@@ -160,6 +160,11 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
     }
     case STEP_CALL:
         return call_run(plan, frame, step->as.call);
+    case STEP_NUMBERS:
+        for (int32_t i = 0; i < step->own_count; i++)
+            if (!number_run(&step->own[i], frame->numbers))
+                return -1;
+        return 0;
     default:
         for (int32_t i = 0; i < step->slot_count; i++)
             Py_CLEAR(frame->tensors[step->slots[i]]);

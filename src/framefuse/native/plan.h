@@ -5,7 +5,7 @@
 #include "border.h"
 
 enum { INPUT, ARENA, FRESH, VIEW, CALL };
-enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE };
+enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBERS };
 
 typedef struct {
     uint8_t place;
@@ -48,6 +48,8 @@ typedef struct {
     int32_t numbers_from, numbers_to; /* instructions that can run once this step has bound its numbers */
     int32_t slot;                     /* of an alloc step */
     int32_t *slots, slot_count;       /* owned; of a release step */
+    Number *own;                      /* owned; of a numbers step */
+    int32_t own_count;
     union {
         KernelInfo kernel;
         MatmulInfo matmul;

@@ -279,6 +279,16 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
     return read_bool(source, "grad", &call->grad);
 }
 
+static int read_numbers_step(PlanProgram *plan, PyObject *source, Step *step)
+{
+    PyObject *tuple = read_tuple(source, "numbers");
+    int status = tuple && (step->own = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *step->own)) ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++)
+        status = number_parse(PyTuple_GET_ITEM(tuple, i), plan->count, &step->own[step->own_count++]);
+    Py_XDECREF(tuple);
+    return status;
+}
+
 static int read_step(PlanProgram *plan, PyObject *source, Step *step)
 {
     const char *name = Py_TYPE(source)->tp_name, *dot = strrchr(name, '.');
@@ -298,6 +308,10 @@ static int read_step(PlanProgram *plan, PyObject *source, Step *step)
     if (strcmp(name, "ReleaseStep") == 0) {
         step->kind = STEP_RELEASE;
         return read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
+    }
+    if (strcmp(name, "NumbersStep") == 0) {
+        step->kind = STEP_NUMBERS;
+        return read_numbers_step(plan, source, step);
     }
     step->kind = STEP_ALLOC;
     if (strcmp(name, "AllocStep"))
@@ -328,6 +342,9 @@ static int schedule_numbers(PlanProgram *plan, const Number *given, int32_t coun
     for (int32_t s = 0; s < plan->step_count; s++)
         for (int32_t b = 0; plan->steps[s].kind == STEP_CALL && b < plan->steps[s].as.call->bind_count; b++)
             stage[plan->steps[s].as.call->binds[b].number] = s + 1;
+    for (int32_t s = 0; s < plan->step_count; s++)
+        for (int32_t i = 0; i < plan->steps[s].own_count; i++)
+            stage[plan->steps[s].own[i].to] = s + 1;
     for (int32_t i = 0; i < count; i++) {
         when[i] = stage_of(&given[i], stage);
         if (when[i] == CONSTANT && !number_run(&given[i], plan->initial))
@@ -458,6 +475,7 @@ void plan_free(PlanProgram *plan)
         if (step->kind == STEP_CALL && step->as.call)
             call_free(step->as.call);
         PyMem_Free(step->slots);
+        PyMem_Free(step->own);
     }
     for (int32_t i = 0; plan->finish && i < plan->finish_count; i++) {
         for (int32_t a = 0; a < plan->finish[i].arg_count; a++)

@@ -188,3 +188,30 @@ bool tensor_check_run(const TensorCheck *check, PyObject *object, int64_t *numbe
     }
     return true;
 }
+
+/* The bytes between the first and the last element; strides of torch are never negative. */
+static bool span_of(PyObject *tensor, char **begin, char **end)
+{
+    Layout layout;
+    int32_t dtype, device_type, device_index;
+    int64_t last = 0, size = 0;
+    if (!abi_is_tensor(tensor) || !abi_data(tensor, begin) || !abi_element(tensor, &dtype, &device_type, &device_index)
+        || !abi_layout(tensor, &layout))
+        return false;
+    for (int i = 0; i < abi.dtype_count; i++)
+        size = abi.dtypes[i].code == dtype ? abi.dtypes[i].size : size;
+    *end = *begin;
+    for (int64_t i = 0; i < layout.ndim; i++) {
+        if (layout.sizes[i] == 0)
+            return true;
+        last += (layout.sizes[i] - 1) * layout.strides[i];
+    }
+    *end = *begin + (last + 1) * size;
+    return size > 0;
+}
+
+bool tensors_disjoint(PyObject *left, PyObject *right)
+{
+    char *a, *a_end, *b, *b_end;
+    return span_of(left, &a, &a_end) && span_of(right, &b, &b_end) && (a_end <= b || b_end <= a || a == a_end || b == b_end);
+}

@@ -258,9 +258,9 @@ bool abi_autocast_dtype(int device_type, int32_t *dtype)
 /* With no function mode active only torch.set_default_tensor_type can have moved the default device; a build without accelerators refuses it. */
 bool abi_default_device(PyObject *expected)
 {
-    if (LIKELY(!abi.python || !PyDict_GetItemString(abi.python, "default_device")))
+    if (LIKELY(!abi.default_device))
         return true;
-    PyObject *now = abi_call("default_device", NULL, 0);
+    PyObject *now = PyObject_CallNoArgs(abi.default_device);
     int same = now ? PyObject_RichCompareBool(now, expected, Py_EQ) : -1;
     Py_XDECREF(now);
     return same == 1;
@@ -467,6 +467,7 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     abi.tensor = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "tensor"));
     abi.parameter = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "parameter"));
     abi.python = Py_XNewRef(PyDict_GetItemString(facts, "python"));
+    abi.default_device = abi.python ? PyDict_GetItemString(abi.python, "default_device") : NULL;
     abi.device_types = Py_XNewRef(PyDict_GetItemString(facts, "device_types"));
     abi.dual_dict = Py_XNewRef(PyDict_GetItemString(facts, "dual_dict"));
     if (read_dtypes(PyDict_GetItemString(facts, "dtypes")) < 0)

@@ -74,6 +74,7 @@ typedef struct {
     unsigned generation; /* of this struct, so that threads look the address up again */
 
     PyObject *python;       /* owned dict: name -> Python callable, the last way of each fact */
+    PyObject *default_device; /* borrowed from `python`; NULL where the default device cannot move without a function mode */
     PyObject *device_types; /* owned dict: "cpu" -> 0 */
     PyObject *dual_dict;    /* owned: the dict that holds _current_level */
 } Abi;

@@ -1,0 +1,124 @@
+"""Turns sources into nodes, one for each place, and finds the long-lived object that a place holds."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefuse import _native
+from framefuse.ir.facts import Fact, Source
+
+MISSING: Any = object()
+HEAP_TYPE = 1 << 9
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A place that guards read. ``known`` is the object that it must hold for the trace to be used, or MISSING;
+    ``stated`` is True when a fact says so, and False when it is what the place held when the program was made.
+
+    ``settled`` says that the check of that identity is part of the program, so that what lies below may be read from
+    the object itself. ``register`` is set once the place is loaded, in list ``where``.
+    """
+
+    source: Source
+    base: Node | None
+    known: Any = MISSING
+    stated: bool = False
+    settled: bool = False
+    register: int = -1
+    where: Any = None
+    children: dict[Any, Node] = field(default_factory=dict)
+
+
+class Nodes:
+    """All places of a set of assumptions."""
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        self._by_id: dict[int, Node] = {}
+        self._roots: dict[Any, Node] = {}
+        self._keep: list[Source] = []
+        for fact in facts:
+            if fact.kind == "is":
+                node = self.node(fact.source)
+                if node.known is MISSING:
+                    node.known, node.stated = fact.value, True
+
+    def node(self, source: Source) -> Node:
+        """The node of a source; equal sources have one node."""
+        found = self._by_id.get(id(source))
+        if found is None:
+            base = self.node(source.base) if source.base is not None else None
+            siblings = self._roots if base is None else base.children
+            mark = id(source.key) if source.kind == "object" else (type(source.key), source.key)
+            found = siblings.get((source.kind, mark))
+            if found is None:
+                found = siblings[(source.kind, mark)] = Node(source, base)
+                if source.kind == "object":
+                    found.known, found.settled = source.key, True
+            self._by_id[id(source)] = found
+            self._keep.append(source)
+        return found
+
+
+def resolve(node: Node) -> Any:
+    """What a place below a long-lived object holds now, MISSING when that is unknown or there is nothing.
+
+    Attributes read by ``getattr`` are left out: they may be made anew at each read.
+    """
+    if node.known is MISSING and node.base is not None:
+        holder = resolve(node.base)
+        if holder is not MISSING:
+            node.known = _read(node.source.kind, holder, node.source.key)
+    return node.known
+
+
+def _read(kind: str, holder: Any, key: Any) -> Any:
+    if kind == "dict":
+        found = _native.instance_dict(holder)
+        return MISSING if found is None else found
+    if kind == "attr":
+        content = _native.instance_dict(holder)
+        return MISSING if content is None else dict.get(content, key, MISSING)
+    if kind == "item":
+        return _element(holder, key)
+    if kind == "global" and isinstance(holder, types.FunctionType):
+        found = holder.__globals__.get(key, MISSING)
+        return dict.get(holder.__builtins__, key, MISSING) if found is MISSING else found  # type: ignore[attr-defined]
+    if kind == "cell" and isinstance(holder, types.FunctionType):
+        return _cell(holder, key)
+    if kind == "type":
+        return type(holder)
+    if kind == "type_attr" and isinstance(holder, type):
+        try:
+            return _native.type_lookup(holder, key)
+        except AttributeError:
+            return MISSING
+    if kind in ("func", "self") and isinstance(holder, types.MethodType):
+        return holder.__func__ if kind == "func" else holder.__self__
+    return MISSING
+
+
+def _element(holder: Any, key: Any) -> Any:
+    try:
+        if isinstance(holder, dict):
+            return dict.get(holder, key, MISSING)
+        if isinstance(holder, list):
+            return list.__getitem__(holder, key)
+        return tuple.__getitem__(holder, key) if isinstance(holder, tuple) else MISSING
+    except (IndexError, TypeError):
+        return MISSING
+
+
+def _cell(function: types.FunctionType, index: int) -> Any:
+    try:
+        return (function.__closure__ or ())[index].cell_contents
+    except (IndexError, ValueError):
+        return MISSING
+
+
+def can_change_class(instance: Any) -> bool:
+    """Whether ``instance.__class__ = ...`` may succeed: only instances of classes made at run time and modules."""
+    return bool(type(instance).__flags__ & HEAP_TYPE) or isinstance(instance, types.ModuleType)

@@ -1,0 +1,452 @@
+"""Turns assumptions into the guard program that native code executes: arguments first, long-lived objects as single words.
+
+A fact about a long-lived object is read from the object itself, once the program has settled that the path to it still
+leads there. What lies in a dict is a block under the dict's version tag, and is skipped while the dict is unchanged;
+``type(x) is T``, ``x.__dict__ is D``, the length of a list, the content of a cell and the code of a function are compares
+of one word. A parameter is loaded into a register in its dict's block and checked as a tensor on every call, so that another
+parameter of the same kind needs no new trace.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.guards.arithmetic import Arithmetic
+from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
+from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
+from framefuse.ir.numbers import Relation, Symbol
+from framefuse.ir.plan import GuardProgram
+
+Instruction = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """A guard program with the places of what it sets: numbers of size symbols and real names, registers of sources."""
+
+    program: GuardProgram
+    number_of: dict[Symbol | str, int]
+    register_of: dict[Source, int]
+
+
+class Texts(Sequence[str]):
+    """The explanations of a program's instructions, written when somebody reads them."""
+
+    def __init__(self, reasons: tuple[Any, ...]) -> None:
+        self._reasons = reasons
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __getitem__(self, index: Any) -> Any:
+        return str(self._reasons[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._reasons)
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """A run of instructions with their reasons; ``subject`` is the dict or type that all of them depend on, if there is one."""
+
+    subject: Any = None
+    instructions: list[Instruction] = field(default_factory=list)
+    reasons: list[Any] = field(default_factory=list)
+
+    def add(self, reason: Any, *instruction: Any) -> None:
+        """Appends an instruction, explained by ``str(reason)``."""
+        self.instructions.append(instruction)
+        self.reasons.append(reason)
+
+
+def build(assumptions: Assumptions, arguments: int = 0, sources: Iterable[Source] = ()) -> Guards:
+    """The program that checks ``assumptions`` and leaves their tensors and ``sources`` in registers.
+
+    ``arguments`` is the number of bound arguments, if the caller wants fewer to be refused at once (0: not stated).
+    Raises ValueError for a fact that FACTS does not have.
+    """
+    return _Builder(assumptions).build(arguments, sources)
+
+
+class _Builder:
+    """Collects instructions by when they may run: constants, arguments, words and blocks, then what stands on their registers."""
+
+    def __init__(self, assumptions: Assumptions) -> None:
+        self.assumptions = assumptions
+        self.nodes = Nodes(assumptions.facts)
+        self.numbers = Arithmetic()
+        self.constants, self.front, self.words, self.late = Part(), Part(), Part(), Part()
+        self.blocks: dict[int, Part] = {}
+        self.held: dict[int, int] = {}
+        self.registers = 0
+        self.repeats: list[tuple[int, int, str]] = []
+        self.done: set[tuple[Any, ...]] = set()
+        self.types = {id(self.nodes.node(f.source)): f.value for f in assumptions.facts if f.kind == "type"}
+
+    def build(self, arguments: int, sources: Iterable[Source]) -> Guards:
+        inputs = self.assumptions.inputs
+        if arguments > 0:
+            self.load(self.nodes.node(Source("arg", None, arguments - 1)))
+        for given in inputs:
+            if given.source.is_argument:
+                self.tensor(given.source, given.spec)
+        for fact in self.assumptions.facts:
+            if fact.source.is_argument:
+                self.fact(fact)
+        early = self.relations(self.assumptions.relations)
+        for fact in self.assumptions.facts:
+            if not fact.source.is_argument:
+                self.fact(fact)
+        for given in inputs:
+            if not given.source.is_argument:
+                self.tensor(given.source, given.spec)
+        register_of = {given.source: self.load(self.nodes.node(given.source)) for given in inputs}
+        register_of.update((source, self.load(self.nodes.node(source))) for source in sources)
+        last = self.relations(r for r in self.assumptions.relations if r not in early.stated)
+        program = self.assemble([self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part])
+        return Guards(program, dict(self.numbers.number_of), register_of)
+
+    def assemble(self, parts: list[Part]) -> GuardProgram:
+        """All parts in order, those of long-lived dicts and types as watch blocks."""
+        instructions: list[Instruction] = []
+        reasons: list[Any] = []
+        for part in parts:
+            if part.subject is not None:
+                instructions.append(("watch", part.subject, len(part.instructions)))
+                reasons.append("unchanged since the last check")
+            instructions += part.instructions
+            reasons += part.reasons
+        state = self.assumptions.state
+        return GuardProgram(state, tuple(instructions), self.registers, self.numbers.count, Texts(tuple(reasons)))
+
+    # ---- registers ----
+
+    def fresh(self) -> int:
+        self.registers += 1
+        return self.registers - 1
+
+    def constant(self, value: Any) -> int:
+        """The register of a long-lived object."""
+        register = self.held.get(id(value))
+        if register is None:
+            register = self.held[id(value)] = self.fresh()
+            self.constants.add("a long-lived object", "object", register, value)
+        return register
+
+    def block(self, subject: Any) -> Part:
+        """The instructions that depend on this dict or type only."""
+        part = self.blocks.get(id(subject))
+        if part is None:
+            part = self.blocks[id(subject)] = Part(subject)
+        return part
+
+    def settle(self, node: Node) -> bool:
+        """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived object.
+
+        A tensor is not held to its identity unless a fact says so: another one of its kind will do.
+        """
+        if node.settled:
+            return True
+        if resolve(node) is MISSING or (isinstance(node.known, torch.Tensor) and not node.stated):
+            return False
+        if node.base is not None:
+            self.settle(node.base)
+        self.pin(node)
+        return True
+
+    def pin(self, node: Node) -> None:
+        """Loads the node and compares it with the object that it must be."""
+        base, kind = node.base, node.source.kind
+        if base is not None and base.settled and self.fixed(base.known, kind) and resolve_again(node) is node.known:
+            node.settled = True
+            return
+        if kind == "type" and base is not None and base.settled:
+            self.words.add(f"type({base.source}) is {node.known.__name__}", "type_is", self.constant(base.known), node.known)
+        else:
+            register = self.load(node)
+            node.where.add(f"{node.source} is the object seen", "is", register, node.known)
+        node.settled = True
+
+    @staticmethod
+    def fixed(holder: Any, kind: str) -> bool:
+        """Whether what ``kind`` reads of this very object can never change."""
+        return (kind == "item" and isinstance(holder, tuple)) or (kind in ("func", "self") and isinstance(holder, types.MethodType))
+
+    def load(self, node: Node) -> int:
+        """The register that holds what the node holds at each call."""
+        if node.settled:
+            return self.constant(node.known)
+        if node.register < 0:
+            node.where, instruction = self.read(node)
+            node.register = self.fresh()
+            node.where.add(node.source, instruction[0], node.register, *instruction[1:])
+        return node.register
+
+    def read(self, node: Node) -> tuple[Part, Instruction]:
+        """The instruction that reads the node, less its destination, and the part in which it stands."""
+        kind, key, base = node.source.kind, node.source.key, node.base
+        if base is None:
+            if kind != "arg":
+                raise ValueError(f"no source begins with {kind}")
+            return self.front, ("arg", key)
+        if self.settle(base):
+            return self.read_held(kind, base.known, key)
+        holder = self.load(base)
+        part = self.front if base.where is self.front else self.late
+        if kind == "attr":
+            between = self.fresh()
+            part.add(f"{base.source}.__dict__", "dict", between, holder)
+            return part, ("item_dict", between, key)
+        if kind == "item":
+            return part, ("item_dict" if self.is_dict(base, key) else "item_seq", holder, key)
+        if kind == "grad":
+            return part, ("getattr", holder, "grad")
+        return part, (kind, holder) if kind in ("dict", "type", "func", "self") else (kind, holder, key)
+
+    def is_dict(self, base: Node, key: Any) -> bool:
+        """Whether an argument of unknown content is read as a dict: by its type fact, else by the key."""
+        known = self.types.get(id(base))
+        return issubclass(known, dict) if known is not None else type(key) is not int
+
+    def read_held(self, kind: str, holder: Any, key: Any) -> tuple[Part, Instruction]:
+        """The same below a long-lived object."""
+        if kind == "attr":
+            content = self.content(holder)
+            return self.block(content), ("item_dict", self.constant(content), key)
+        if kind == "item" and isinstance(holder, dict):
+            return self.block(holder), ("item_dict", self.constant(holder), key)
+        if kind == "global" and isinstance(holder, types.FunctionType):
+            names = self.names(holder, key)
+            return self.block(names), ("item_dict", self.constant(names), key)
+        register = self.constant(holder)
+        if kind == "type_attr" and isinstance(holder, type):
+            return self.block(holder), ("type_attr", register, key)
+        if kind == "item":
+            return self.words, ("item_seq", register, key)
+        if kind in ("dict", "cell", "func", "self", "type"):
+            return self.words, (kind, register, key) if kind == "cell" else (kind, register)
+        return self.late, ("getattr", register, "grad" if kind == "grad" else key)
+
+    def content(self, holder: Any) -> dict[str, Any]:
+        """The instance dict of a long-lived object, with the check that it is still that dict."""
+        content = _native.instance_dict(holder)
+        if content is None:
+            raise ValueError(f"{type(holder).__name__} objects have no attributes of their own")
+        if ("dict", id(holder)) not in self.done:
+            self.done.add(("dict", id(holder)))
+            between = self.fresh()
+            self.words.add("the attributes of a long-lived object", "dict", between, self.constant(holder))
+            self.words.add("the attributes of a long-lived object are still that dict", "is", between, content)
+        return content
+
+    def names(self, function: types.FunctionType, name: str) -> dict[str, Any]:
+        """The dict in which a function finds the global ``name``; if that is its builtins, the globals must lack it."""
+        if name in function.__globals__:
+            return function.__globals__
+        self.once(self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name)
+        builtins: dict[str, Any] = function.__builtins__  # type: ignore[attr-defined]
+        return builtins
+
+    def once(self, part: Part, reason: Any, *instruction: Any) -> None:
+        """Adds an instruction that may be stated by several facts."""
+        mark = (id(part), instruction[0], instruction[1], *map(repr, instruction[2:]))
+        if mark not in self.done:
+            self.done.add(mark)
+            part.add(reason, *instruction)
+
+    # ---- facts ----
+
+    def fact(self, fact: Fact) -> None:
+        """Adds the checks of one fact."""
+        rule = RULES.get(fact.kind)
+        if rule is None:
+            raise ValueError(f"no fact {fact.kind!r}")
+        rule(self, fact, self.nodes.node(fact.source))
+
+    def identity(self, fact: Fact, node: Node) -> None:
+        if node.known is fact.value:
+            self.settle(node)
+            return
+        register = self.load(node)
+        (node.where or self.late).add(fact, "is", register, fact.value)
+
+    def type_of(self, fact: Fact, node: Node) -> None:
+        if self.settle_held(node):
+            if can_change_class(node.known) or type(node.known) is not fact.value:
+                self.once(self.words, fact, "type_is", self.constant(node.known), fact.value)
+            return
+        register = self.load(node)
+        movable = node.where is not self.front and can_change_class(_instance_like(fact.value))
+        (self.late if movable else node.where).add(fact, "type_is", register, fact.value)
+
+    def settle_held(self, node: Node) -> bool:
+        """Settles a node that its own facts or its children identify; a place that is only looked at stays a load."""
+        return node.settled or (node.stated and self.settle(node))
+
+    def atom(self, fact: Fact, node: Node) -> None:
+        register = self.load(node)
+        (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
+
+    def content_of(self, fact: Fact, node: Node) -> None:
+        """Length, keys, presence: of a long-lived dict in its own block, of a list as a word."""
+        arguments = (fact.value,)
+        if self.settle(node):
+            held = node.known
+            register = self.constant(held)
+            if isinstance(held, dict):
+                ordered = fact.kind != "keys" or type(held).__iter__ is dict.__iter__
+                self.once(self.block(held) if ordered else self.late, fact, fact.kind, register, *arguments)
+            elif isinstance(held, (list, set)) or fact.kind != "length" or len(held) != fact.value:
+                self.once(self.words if isinstance(held, list) else self.late, fact, fact.kind, register, *arguments)
+            return
+        register = self.load(node)
+        (self.front if node.where is self.front else self.late).add(fact, fact.kind, register, *arguments)
+
+    def type_absent(self, fact: Fact, node: Node) -> None:
+        held = self.settle(node) and isinstance(node.known, type)
+        register = self.load(node)
+        part = self.block(node.known) if held else self.front if node.where is self.front else self.late
+        part.add(fact, "type_absent", register, fact.value)
+
+    def unset(self, fact: Fact, node: Node) -> None:
+        base, kind, key = node.base, node.source.kind, node.source.key
+        if base is None:
+            raise ValueError("an argument is never unset")
+        if not self.settle(base):
+            register = self.load(base)
+            (self.front if base.where is self.front else self.late).add(fact, "unset", register, kind, key)
+        elif kind == "attr":
+            content = self.content(base.known)
+            self.once(self.block(content), fact, "absent", self.constant(content), key)
+        elif kind == "item" and isinstance(base.known, dict):
+            self.once(self.block(base.known), fact, "absent", self.constant(base.known), key)
+        else:
+            self.once(self.late, fact, "unset", self.constant(base.known), kind, key)
+
+    def number(self, fact: Fact, node: Node) -> None:
+        register = self.load(node)
+        number = self.bind(fact.value, str(fact.source))
+        (node.where or self.late).add(fact, fact.kind, register, number)
+
+    def code(self, fact: Fact, node: Node) -> None:
+        held = self.settle(node)
+        register = self.load(node)
+        part = self.words if held else self.front if node.where is self.front else self.late
+        part.add(fact, "code", register, *fact.value)
+
+    def pair(self, fact: Fact, node: Node) -> None:
+        """Two places hold the same or different objects."""
+        other = self.nodes.node(fact.value)
+        for each in (node, other):
+            self.settle_held(each)
+        if node.settled and other.settled and fact.kind != "disjoint":
+            if (node.known is other.known) == (fact.kind == "same"):
+                return
+        self.late.add(fact, fact.kind, self.load(node), self.load(other))
+
+    def version(self, fact: Fact, node: Node) -> None:
+        if not self.settle(node):
+            raise ValueError("the version of a type that is no long-lived object")
+        self.once(self.late, fact, "version", self.constant(node.known))
+
+    def tensor_fact(self, fact: Fact, node: Node) -> None:
+        self.tensor(fact.source, fact.value)
+
+    def tensor(self, source: Source, spec: TensorSpec) -> None:
+        """Loads a tensor and checks and binds what its spec says."""
+        node = self.nodes.node(source)
+        register = self.load(node)
+        part = self.front if node.where is self.front else self.late
+        binds: list[tuple[str, int, int]] = []
+        for kind, extents in (("size", spec.sizes), ("stride", spec.strides if spec.order is None else None)):
+            for dimension, extent in enumerate(extents or ()):
+                if isinstance(extent, Symbol):
+                    what = f"{source}.{'shape' if kind == 'size' else 'stride()'}[{dimension}]"
+                    binds.append((kind, dimension, self.bind(extent, what)))
+        part.add(f"{source} is {spec}", "tensor", register, spec, tuple(binds))
+
+    # ---- numbers ----
+
+    def bind(self, symbol: Symbol | str, what: str) -> int:
+        """The number to be set; where the symbol is bound already, another one that must equal it."""
+        number = self.numbers.fresh()
+        first = self.numbers.number_of.setdefault(symbol, number)
+        if first != number:
+            self.repeats.append((first, number, f"{what} == {symbol}"))
+        return number
+
+    def relations(self, relations: Iterable[Relation]) -> _Stated:
+        """The derived symbols and relations that can be computed from what is bound by now."""
+        part, stated = Part(), set()
+        for left, right, text in self.repeats:
+            part.add(text, "relation", "==", left, right)
+        self.repeats.clear()
+        bound = self.numbers.number_of
+        for symbol, value in self.assumptions.definitions:
+            if symbol not in bound and value.symbols <= bound.keys():
+                bound[symbol] = self.compute(part, value, f"{symbol} = {value}")
+        for relation in relations:
+            if relation.left.symbols | relation.right.symbols <= bound.keys():
+                left, right = (self.compute(part, side, side) for side in (relation.left, relation.right))
+                part.add(relation, "relation", relation.op, left, right)
+                stated.add(relation)
+        return _Stated(part, stated)
+
+    def compute(self, part: Part, value: Any, reason: Any) -> int:
+        number = self.numbers.expression(value)
+        for instruction in self.numbers.emitted:
+            part.add(reason, *instruction)
+        self.numbers.emitted.clear()
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    part: Part
+    stated: set[Relation]
+
+
+def resolve_again(node: Node) -> Any:
+    """What the place holds now, whatever was assumed of it."""
+    fresh = Node(node.source, node.base)
+    return resolve(fresh)
+
+
+class _Movable:
+    """An instance of a class made at run time."""
+
+
+def _instance_like(kind: type) -> Any:
+    """Something whose class can be changed just when that of instances of ``kind`` can."""
+    return _Movable() if kind.__flags__ & (1 << 9) or issubclass(kind, types.ModuleType) else 0
+
+
+RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
+    "is": _Builder.identity,
+    "type": _Builder.type_of,
+    "int": _Builder.atom,
+    "float": _Builder.atom,
+    "str": _Builder.atom,
+    "length": _Builder.content_of,
+    "keys": _Builder.content_of,
+    "absent": _Builder.content_of,
+    "present": _Builder.content_of,
+    "type_absent": _Builder.type_absent,
+    "unset": _Builder.unset,
+    "tensor": _Builder.tensor_fact,
+    "integer": _Builder.number,
+    "real": _Builder.number,
+    "code": _Builder.code,
+    "same": _Builder.pair,
+    "different": _Builder.pair,
+    "disjoint": _Builder.pair,
+    "version": _Builder.version,
+}
+
+__all__ = ["Fact", "Guards", "Input", "Texts", "build"]
