@@ -202,7 +202,7 @@ class Calls:
                 if issubclass(owner, leaves.MUTABLE_TYPES) and args:
                     return self._container_method(args[0], target.__name__, args[1:], kwargs)
                 return "pure" if issubclass(owner, leaves.PURE_TYPES) or issubclass(owner, leaves.ITERATOR_TYPES) else None
-            if isinstance(holder, leaves.PURE_TYPES) or isinstance(holder, leaves.ITERATOR_TYPES):
+            if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
                 return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
             if isinstance(holder, BaseException):
                 return "pure"

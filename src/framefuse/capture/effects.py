@@ -82,7 +82,7 @@ class Journal:
         """The effects of the trace; ``build`` makes recipes. A slot that holds again what it held before needs none."""
         found: list[Effect] = []
         for write in self.writes:
-            if write.kind != "call" and write.known_before and _same(write.before, write.value):
+            if write.kind != "call" and _same(write.before, write.value) and self._restored(write):
                 continue
             target = self._target(write)
             if target is None:
@@ -91,6 +91,16 @@ class Journal:
             value = build(write.value) if write.kind not in ("delattr", "delitem") else None
             found.append(Effect(write.kind, target, write.key, value, write.line))
         return tuple(found)
+
+    def _restored(self, write: Write) -> bool:
+        """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact stated now."""
+        sources = self.recorder.sources
+        if write.known_before:
+            return True
+        if write.kind == "attr" and type(write.before) in ATOMS:
+            sources.learn(Source("attr", sources.source(write.holder), write.key), write.before)
+            return True
+        return False
 
     def _target(self, write: Write) -> Source | Build | None:
         source: Source | None = self.recorder.sources.source(write.holder)

@@ -37,7 +37,7 @@ TORCH_SILENT = (
     "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs", "torch._prims_common",
 )  # fmt: skip
 TORCH_TOP = frozenset(
-    ("is_tensor", "is_storage", "typename", "_check", "_check_with", "_check_value", "_check_index", "_check_type", "_check_is_size",
+    ("_assert", "is_tensor", "is_storage", "typename", "_check", "_check_with", "_check_value", "_check_index", "_check_type", "_check_is_size",
      "_check_not_implemented", "_check_tensor_all", "sym_int", "sym_max", "sym_min", "sym_not", "sym_float", "sym_sum", "sym_ite", "get_default_device",
      "is_warn_always_enabled", "are_deterministic_algorithms_enabled", "get_float32_matmul_precision")
 )  # fmt: skip
@@ -131,10 +131,21 @@ TORCH_QUERIES = frozenset(
     "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
     "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack peek_interpreter_stack get_num_threads".split()
 )
-TORCH_OWNERS = ("torch", "torch._C", "torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 NATIVE_KINDS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
 )  # fmt: skip
+
+
+def _operators() -> set[Any]:
+    """Torch's C operators; what the mode is not told of (``from_numpy``) is seen by its tensors of unknown origin."""
+    spaces: tuple[Any, ...] = (torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special, torch._C._nested, torch._C._sparse)
+    found = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
+    for space in spaces:
+        found |= {value for value in vars(space).values() if type(value) is types.BuiltinFunctionType}
+    return {value for value in found if type(value) is types.BuiltinFunctionType}
+
+
+OPERATORS = _operators()
 
 
 def is_pure(function: Any) -> bool:
@@ -164,11 +175,9 @@ def is_torch_native(function: Any) -> bool:
     holder = getattr(function, "__self__", None)
     if isinstance(holder, torch.Tensor):
         return True
+    if function in OPERATORS:
+        return True
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
-    if isinstance(holder, type) and holder.__name__ == "_VariableFunctionsClass":
-        return True
-    if isinstance(holder, types.ModuleType) and holder.__name__ in ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special"):
-        return True
     return name in TORCH_QUERIES and (module is None or module.startswith("torch") or isinstance(holder, types.ModuleType))
 
 

@@ -46,7 +46,7 @@ CONSTANT = (
     "get is_cuda get is_cpu get is_meta get is_sparse get is_sparse_csr get is_quantized get is_nested get is_mkldnn get is_xpu get is_mps "
     "get is_xla get is_mtia get is_maia get is_vulkan get is_ipu get is_ort get_device result_type promote_types can_cast is_tensor "
     "is_conj is_neg is_inference is_shared is_pinned is_distributed get names device get_default_device get_default_dtype "
-    "iinfo finfo has_names is_same_size is_storage is_coalesced is_vulkan_available get is_hpu"
+    "_assert iinfo finfo has_names is_same_size is_storage is_coalesced is_vulkan_available get is_hpu"
 )
 CONSTANT_NAMES = CONSTANT.replace("get ", "get_:").split()
 

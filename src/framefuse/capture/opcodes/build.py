@@ -127,14 +127,19 @@ def dict_update(machine: Any, frame: Frame, argument: int) -> None:
 def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     target = frame.stack[-argument]
-    function = frame.stack[-argument - 2]
-    title = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', repr(function))}()"
     if not hasattr(value, "keys"):
+        title = _title(frame.stack[-argument - 2])
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
     for key in value.keys():  # noqa: SIM118
         if key in target:
+            title = _title(frame.stack[-argument - 2])
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
         target[key] = value[key]
+
+
+def _title(function: Any) -> str:
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{getattr(function, '__module__', None)}.{name}()"
 
 
 def _mapping(machine: Any, value: Any) -> Any:
