@@ -195,8 +195,9 @@ static bool span_of(PyObject *tensor, char **begin, char **end)
     Layout layout;
     int32_t dtype, device_type, device_index;
     int64_t last = 0, size = 0;
-    if (!abi_is_tensor(tensor) || !abi_data(tensor, begin) || !abi_element(tensor, &dtype, &device_type, &device_index)
-        || !abi_layout(tensor, &layout))
+    enum { META = 14 }; /* c10::DeviceType: tensors without memory */
+    if (!abi_is_tensor(tensor) || !abi_element(tensor, &dtype, &device_type, &device_index) || device_type == META
+        || !abi_data(tensor, begin) || !abi_layout(tensor, &layout))
         return false;
     for (int i = 0; i < abi.dtype_count; i++)
         size = abi.dtypes[i].code == dtype ? abi.dtypes[i].size : size;

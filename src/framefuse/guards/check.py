@@ -1,0 +1,411 @@
+"""Executes a guard program in Python: the twin of native/guards.c, which also says what failed and how."""
+
+from __future__ import annotations
+
+import struct
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.guards.nodes import MISSING
+from framefuse.ir.facts import GlobalState, TensorSpec
+from framefuse.ir.plan import GuardProgram
+
+ATOMS = (int, str, bytes, float, complex, tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """All held: what the registers hold (None where nothing was loaded) and the numbers as signed 64-bit words."""
+
+    registers: tuple[Any, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Instruction ``index`` failed (-1: the global state); ``str()`` gives ``name: was -> is``."""
+
+    index: int
+    name: str
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.was} -> {self.now}"
+
+
+class Failed(Exception):
+    """An instruction does not hold: what was, and what is now."""
+
+    def __init__(self, was: Any, now: Any) -> None:
+        super().__init__()
+        self.was = was
+        self.now = now
+
+
+class Said(str):
+    """A description, printed as it stands; other strings are values and are printed in quotes."""
+
+    __slots__ = ()
+
+
+def check(program: GuardProgram, arguments: Sequence[Any]) -> Hit | Miss:
+    """What :meth:`framefuse._native.GuardSet.check` finds, without its short cuts: every block is run."""
+    different = state_difference(program.state)
+    if different is not None:
+        return different
+    run = _Run(program, arguments)
+    for index, instruction in enumerate(program.instructions):
+        if instruction[0] == "watch":
+            continue
+        try:
+            RULES[instruction[0]](run, *instruction[1:])
+        except Failed as failed:
+            return Miss(index, str(program.texts[index]), _short(failed.was), _short(failed.now))
+    return Hit(tuple(run.registers), tuple(run.numbers))
+
+
+def explain(program: GuardProgram, arguments: Sequence[Any]) -> str | None:
+    """Why the program misses on these bound arguments, as ``name: was -> is``; None when it hits."""
+    answer = check(program, arguments)
+    return str(answer) if isinstance(answer, Miss) else None
+
+
+def state_difference(state: GlobalState | None) -> Miss | None:
+    """The first part of torch's state that is not as recorded."""
+    if state is None:
+        return None
+    now = current_state(state)
+    for name in ("grad_enabled", "inference_mode", "autocast", "default_dtype", "deterministic", "function_modes", "dispatch_keys"):
+        was, here = getattr(state, name), now[name]
+        if was != here:
+            return Miss(-1, f"torch's {name.replace('_', ' ')}", _short(was), _short(here))
+    if torch.autograd.forward_ad._current_level != -1:
+        return Miss(-1, "torch's forward-mode level", "-1", str(torch.autograd.forward_ad._current_level))
+    return None
+
+
+def current_state(like: GlobalState) -> dict[str, Any]:
+    """Torch's state now, for the device types that ``like`` names; the dtype of autocast counts only where it is on."""
+    casts = []
+    for kind, was_on, was_dtype in like.autocast:
+        on = torch.is_autocast_enabled(kind)
+        dtype = _plain(torch.get_autocast_dtype(kind), was_dtype) if on or was_on else was_dtype
+        casts.append((kind, on, dtype))
+    return {
+        "grad_enabled": torch.is_grad_enabled(),
+        "inference_mode": torch.is_inference_mode_enabled(),
+        "autocast": tuple(casts),
+        "default_dtype": _plain(torch.get_default_dtype(), like.default_dtype),
+        "deterministic": torch._C._get_deterministic_algorithms(),
+        "function_modes": torch._C._len_torch_function_stack(),
+        "dispatch_keys": (
+            int(torch._C._dispatch_tls_local_include_set().raw_repr()),
+            int(torch._C._dispatch_tls_local_exclude_set().raw_repr()),
+        ),
+    }
+
+
+def _plain(dtype: torch.dtype, like: str) -> str:
+    return str(dtype) if like.startswith("torch.") else str(dtype).removeprefix("torch.")
+
+
+def _short(value: Any) -> str:
+    if value is MISSING:
+        return "nothing"
+    if isinstance(value, Said):
+        return value
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    text = repr(value)
+    return text if len(text) < 80 else f"{type(value).__name__} object"
+
+
+def same_atom(left: Any, right: Any) -> bool:
+    """Equal atoms of the same exact type; floats by their bits; anything else by identity."""
+    if left is right:
+        return True
+    if type(left) is not type(right) or type(left) not in ATOMS:
+        return False
+    if type(left) is float:
+        return struct.pack("d", left) == struct.pack("d", right)
+    if type(left) is complex:
+        return struct.pack("dd", left.real, left.imag) == struct.pack("dd", right.real, right.imag)
+    if type(left) is tuple:
+        return len(left) == len(right) and all(map(same_atom, left, right))
+    return bool(left == right)
+
+
+def word_of(value: float) -> int:
+    """The bits of a double as a signed 64-bit int."""
+    return int(struct.unpack("q", struct.pack("d", value))[0])
+
+
+class _Run:
+    """One check: the registers and numbers so far."""
+
+    def __init__(self, program: GuardProgram, arguments: Sequence[Any]) -> None:
+        self.arguments = arguments
+        self.registers: list[Any] = [None] * program.registers
+        self.numbers: list[int] = [0] * program.numbers
+
+    # loads
+
+    def load(self, register: int, value: Any) -> None:
+        if value is MISSING:
+            raise Failed(Said("there"), MISSING)
+        self.registers[register] = value
+
+    def arg(self, d: int, index: int) -> None:
+        self.load(d, self.arguments[index] if index < len(self.arguments) else MISSING)
+
+    def object(self, d: int, value: Any) -> None:
+        self.registers[d] = value
+
+    def dict(self, d: int, r: int) -> None:
+        found = _native.instance_dict(self.registers[r])
+        self.load(d, MISSING if found is None else found)
+
+    def item_dict(self, d: int, r: int, key: Any) -> None:
+        self.load(d, _entry(self.registers[r], key))
+
+    def item_seq(self, d: int, r: int, index: int) -> None:
+        holder = self.registers[r]
+        kind = list if isinstance(holder, list) else tuple
+        good = isinstance(holder, (list, tuple)) and -kind.__len__(holder) <= index < kind.__len__(holder)
+        self.load(d, kind.__getitem__(holder, index) if good else MISSING)
+
+    def global_(self, d: int, r: int, name: str) -> None:
+        self.load(d, _global(self.registers[r], name))
+
+    def cell(self, d: int, r: int, index: int) -> None:
+        self.load(d, _cell(self.registers[r], index))
+
+    def type(self, d: int, r: int) -> None:
+        self.registers[d] = type(self.registers[r])
+
+    def type_attr(self, d: int, r: int, name: str) -> None:
+        self.load(d, _type_attr(self.registers[r], name))
+
+    def getattr_(self, d: int, r: int, name: str) -> None:
+        try:
+            self.registers[d] = getattr(self.registers[r], name)
+        except Exception as error:
+            raise Failed(Said("there"), MISSING) from error
+
+    def func(self, d: int, r: int) -> None:
+        held = self.registers[r]
+        self.load(d, held.__func__ if isinstance(held, types.MethodType) else MISSING)
+
+    def self_(self, d: int, r: int) -> None:
+        held = self.registers[r]
+        bound = isinstance(held, (types.MethodType, types.BuiltinMethodType))
+        self.load(d, MISSING if not bound or held.__self__ is None else held.__self__)
+
+    # checks
+
+    def demand(self, holds: bool, was: Any, now: Any) -> None:
+        if not holds:
+            raise Failed(was, now)
+
+    def is_(self, r: int, value: Any) -> None:
+        self.demand(self.registers[r] is value, value, self.registers[r])
+
+    def type_is(self, r: int, kind: Any) -> None:
+        self.demand(type(self.registers[r]) is kind, kind, type(self.registers[r]))
+
+    def equal(self, r: int, value: Any) -> None:
+        self.demand(same_atom(self.registers[r], value), value, self.registers[r])
+
+    def length(self, r: int, count: int) -> None:
+        held = self.registers[r]
+        size = next((k.__len__(held) for k in (list, tuple, dict, set, frozenset) if isinstance(held, k)), -1)
+        self.demand(size == count, Said(f"length {count}"), Said(f"length {size}"))
+
+    def keys(self, r: int, keys: tuple[Any, ...]) -> None:
+        held = self.registers[r]
+        if not isinstance(held, dict):
+            raise Failed(keys, held)
+        if type(held).__iter__ not in (dict.__iter__, OrderedDict.__iter__):
+            raise Failed(keys, type(held))
+        now = tuple(type(held).__iter__(held))
+        self.demand(same_atom(now, keys), keys, now)
+
+    def absent(self, r: int, key: Any) -> None:
+        held = self.registers[r]
+        self.demand(isinstance(held, dict) and _entry(held, key) is MISSING, Said("absent"), held)
+
+    def present(self, r: int, key: Any) -> None:
+        self.demand(_entry(self.registers[r], key) is not MISSING, Said("present"), MISSING)
+
+    def type_absent(self, r: int, name: str) -> None:
+        held = self.registers[r]
+        self.demand(isinstance(held, type) and _type_attr(held, name) is MISSING, Said("absent"), held)
+
+    def unset(self, r: int, kind: str, key: Any) -> None:
+        self.demand(UNSET[kind](self.registers[r], key), Said("unset"), Said("set"))
+
+    def tensor(self, r: int, spec: TensorSpec, binds: tuple[tuple[str, int, int], ...]) -> None:
+        held = self.registers[r]
+        now = _tensor_difference(held, spec)
+        if now is not None:
+            raise Failed(*now)
+        for kind, dimension, number in binds:
+            self.numbers[number] = held.shape[dimension] if kind == "size" else held.stride()[dimension]
+
+    def integer(self, r: int, number: int) -> None:
+        held = self.registers[r]
+        self.demand(type(held) is int and -(2**63) <= held < 2**63, Said("a 64-bit int"), held)
+        self.numbers[number] = held
+
+    def real(self, r: int, number: int) -> None:
+        held = self.registers[r]
+        self.demand(type(held) is float, Said("a float"), held)
+        self.numbers[number] = word_of(held)
+
+    def code(self, r: int, code: Any, defaults: Any, keyword_defaults: Any) -> None:
+        held = self.registers[r]
+        good = isinstance(held, types.FunctionType) and held.__code__ is code
+        same = good and held.__defaults__ is defaults and held.__kwdefaults__ is keyword_defaults
+        self.demand(same, Said("the code and defaults seen"), Said("others"))
+
+    def same(self, r: int, other: int) -> None:
+        self.demand(self.registers[r] is self.registers[other], Said("the same object"), Said("another"))
+
+    def different(self, r: int, other: int) -> None:
+        self.demand(self.registers[r] is not self.registers[other], Said("different objects"), Said("the same"))
+
+    def disjoint(self, r: int, other: int) -> None:
+        spans = [_span(self.registers[each]) for each in (r, other)]
+        if spans[0] is None or spans[1] is None:
+            raise Failed(Said("tensors"), Said("other objects"))
+        (a, a_end), (b, b_end) = spans[0], spans[1]
+        self.demand(a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory"))
+
+    def version(self, r: int) -> None:
+        """Cannot be told without the tag of the time when the program was made: native code remembers it."""
+
+    def relation(self, op: str, left: int, right: int) -> None:
+        a, b = self.numbers[left], self.numbers[right]
+        self.demand(RELATIONS[op](a, b), Said(f"left {op} right"), Said(f"{a} and {b}"))
+
+    def number(self, instruction: tuple[Any, ...]) -> None:
+        op, to, left, right = instruction
+        try:
+            self.numbers[to] = ARITHMETIC[op](left if op == "const" else self.numbers[left], self.numbers[right])
+        except (ZeroDivisionError, KeyError) as error:
+            raise Failed(Said("a number"), Said("none")) from error
+        self.demand(-(2**63) <= self.numbers[to] < 2**63, Said("64 bits"), Said("more"))
+
+
+def _entry(holder: Any, key: Any) -> Any:
+    return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
+
+
+def _global(function: Any, name: str) -> Any:
+    if not isinstance(function, types.FunctionType):
+        return MISSING
+    found = function.__globals__.get(name, MISSING)
+    return dict.get(function.__builtins__, name, MISSING) if found is MISSING else found  # type: ignore[attr-defined]
+
+
+def _cells(function: Any) -> tuple[Any, ...]:
+    return (function.__closure__ or ()) if isinstance(function, types.FunctionType) else ()
+
+
+def _cell(function: Any, index: int) -> Any:
+    cells = _cells(function)
+    try:
+        return cells[index].cell_contents if 0 <= index < len(cells) else MISSING
+    except ValueError:
+        return MISSING
+
+
+def _type_attr(kind: Any, name: str) -> Any:
+    if not isinstance(kind, type):
+        return MISSING
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
+
+
+def _lacks(holder: Any, name: str) -> bool:
+    try:
+        getattr(holder, name)
+    except AttributeError:
+        return True
+    return False
+
+
+def _span(tensor: Any) -> tuple[int, int] | None:
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    begin = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return begin, begin
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * tensor.element_size()
+
+
+def _tensor_difference(tensor: Any, spec: TensorSpec) -> tuple[Any, Any] | None:
+    """What was and what is, None when the tensor agrees with the spec."""
+    if type(tensor) is not spec.type:
+        return spec.type, type(tensor)
+    if int(torch._C._dispatch_keys(tensor).raw_repr()) != spec.keys:
+        return Said(f"dispatch keys {spec.keys:#x}"), Said(torch._C._dispatch_keys(tensor))
+    if tensor.dtype is not spec.dtype.torch or str(tensor.device) != spec.device:
+        return Said(f"{spec.dtype.name} on {spec.device}"), Said(f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
+    if spec.requires_grad is not None and tensor.requires_grad is not spec.requires_grad:
+        return Said(f"requires_grad {spec.requires_grad}"), Said(f"requires_grad {tensor.requires_grad}")
+    sizes = tuple(tensor.shape)
+    if len(sizes) != len(spec.sizes) or any(isinstance(s, int) and s != n for s, n in zip(spec.sizes, sizes, strict=True)):
+        return Said(f"shape ({', '.join(map(str, spec.sizes))})"), Said(f"shape {sizes}")
+    if spec.order is not None:
+        return None if _dense(sizes, tensor.stride(), spec.order) else (Said(f"dense in order {spec.order}"), Said(f"strides {tensor.stride()}"))
+    strides = spec.strides or ()
+    if any(isinstance(s, int) and s != n for s, n in zip(strides, tensor.stride(), strict=True)):
+        return Said(f"strides {strides}"), Said(f"strides {tensor.stride()}")
+    return None
+
+
+def _dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...]) -> bool:
+    if 0 in sizes:
+        return True
+    expected = 1
+    for dimension in reversed(order):
+        if sizes[dimension] != 1:
+            if strides[dimension] != expected:
+                return False
+            expected *= sizes[dimension]
+    return True
+
+
+UNSET: dict[str, Callable[[Any, Any], bool]] = {
+    "cell": lambda f, index: 0 <= index < len(_cells(f)) and _cell(f, index) is MISSING,
+    "getattr": _lacks,
+    "attr": lambda held, key: key not in (_native.instance_dict(held) or {}),
+    "item": lambda held, key: isinstance(held, dict) and _entry(held, key) is MISSING,
+    "global": lambda held, key: isinstance(held, types.FunctionType) and _global(held, key) is MISSING,
+}
+RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+}  # fmt: skip
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "const": lambda a, b: a, "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max,
+}  # fmt: skip
+RULES: dict[str, Callable[..., None]] = {
+    "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,
+    "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
+    "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal, "float_eq": _Run.equal,
+    "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent, "present": _Run.present,
+    "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer": _Run.integer, "real": _Run.real,
+    "code": _Run.code, "same": _Run.same, "different": _Run.different, "disjoint": _Run.disjoint, "version": _Run.version,
+    "relation": _Run.relation, "number": _Run.number,
+}  # fmt: skip
