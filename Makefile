@@ -11,7 +11,7 @@ PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint map bench clean
+.PHONY: help setup demo test lint map ops bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,9 @@ lint: $(VENV)/.built ## ruff and mypy
 
 map: $(VENV)/.built ## print the map of modules and write it into ARCHITECTURE.md
 	@$(PY) tools/module_map.py --write
+
+ops: $(VENV)/.built ## the primitives by element type, and which of torch's functions become them
+	@$(PY) -m framefuse.cli ops
 
 bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about a quarter of an hour)
 	@for part in "curve --fresh" "models --fresh" kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from framefuse.bench.demo import demo
-from framefuse.bench.run import BENCHES, add_common_options, run
+from framefuse.bench.run import BENCHES, add_common_options, no_options, run
+from framefuse.explain.ops import ops_text
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,16 @@ def declare_demo(parser: argparse.ArgumentParser) -> None:
     add_common_options(parser, "demo-out")
 
 
+def call_ops(options: argparse.Namespace) -> int:
+    """Prints the table of primitives."""
+    print(ops_text())
+    return 0
+
+
 COMMANDS = (
     Command("bench", "measure against eager and torch.compile", declare_bench, call_bench),
     Command("demo", "the curve and some models, in under three minutes", declare_demo, demo),
+    Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),
 )
 
 
