@@ -1,0 +1,5 @@
+"""Turns a graph of primitives into a schedule: loop nests, matrix products and library calls, with a memory plan."""
+
+from framefuse.fuse.schedule import fuse
+
+__all__ = ["fuse"]

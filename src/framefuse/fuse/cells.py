@@ -1,0 +1,229 @@
+"""Turns what a kernel needs into cells: one graph value at one index expression over the kernel's axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from framefuse.fuse.indexing import MOVES, Index, Split, operand_index
+from framefuse.fuse.layout import estimate
+from framefuse.fuse.ranges import ZERO, address, dense_axes, never_negative, row_major
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.ops import TABLE
+
+Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """``node`` at ``index`` where ``mask`` holds; ``kind`` says how the kernel gets it.
+
+    ``load`` from the memory of ``node``; ``op`` from ``kids``; ``reduce`` over the axes ``inner`` from its one kid; an
+    empty kind is not decided yet. ``tests`` are the conditions under which each kid of a pad or cat, or the data of a
+    take or gather, exists. ``position`` is the symbol of the index that a take or gather reads;
+    ``inner_index`` the index along the dimensions that a reduction removes.
+    """
+
+    node: Node
+    index: Index
+    mask: Mask
+    kind: str = ""
+    kids: tuple[Cell, ...] = ()
+    tests: tuple[Mask, ...] = ()
+    inner: tuple[Symbol, ...] = ()
+    inner_index: Index = ()
+    position: Symbol | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """What becomes one item of the schedule: a kernel with its cells, or a single product or library call (``node``).
+
+    ``axes`` are all axes with their extents, ``domain`` those of the first root. ``rows`` is None until a reduction is
+    in the group; then the axes on which reductions' results depend. ``roots`` are the values that the group leaves in
+    memory.
+    """
+
+    number: int
+    demands: dict[Node, dict[Group, list[Cell]]]
+    hints: dict[Symbol, int]
+    node: Node | None = None
+    axes: dict[Symbol, Expr] = field(default_factory=dict)
+    domain: tuple[Symbol, ...] = ()
+    rows: frozenset[Symbol] | None = None
+    roots: dict[Node, Cell] = field(default_factory=dict)
+    cells: dict[tuple[Node, Index, Mask], Cell] = field(default_factory=dict)
+    reduces: list[Cell] = field(default_factory=list)
+    counter: int = 0
+
+    def fresh(self, extent: Expr) -> Symbol:
+        """A new axis."""
+        axis = Symbol(f"@a{self.counter}")
+        self.counter += 1
+        self.axes[axis] = extent
+        return axis
+
+    def open(self, node: Node) -> Cell:
+        """The first root: one axis for each of its dimensions."""
+        index = tuple(ZERO if size.constant == 1 else self.fresh(size).expr for size in node.shape)
+        self.domain = tuple(self.axes)
+        return self.cell(node, index, ())
+
+    def cell(self, node: Node, index: Index, mask: Mask) -> Cell:
+        """The cell of ``node`` itself at this index."""
+        key = (node, index, mask)
+        found = self.cells.get(key)
+        if found is None:
+            found = self.cells[key] = Cell(node, index, mask)
+            self.demands.setdefault(node, {}).setdefault(self, []).append(found)
+        return found
+
+    def demand(self, node: Node, index: Index, mask: Mask) -> Cell:
+        """The cell behind moving views of ``node``; raises :class:`Split`."""
+        while node.op in MOVES:
+            index = operand_index(node, index, self.axes, self.hints)
+            node = node.inputs[0]
+        return self.cell(node, index, mask)
+
+    def expand(self, cell: Cell) -> None:
+        """Decides that the kernel computes ``cell``: demands its operands."""
+        cell.kind = "op"
+        while True:
+            try:
+                cell.kids = self._kids(cell)
+                return
+            except Split as split:
+                self.split(split)
+
+    def expand_reduce(self, cell: Cell, inner: Index, axes: tuple[Symbol, ...]) -> None:
+        """Decides that the kernel reduces: ``inner`` is the operand's index along the reduced dimensions."""
+        cell.kind = "reduce"
+        cell.inner = axes
+        self.reduces.append(cell)
+        self.rows = frozenset(symbol for position in cell.index for symbol in position.symbols if symbol in self.axes)
+        source = cell.node.inputs[0]
+        reduced = reduced_axes(cell.node)
+        cell.inner_index = inner
+        while True:
+            try:
+                held = dict(zip(reduced, cell.inner_index, strict=True))
+                kept = iter(cell.index)
+                index = tuple(held[axis] if axis in held else next(kept) for axis in range(len(source.shape)))
+                cell.kids = (self.demand(source, index, ()),)
+                return
+            except Split as split:
+                self.split(split)
+
+    def _kids(self, cell: Cell) -> tuple[Cell, ...]:
+        node, index, mask = cell.node, cell.index, cell.mask
+        if node.op in MOVES:
+            return (self.demand(node.inputs[0], operand_index(node, index, self.axes, self.hints), mask),)
+        if TABLE[node.op].kind == "pointwise":
+            return tuple(self.demand(operand, index, mask) for operand in node.inputs)
+        if node.op == "pad":
+            shifted = tuple(p - before for p, before in zip(index, node.attr("before"), strict=True))
+            tests = self._inside(shifted, node.inputs[0].shape)
+            cell.tests = (tests,)
+            return (self.demand(node.inputs[0], shifted, join(mask, tests)),)
+        if node.op == "cat":
+            return self._pieces(cell)
+        if node.op in ("take", "gather"):
+            return self._indirect(cell)
+        return ()
+
+    def _pieces(self, cell: Cell) -> tuple[Cell, ...]:
+        """Each piece where its own end was not passed and the end of the piece before was."""
+        axis, start = cell.node.attr("axis"), ZERO
+        kids, ends = [], []
+        last = len(cell.node.inputs) - 1
+        for number, operand in enumerate(cell.node.inputs):
+            moved = cell.index[axis] - start
+            begin = () if number == 0 or never_negative(moved, self.axes) else (moved,)
+            left = operand.shape[axis] - 1 - moved
+            end = () if number == last or never_negative(left, self.axes) else (left,)
+            index = (*cell.index[:axis], moved, *cell.index[axis + 1 :])
+            kids.append(self.demand(operand, index, join(cell.mask, (*begin, *end))))
+            ends.append(end)
+            start = start + operand.shape[axis]
+        cell.tests = tuple(ends[:-1])
+        return tuple(kids)
+
+    def _indirect(self, cell: Cell) -> tuple[Cell, ...]:
+        data, positions = cell.node.inputs
+        axis = cell.node.attr("axis")
+        if cell.position is None:
+            cell.position = Symbol(f"@t{self.counter}")
+            self.counter += 1
+        t = cell.position.expr
+        if cell.node.op == "take":
+            last = axis + len(positions.shape)
+            where = self.demand(positions, cell.index[axis:last], cell.mask)
+            index = (*cell.index[:axis], t, *cell.index[last:])
+        else:
+            where = self.demand(positions, cell.index, cell.mask)
+            index = (*cell.index[:axis], t, *cell.index[axis + 1 :])
+        size = data.shape[axis]
+        # A position is moved into range before it is used, which needs a range that is not empty.
+        tests = () if size.constant else (t, size - 1 - t)
+        cell.tests = (tests,)
+        return (where, self.demand(data, index, join(cell.mask, tests)))
+
+    def _inside(self, index: Index, sizes: Sequence[Expr]) -> Mask:
+        tests = [test for position, size in zip(index, sizes, strict=True) for test in (position, size - 1 - position)]
+        return tuple(test for test in tests if not never_negative(test, self.axes))
+
+    def split(self, split: Split) -> None:
+        """Replaces an axis by two everywhere."""
+        extent = self.axes[split.axis]
+        whole = extent // split.inner
+        outer, inner = Symbol(f"@a{self.counter}"), Symbol(f"@a{self.counter + 1}")
+        self.counter += 2
+        pair = {split.axis: (outer, inner)}
+        self.axes = {
+            axis: size
+            for old, old_size in self.axes.items()
+            for axis, size in (((outer, whole), (inner, split.inner)) if old is split.axis else ((old, old_size),))
+        }
+        self.domain = tuple(axis for old in self.domain for axis in pair.get(old, (old,)))
+        if self.rows is not None:
+            self.rows = frozenset(axis for old in self.rows for axis in pair.get(old, (old,)))
+        values = {split.axis: outer.expr * split.inner + inner.expr}
+        renewed: dict[tuple[Node, Index, Mask], Cell] = {}
+        for cell in self.cells.values():
+            cell.index = tuple(position.substitute(values) for position in cell.index)
+            cell.mask = tuple(test.substitute(values) for test in cell.mask)
+            cell.tests = tuple(tuple(test.substitute(values) for test in tests) for tests in cell.tests)
+            cell.inner = tuple(axis for old in cell.inner for axis in pair.get(old, (old,)))
+            cell.inner_index = tuple(position.substitute(values) for position in cell.inner_index)
+            renewed[(cell.node, cell.index, cell.mask)] = cell
+        self.cells = renewed
+
+    def covered(self, cell: Cell) -> frozenset[Symbol] | None:
+        """The axes over which the index of ``cell`` takes each element of its node exactly once, else None."""
+        if cell.mask:
+            return None
+        node = cell.node
+        count = ZERO + 1
+        for size in node.shape:
+            count = count * size
+        order = dense_axes(address(cell.index, row_major(node.shape)), count, self.axes)
+        return None if order is None else frozenset(order)
+
+    def size_hint(self, axes: Sequence[Symbol] | frozenset[Symbol]) -> int:
+        """The number of iteration points over ``axes`` for the recorded sizes."""
+        total = 1
+        for axis in axes:
+            total *= estimate(self.axes[axis], self.hints)
+        return total
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The dimensions that a reduction removes, ascending."""
+    rank = len(node.inputs[0].shape)
+    return tuple(sorted({axis % rank for axis in node.attr("axes")})) if rank else ()
+
+
+def join(mask: Mask, tests: Mask) -> Mask:
+    """Both conditions."""
+    return (*mask, *(test for test in tests if test not in mask)) if tests else mask

@@ -1,0 +1,210 @@
+"""Turns cells into statements at the outermost place of a loop nest where what they need is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from framefuse.errors import CompilerBug
+from framefuse.fuse.cells import Cell, Mask
+from framefuse.fuse.parameters import Parameters
+from framefuse.fuse.passes import Axes, Shape, shape_axes
+from framefuse.fuse.ranges import address
+from framefuse.fuse.strided import Strides
+from framefuse.fuse.values import (
+    Computed,
+    cast,
+    constant,
+    every,
+    exact,
+    loaded,
+    operate,
+    progression,
+    stored,
+)
+from framefuse.ir.dtypes import BOOL, INT64, DType
+from framefuse.ir.graph import Node
+from framefuse.ir.loops import Apply, Check, Const, Index, Let, Load, Local, Scalar, Statement, Store, Value
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.ops import TABLE
+
+NESTED = 3  # operations in one statement
+
+
+@dataclass(slots=True)
+class Scope:
+    """The body of one loop: the group's axes that have a value in it, and the cells already computed in it."""
+
+    axes: Axes
+    body: list[Statement] = field(default_factory=list)
+    known: dict[Cell, Computed] = field(default_factory=dict)
+    tests: dict[Mask, Value] = field(default_factory=dict)
+    positions: set[Symbol] = field(default_factory=set)
+
+
+@dataclass
+class Emitter:
+    """The kernel that is being written. ``scopes`` are the open loops, outermost first.
+
+    ``kept`` says where an earlier pass left a cell: a buffer or scratch row and the index in it.
+    """
+
+    shape: Shape
+    strides_of: Callable[[Node], Strides]
+    parameters: Parameters = field(default_factory=Parameters)
+    scopes: list[Scope] = field(default_factory=list)
+    kept: dict[Cell, tuple[str, Expr, DType]] = field(default_factory=dict)
+    readable: set[Cell] = field(default_factory=set)  # kept cells whose pass has ended
+    uses: dict[Cell, int] = field(default_factory=dict)
+    counter: int = 0
+    floor: int = 0  # scopes outside the parallel loop, which may hold nothing but it
+
+    def fresh(self, prefix: str) -> str:
+        """A new name."""
+        self.counter += 1
+        return f"{prefix}{self.counter - 1}"
+
+    def scope_for(self, axes: Axes) -> Scope:
+        """The outermost open loop in which all these axes have values."""
+        for scope in self.scopes[self.floor :]:
+            if axes <= scope.axes:
+                return scope
+        raise CompilerBug(f"no loop over {set(axes) - self.scopes[-1].axes} is open")
+
+    def value(self, cell: Cell) -> Computed:
+        """The cell's value at the innermost open loop."""
+        scope = self.scope_for(self.shape.axes[cell])
+        found = scope.known.get(cell)
+        if found is not None:
+            return found
+        if cell in self.readable:
+            name, index, dtype = self.kept[cell]
+            found = self._named(scope, cell, loaded(Load(name, self.parameters.index(index), dtype)))
+        else:
+            found = self._named(scope, cell, self._compute(cell))
+        scope.known[cell] = found
+        return found
+
+    def _compute(self, cell: Cell) -> Computed:
+        node = cell.node
+        if cell.kind == "load":
+            return self._load(cell)
+        if cell.kind == "reduce":
+            raise CompilerBug(f"{node.op} is read before its loop ended")
+        if TABLE[node.op].kind == "pointwise":
+            return operate(node, [self.value(kid) for kid in cell.kids])
+        match node.op:
+            case "full":
+                return constant(node, self.parameters)
+            case "iota":
+                return progression(node, cell.index[0], self.parameters)
+            case "pad":
+                return self._pad(cell)
+            case "cat":
+                return self._cat(cell)
+            case "take" | "gather":
+                self._position(cell)
+                return self.value(cell.kids[1])
+            case _:
+                return self.value(cell.kids[0])
+
+    def _load(self, cell: Cell) -> Computed:
+        name = self.parameters.buffer(cell.node, cell.node.dtype)
+        where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
+        return loaded(Load(name, where, cell.node.dtype, self.holds(cell.mask) if cell.mask else None))
+
+    def holds(self, mask: Mask) -> Value:
+        """Whether the mask holds, computed once for each point of the loops it depends on."""
+        scope = self.scope_for(shape_axes(self.shape, {symbol for test in mask for symbol in test.symbols}))
+        found = scope.tests.get(mask)
+        if found is None:
+            name = self.fresh("m")
+            scope.body.append(Let(name, every(mask, self.parameters)))
+            found = scope.tests[mask] = Local(name, BOOL)
+        return found
+
+    def _pad(self, cell: Cell) -> Computed:
+        inside = self.value(cell.kids[0])
+        if not cell.tests[0]:
+            return inside
+        fill = Const(_fill(cell.node.attr("value"), inside.value), inside.value.dtype)
+        return Computed(
+            Apply("where", (self.holds(cell.tests[0]), inside.value, fill), inside.value.dtype), inside.rounded
+        )
+
+    def _cat(self, cell: Cell) -> Computed:
+        """A chain of selections: each piece where its own end was not passed."""
+        pieces = [self.value(kid) for kid in cell.kids]
+        chosen = pieces[-1]
+        for ends, piece in reversed(list(zip(cell.tests, pieces[:-1], strict=True))):
+            if not ends:
+                chosen = piece
+                continue
+            value = Apply("where", (self.holds(ends), piece.value, chosen.value), piece.value.dtype)
+            chosen = Computed(value, piece.rounded or chosen.rounded)
+        return chosen
+
+    def _position(self, cell: Cell) -> None:
+        """Computes, checks and names the index that a take or gather reads."""
+        assert cell.position is not None
+        taker = cell.kids[0]
+        axes = self.shape.axes[taker] | shape_axes(self.shape, {s for test in cell.mask for s in test.symbols})
+        place = self.scope_for(axes)
+        if cell.position in place.positions:
+            return
+        value = cast(exact(self.value(taker)), INT64)
+        axis = cell.node.attr("axis")
+        size = cell.node.inputs[0].shape[axis]
+        limit: Value = Index(self.parameters.index(size), INT64)
+        zero = Const(0, INT64)
+        raw = self.fresh("v")
+        place.body.append(Let(raw, value))
+        value = Local(raw, INT64)
+        if cell.node.op == "take" and cell.node.attr("wrap"):
+            wrapped = self.fresh("v")
+            moved = Apply(
+                "where", (Apply("lt", (value, zero), BOOL), Apply("add", (value, limit), INT64), value), INT64
+            )
+            place.body.append(Let(wrapped, moved))
+            value = Local(wrapped, INT64)
+        inside: Value = Apply("bit_and", (Apply("ge", (value, zero), BOOL), Apply("lt", (value, limit), BOOL)), BOOL)
+        good = self.fresh("m")
+        place.body.append(Let(good, inside))
+        inside = Local(good, BOOL)
+        needed = Apply("bit_not", (self.holds(cell.mask),), BOOL) if cell.mask else None
+        place.body.append(Check(inside if needed is None else Apply("bit_or", (inside, needed), BOOL)))
+        name = self.fresh("t")
+        place.body.append(Let(name, Apply("where", (inside, value, zero), INT64) if size.constant else value))
+        place.positions.add(cell.position)
+        self.parameters.name(cell.position, Symbol(name).expr)
+
+    def _named(self, scope: Scope, cell: Cell, computed: Computed) -> Computed:
+        """Gives a value a name where it is used again or its statement would grow too long."""
+        value = computed.value
+        if isinstance(value, (Const, Local, Scalar)):
+            return computed
+        once = self.uses.get(cell, 0) <= 1 and scope is self.scopes[-1]
+        if once and _operations(value) < NESTED:
+            return computed
+        name = self.fresh("v")
+        scope.body.append(Let(name, value))
+        return Computed(Local(name, value.dtype), computed.rounded)
+
+    def store(self, cell: Cell) -> None:
+        """Writes a root to its memory."""
+        name = self.parameters.buffer(cell.node, cell.node.dtype, write=True)
+        where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
+        value = stored(self.value(cell), cell.node.dtype)
+        self.scopes[-1].body.append(Store(name, where, value))
+
+
+def _fill(value: object, like: Value) -> bool | int | float:
+    if like.dtype.is_float:
+        return float(value)  # type: ignore[arg-type]
+    return bool(value) if like.dtype.kind == "bool" else int(value)  # type: ignore[call-overload]
+
+
+def _operations(value: Value) -> int:
+    if isinstance(value, Apply):
+        return 1 + sum(map(_operations, value.args))
+    return 1 if isinstance(value, Load) and value.mask is not None else 0

@@ -1,0 +1,311 @@
+"""Turns a graph into groups, one for each item of the schedule: what is computed together, and what is kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from framefuse.errors import CompilerBug
+from framefuse.fuse.calls import may_see_views
+from framefuse.fuse.cells import Cell, Group
+from framefuse.fuse.indexing import MOVES
+from framefuse.fuse.layout import Order, dense_strides, preferred_orders
+from framefuse.fuse.products import product_views
+from framefuse.fuse.ranges import ZERO
+from framefuse.fuse.reductions import inner_index, may_join_reduction
+from framefuse.fuse.strided import Strides, View, strided
+from framefuse.fuse.work import Weight, points, weights
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.ops import TABLE
+
+CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
+ROOTS_LIMIT = 8
+KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
+SMALL = 500  # nanoseconds: repeating so much work costs less than another kernel
+
+
+@dataclass
+class Grouping:
+    """The decisions about one graph; nodes are decided from the last to the first, so consumers are always known.
+
+    ``home`` is the group that leaves a node in memory. ``views`` are the operands of products and library calls.
+    """
+
+    graph: Graph
+    required: set[Node]
+    output_orders: dict[Node, Order]
+    threads: bool
+    groups: list[Group] = field(default_factory=list)
+    home: dict[Node, Group] = field(default_factory=dict)
+    views: dict[tuple[Node, int], View] = field(default_factory=dict)
+    demands: dict[Node, dict[Group, list[Cell]]] = field(default_factory=dict)
+    readers: dict[Node, list[Group]] = field(default_factory=dict)  # products and calls that read a node's memory
+    after: dict[Group, set[Group]] = field(default_factory=dict)
+    reach: dict[Group, int] = field(default_factory=dict)  # bits of the groups that run after a group
+    position: dict[Node, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.orders: dict[Node, Order] = {**preferred_orders(self.graph), **self.output_orders}
+        self.weights: dict[Node, Weight] = weights(self.graph)
+        self.position = {node: number for number, node in enumerate(self.graph.nodes)}
+        self.callers: dict[Symbol, Node] = {symbol: result.inputs[0] for symbol, result, _ in self.graph.bound}
+        self.results: dict[Node, list[Node]] = {}
+        self.last_random: Group | None = None
+
+    def run(self) -> None:
+        """Decides every node."""
+        for node in self.graph.nodes:
+            if node.op == "result":
+                self.results.setdefault(node.inputs[0], []).append(node)
+        for node in reversed(self.graph.nodes):
+            self.decide(node)
+
+    def strides_of(self, node: Node) -> Strides:
+        """The layout of a node that is in memory."""
+        if node.strides is not None and node.op in ("input", "result"):
+            return node.strides
+        return dense_strides(node.shape, self.orders.get(node) if node.op != "matmul" else self.output_orders.get(node))
+
+    def decide(self, node: Node) -> None:
+        """Where ``node`` is computed: nowhere, inside its consumers, or in a group that keeps it in memory."""
+        if node.op in ("input", "result"):
+            for cells in self.demands.get(node, {}).values():
+                for cell in cells:
+                    cell.kind = "load"
+            return
+        if node.op == "library":
+            self.call(node)
+            return
+        users = self.demands.get(node, {})
+        required = node in self.required or node in self.readers
+        if not users and not required:
+            return
+        if node.op == "matmul":
+            self.matmul(node)
+        elif not required and self.may_inline(node, users):
+            for group, cells in users.items():
+                for cell in tuple(cells):
+                    self.compute(group, cell)
+        else:
+            self.keep(node, users)
+
+    # ---- products and library calls
+
+    def call(self, node: Node) -> None:
+        results = self.results.get(node, ())
+        needed = any(r in self.demands or r in self.readers or r in self.required for r in results)
+        binds = any(caller is node for caller in self.callers.values())
+        if not needed and not binds and not node.attr("random"):
+            return
+        group = self.call_group(node)
+        if node.attr("random"):
+            if self.last_random is not None:
+                self.precede(group, self.last_random)
+            self.last_random = group
+        for result in results:
+            self.home[result] = group
+            self.publish(result, group)
+        for number, operand in enumerate(node.inputs):
+            view = strided(operand, self.strides_of, self.graph.hints) if may_see_views(node) else None
+            if view is not None and not view.is_whole and (not view.strides or view.strides[-1].constant != 1):
+                view = None
+            self.read(group, node, number, view)
+
+    def call_group(self, node: Node) -> Group:
+        for group in self.groups:
+            if group.node is node:
+                return group
+        return self.open(node)
+
+    def matmul(self, node: Node) -> None:
+        group = self.open(node)
+        self.home[node] = group
+        self.publish(node, group)
+        views = product_views(node, self.strides_of, self.graph.hints)
+        for number, view in enumerate(views):
+            self.read(group, node, number, view)
+
+    def read(self, group: Group, node: Node, number: int, view: View | None) -> None:
+        """Notes that ``group`` needs an operand in memory: as a view of its base, or (None) by itself."""
+        if view is None:
+            operand = node.inputs[number]
+            view = View(operand, operand, self.strides_of(operand), ZERO)
+        self.views[(node, number)] = view
+        users = self.readers.setdefault(view.base, [])
+        if group not in users:
+            users.append(group)
+
+    # ---- kernels
+
+    def may_inline(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
+        """Whether computing ``node`` wherever it is used beats keeping it in memory."""
+        weight = self.weights[node]
+        if any(len(group.cells) > CELLS_LIMIT for group in users):
+            return False
+        if TABLE[node.op].kind == "reduce":
+            return len(users) == 1 and all(self.may_reduce(g, cells) for g, cells in users.items())
+        if node.op in ("full", "iota"):
+            return True
+        cells = [(group, cell) for group, found in users.items() for cell in found]
+        if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
+            group, cell = cells[0]
+            repeated = self.visits(group, cell) - points(node, self.graph.hints)
+            return repeated <= 0 or weight.time <= 0.5 or weight.time * repeated < SMALL
+        if weight.loads == 0 and weight.time < 0.2:
+            return True
+        if weight.loads <= 2 and (len(users) == 1 and len(cells) <= 4) and weight.time <= KEPT:
+            return True
+        if len(users) == 2 and len(cells) == 2 and weight.loads <= 1 and weight.time <= CHEAP:
+            return True
+        return weight.loads <= 1 and weight.time * sum(self.visits(g, c) for g, c in cells[1:]) < SMALL
+
+    def visits(self, group: Group, cell: Cell) -> int:
+        """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
+        symbols = {symbol for position in cell.index for symbol in position.symbols}
+        outer: list[Symbol] = []
+        needed = 0
+        for axis in group.axes:
+            outer.append(axis)
+            if axis in symbols:
+                needed = len(outer)
+        return group.size_hint(outer[:needed])
+
+    def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
+        return group.node is None and len(cells) == 1 and may_join_reduction(group, cells[0], self.orders, self.threads)
+
+    def compute(self, group: Group, cell: Cell) -> None:
+        """Makes the group compute the cell."""
+        if TABLE[cell.node.op].kind == "reduce":
+            inner, axes = inner_index(group, cell)
+            group.expand_reduce(cell, inner, axes)
+        else:
+            group.expand(cell)
+
+    def keep(self, node: Node, users: dict[Group, list[Cell]]) -> None:
+        """Gives ``node`` memory: in a consumer's kernel, in a kernel with the same loops, or in one of its own."""
+        cell = self.join_consumer(node, users) or self.join_sibling(node, users)
+        if cell is None:
+            group = self.open(None)
+            cell = group.open(node)
+        else:
+            group = next(g for g in self.demands[node] if cell in self.demands[node][g])
+        group.roots[node] = cell
+        self.home[node] = group
+        self.compute(group, cell)
+        for size in node.shape:
+            for symbol in size.symbols & self.callers.keys():
+                self.precede(self.call_group(self.callers[symbol]), group)
+        self.publish(node, group)
+
+    def join_consumer(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
+        for group in sorted(users, key=lambda g: -g.number):
+            cells = users[group]
+            if len(cells) == 1 and self.may_host(group, node, users) and self.fits(group, cells[0]):
+                return cells[0]
+        return None
+
+    def join_sibling(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
+        """A kernel that already reads an operand of ``node`` and has a root of the same shape."""
+        for source in self.sources(node):
+            for group in sorted(self.demands.get(source, {}), key=lambda g: -g.number):
+                if group in users or not self.may_host(group, node, users):
+                    continue
+                twin = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
+                if twin is None or (TABLE[node.op].kind == "reduce") != (TABLE[twin.node.op].kind == "reduce"):
+                    continue
+                trial = Cell(node, twin.index, ())
+                if self.fits(group, trial):
+                    return group.cell(node, twin.index, ())
+        return None
+
+    def sources(self, node: Node) -> Iterable[Node]:
+        for operand in node.inputs:
+            while operand.op in MOVES:
+                operand = operand.inputs[0]
+            if operand.shape:
+                yield operand
+
+    def may_host(self, group: Group, node: Node, users: dict[Group, list[Cell]]) -> bool:
+        """Whether ``group`` may leave one more value in memory: no other reader of it may run before the group."""
+        if group.node is not None or len(group.roots) >= ROOTS_LIMIT or len(group.cells) > CELLS_LIMIT:
+            return False
+        bit = 1 << group.number
+        others = [*users, *self.readers.get(node, ())]
+        if self.callers and any(size.symbols & self.callers.keys() for size in node.shape):
+            return False
+        return not any(self.reach[other] & bit for other in others if other is not group)
+
+    def fits(self, group: Group, cell: Cell) -> bool:
+        """Whether the kernel's loops visit each element of the cell's node once."""
+        covered = group.covered(cell)
+        if covered is None:
+            return False
+        if TABLE[cell.node.op].kind == "reduce":
+            return self.may_reduce(group, [cell])
+        if group.rows is None:
+            return covered == frozenset(group.domain)
+        if covered == group.rows:
+            return True
+        inner = covered - group.rows
+        passes = [frozenset(group.domain) - group.rows, *(frozenset(r.inner) for r in group.reduces)]
+        return covered > group.rows and inner in passes and self.streams(group, cell, inner)
+
+    def streams(self, group: Group, cell: Cell, inner: frozenset[Symbol]) -> bool:
+        """Whether a row kernel writes the cell along its memory, not across it."""
+        last = cell.index[(self.orders.get(cell.node) or range(len(cell.index)))[-1]]
+        return bool(last.symbols & inner) or group.size_hint(inner) <= 64
+
+    # ---- order
+
+    def open(self, node: Node | None) -> Group:
+        group = Group(len(self.groups), self.demands, self.graph.hints, node)
+        self.groups.append(group)
+        self.after[group] = set()
+        self.reach[group] = 0
+        return group
+
+    def publish(self, node: Node, group: Group) -> None:
+        """Notes that every other reader of ``node`` loads it, after ``group`` ran."""
+        for user, cells in self.demands.get(node, {}).items():
+            if user is not group:
+                self.precede(group, user)
+                for cell in cells:
+                    cell.kind = "load"
+        for user in self.readers.get(node, ()):
+            self.precede(group, user)
+
+    def precede(self, first: Group, second: Group) -> None:
+        """Notes that ``first`` runs before ``second``."""
+        self.after[first].add(second)
+        if self.reach[second] & (1 << first.number) or first is second:
+            raise CompilerBug(f"groups {first.number} and {second.number} need each other")
+        new = self.reach[second] | (1 << second.number)
+        bit = 1 << first.number
+        for group, reached in self.reach.items():
+            if group is first or reached & bit:
+                self.reach[group] = reached | new
+
+    def sequence(self) -> list[Group]:
+        """The groups in an order that keeps close to the program's."""
+        waiting = dict.fromkeys(self.groups, 0)
+        for group in self.groups:
+            for later in self.after[group]:
+                waiting[later] += 1
+        ready = [group for group, count in waiting.items() if not count]
+        order: list[Group] = []
+        while ready:
+            group = min(ready, key=self._place)
+            ready.remove(group)
+            order.append(group)
+            for later in self.after[group]:
+                waiting[later] -= 1
+                if not waiting[later]:
+                    ready.append(later)
+        if len(order) != len(self.groups):
+            raise CompilerBug("groups wait for each other")
+        return order
+
+    def _place(self, group: Group) -> int:
+        nodes = [group.node] if group.node is not None else group.roots
+        return max(self.position[node] for node in nodes)

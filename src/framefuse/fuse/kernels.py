@@ -1,0 +1,197 @@
+"""Turns a group of cells into kernels: pointwise loops, rows with passes, or the forms for long sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from framefuse.fuse.cells import Group
+from framefuse.fuse.loop_order import memory_order, vector_axis
+from framefuse.fuse.nest import BLOCK, CHUNK, Built, Nest
+from framefuse.fuse.passes import Pass, choose_saved, passes_of, per_point_times, shape_of
+from framefuse.fuse.ranges import address
+from framefuse.fuse.strided import Strides
+from framefuse.fuse.tiles import column_tiles, may_stage, may_tile, two_stages
+from framefuse.fuse.work import NANOSECONDS_PER_BYTE
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, Symbol, expr, product
+
+WIDE = 64  # points in the inner loop below which decoding joined outer axes by division would show
+MANY = 8  # iterations of the outermost axis that share well between threads
+
+
+def build_kernels(group: Group, strides_of: Callable[[Node], Strides], threads: bool) -> list[Built]:
+    """The kernels of a group in the order in which they run: one, or two for a large sum over everything."""
+    shape = shape_of(group)
+    nest = Nest(group, shape, strides_of)
+    title = title_of(group)
+    if group.rows is None:
+        return [_pointwise(nest, title)]
+    passes = passes_of(shape)
+    rows, vector = _rows(nest, passes)
+    runs = _runs(nest, passes, vector)
+    work = work_of(nest, passes)
+    if vector is None and threads and may_stage(nest, passes, rows, work):
+        return two_stages(nest, passes, runs, title, work)
+    choose_saved(shape, passes, frozenset(group.rows))
+    if vector is not None and may_tile(nest, passes, runs):
+        return [column_tiles(nest, passes, rows, vector, runs, title, work)]
+    return [_row_kernel(nest, passes, rows, vector, runs, title, work)]
+
+
+def title_of(group: Group) -> str:
+    """A short name from the operations that tell most."""
+    names: dict[str, int] = {}
+    for cell in group.cells.values():
+        if cell.kind in ("op", "reduce") and cell.node.op not in ("full", "cast", "expand", "reshape", "permute"):
+            names[cell.node.op] = names.get(cell.node.op, 0) + 1
+    reduces = [cell.node.op for cell in reversed(group.reduces)]
+    rest = [name for name in reversed(names) if name not in reduces]
+    return "_".join(dict.fromkeys([*reduces[:3], *rest[: 5 - min(3, len(reduces))]])) or "copy"
+
+
+def work_of(nest: Nest, passes: Sequence[Pass]) -> Expr:
+    """Nanoseconds on one thread: arithmetic and memory traffic of every pass."""
+    group = nest.group
+    rows = product(group.axes[axis] for axis in group.axes if axis in (group.rows or ()))
+    total = expr(0)
+    times = per_point_times(nest.shape, list(passes))
+    for number, current in enumerate(passes):
+        points = rows * product(group.axes[axis] for axis in group.axes if axis in current.inner)
+        stores = sum(cell.node.dtype.size for cell in current.roots)
+        total = total + points * max(1, int(1000 * (times[number] + stores * NANOSECONDS_PER_BYTE)))
+    return total // 1000
+
+
+def _primary(nest: Nest) -> Expr:
+    """The address that decides the order of loops: the first root over most axes, else the load over most axes."""
+    roots = [address(cell.index, nest.strides_of(cell.node)) for cell in nest.group.roots.values()]
+    loads = [access.address for access in nest.accesses if access.weight == 1]
+    axes = nest.group.axes.keys()
+    return max([*roots, *loads], key=lambda value: len(value.symbols & axes))
+
+
+def _pointwise(nest: Nest, title: str) -> Built:
+    group = nest.group
+    passes = passes_of(nest.shape)
+    work = work_of(nest, passes)
+    order = memory_order(group.domain, _primary(nest), group.hints)
+    if not order:
+        with nest.scope() as scope:
+            nest.point(passes[0], ())
+        return nest.built(title, scope.body, expr(1), work, False)
+    lane = vector_axis(order, nest.accesses, nest.hinted())
+    axes = nest.join([*(axis for axis in order if axis is not lane), lane])
+    return nest.built(title, *_outer(nest, axes[:-1], axes[-1], lambda: nest.point(passes[0], ())), work, True)
+
+
+def _outer(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None, inside: Callable[[], None]) -> tuple[list, Expr]:
+    """The loops over ``outer`` and then the vector axis, of which the outermost is parallel, around a body; returns
+    the statements and the extent of the parallel loop.
+    """
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        extents = nest.loops.extents
+        if not outer:
+            assert vector is not None
+            extent = extents[vector]
+            with nest.axis(vector, "parallel_vector"):
+                inside()
+            return top.body, extent
+        if len(outer) > 1 and not _nest_outer(nest, outer, vector):
+            extent = product(extents[axis] for axis in outer)
+            with nest.many(outer, "parallel"):
+                _lanes(nest, vector, inside)
+        else:
+            extent = extents[outer[0]]
+            with nest.axis(outer[0], "parallel"):
+                _serial(nest, outer[1:], lambda: _lanes(nest, vector, inside))
+        return top.body, extent
+
+
+def _serial(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> None:
+    if not axes:
+        inside()
+        return
+    with nest.axis(axes[0], "serial"):
+        _serial(nest, axes[1:], inside)
+
+
+def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> None:
+    if vector is None:
+        inside()
+        return
+    with nest.axis(vector, "vector"):
+        inside()
+
+
+def _nest_outer(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None) -> bool:
+    """Whether to loop over the outer axes one inside the other, which splits only the outermost between threads."""
+    hints = nest.hinted()
+    return vector is not None and hints[vector] < WIDE and hints[outer[0]] >= MANY
+
+
+# ---- rows
+
+
+def _rows(nest: Nest, passes: Sequence[Pass]) -> tuple[list[Symbol], Symbol | None]:
+    """The axes of the rows, outermost first and joined, and the one of them that is contiguous in memory (last of the
+    list) if the passes do not run along memory.
+    """
+    group = nest.group
+    inner = frozenset().union(*(p.inner for p in passes))
+    order = memory_order([axis for axis in group.axes if axis in (group.rows or ())], _primary(nest), group.hints)
+    if not order:
+        return [], None
+    reading = [access for access in nest.accesses if access.address.symbols & inner] or nest.accesses
+    axes = [*order, *(axis for axis in group.axes if axis in inner)]
+    best = vector_axis(axes, reading, nest.hinted())
+    if best in inner:
+        return nest.join(order), None
+    return nest.join([*(axis for axis in order if axis is not best), best]), best
+
+
+def _runs(nest: Nest, passes: Sequence[Pass], vector: Symbol | None) -> dict[frozenset[Symbol], list[Symbol]]:
+    """For each set of inner axes their loops, outermost first and joined; the last one is contiguous in most accesses,
+    but in the order of positions for argmax, where the first of equal values wins.
+    """
+    found: dict[frozenset[Symbol], list[Symbol]] = {}
+    sets = list(dict.fromkeys(p.inner for p in passes if p.inner))
+    for inner in sets:
+        axes = [axis for axis in nest.group.axes if axis in inner]
+        ordered = any(r.node.op in ("argmax", "argmin") for p in passes if p.inner == inner for r in p.reduces)
+        if not ordered:
+            relevant = [a for a in nest.accesses if a.weight and a.address.symbols & inner]
+            if relevant:
+                widest = max(relevant, key=lambda a: len(a.address.symbols & inner)).address
+                axes = memory_order(axes, widest, nest.group.hints)
+                if vector is None:
+                    lane = vector_axis(axes, relevant, nest.hinted())
+                    axes = [*(axis for axis in axes if axis is not lane), lane]
+        alone = all(inner == other or not inner & other for other in sets)
+        found[inner] = nest.join(axes) if alone else axes
+    return found
+
+
+def _row_kernel(
+    nest: Nest,
+    passes: list[Pass],
+    rows: list[Symbol],
+    vector: Symbol | None,
+    runs: dict[frozenset[Symbol], list[Symbol]],
+    title: str,
+    work: Expr,
+) -> Built:
+    chunk = BLOCK if vector is not None else (0 if rows else CHUNK)
+
+    def row() -> None:
+        nest.keep_rows(passes, may_scratch=vector is None)
+        for current in passes:
+            nest.run_pass(current, runs.get(current.inner, ()), chunk, vector is None)
+
+    if not rows:
+        with nest.scope() as top:
+            row()
+        return nest.built(title, top.body, expr(1), work, False)
+    outer = rows if vector is None else rows[:-1]
+    body, extent = _outer(nest, outer, vector, row)
+    return nest.built(title, body, extent, work, True)

@@ -1,0 +1,81 @@
+"""Turns a graph into the order of dimensions in memory that each of its values prefers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from framefuse.fuse.ranges import ONE
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.ops import TABLE
+
+Order = tuple[int, ...]
+
+
+def estimate(value: Expr, hints: Mapping[Symbol, int], default: int = 64) -> int:
+    """The value for the recorded sizes; a symbol without a hint counts as ``default``."""
+    if value.constant is not None:
+        return value.constant
+    return value.evaluate({symbol: hints.get(symbol, default) for symbol in value.symbols})
+
+
+def preferred_orders(graph: Graph) -> dict[Node, Order]:
+    """For each node with a preference the permutation of its dimensions, outermost first, as eager's kernels would lay
+    it out: pointwise results follow their first operand with a preference, everything else is row-major.
+    """
+    orders: dict[Node, Order] = {}
+    for node in graph.nodes:
+        if len(node.shape) < 2:
+            continue
+        order = _of_strides(node, graph.hints) if node.strides is not None else _of_operands(node, orders)
+        if order is not None:
+            orders[node] = order
+    return orders
+
+
+def dense_strides(sizes: Sequence[Expr], order: Order | None) -> tuple[Expr, ...]:
+    """Strides without holes for dimensions laid out in ``order`` (row-major for None)."""
+    strides = [ONE] * len(sizes)
+    step = ONE
+    for axis in reversed(order or range(len(sizes))):
+        strides[axis] = step
+        # A size of zero leaves no element; torch then counts it as one in strides.
+        step = step if sizes[axis].constant == 0 else step * sizes[axis]
+    return tuple(strides)
+
+
+def _of_strides(node: Node, hints: Mapping[Symbol, int]) -> Order | None:
+    assert node.strides is not None
+    movable = [
+        axis
+        for axis, (size, stride) in enumerate(zip(node.shape, node.strides, strict=True))
+        if estimate(size, hints) != 1 and estimate(stride, hints) != 0
+    ]
+    if len(movable) < 2:
+        return None
+    sorted_axes = iter(sorted(movable, key=lambda axis: -estimate(node.strides[axis], hints)))  # type: ignore[index]
+    places = set(movable)
+    return tuple(next(sorted_axes) if axis in places else axis for axis in range(len(node.shape)))
+
+
+def _of_operands(node: Node, orders: Mapping[Node, Order]) -> Order | None:
+    first = node.inputs[0] if node.inputs else None
+    if first is None:
+        return None
+    kind = TABLE[node.op].kind
+    if kind == "pointwise" or node.op == "cat":
+        return next((orders[operand] for operand in node.inputs if operand in orders), None)
+    order = orders.get(first)
+    if order is None:
+        return None
+    if node.op == "permute":
+        place = {axis: position for position, axis in enumerate(node.attr("axes"))}
+        return tuple(place[axis] for axis in order)
+    if node.op in ("slice", "pad") or (node.op == "expand" and len(node.shape) == len(first.shape)):
+        return order
+    if kind == "reduce":
+        removed = {axis % len(first.shape) for axis in node.attr("axes")}
+        kept = [axis for axis in range(len(first.shape)) if axis not in removed]
+        place = {axis: position for position, axis in enumerate(kept)}
+        return tuple(place[axis] for axis in order if axis in place) if len(kept) > 1 else None
+    return None

@@ -1,0 +1,126 @@
+"""Turns items over values into items over buffers: places, an arena shared by lifetimes, allocations and releases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from framefuse.ir.dtypes import DType
+from framefuse.ir.numbers import Expr, Symbol, expr, product
+from framefuse.ir.schedule import Allocate, Item, Memory, Release
+
+ALIGN = 64
+
+
+@dataclass(slots=True)
+class Value:
+    """A buffer that an item writes: its place (``arena`` becomes ``fresh`` where the arena cannot hold it), layout, and
+    the numbers of the first and last item that touch it.
+    """
+
+    place: str
+    dtype: DType
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    device: str = "cpu"
+    input: int = -1
+    base: int = -1
+    offset: Expr | None = None
+    first: int = -1
+    last: int = -1
+    pinned: bool = False  # lives to the end of the call
+
+    @property
+    def bytes(self) -> Expr:
+        """Its size in memory."""
+        return product(self.sizes) * self.dtype.size
+
+
+@dataclass(slots=True)
+class Block:
+    """A part of the arena: free from item ``free`` on."""
+
+    offset: Expr
+    size: Expr
+    free: int
+
+
+@dataclass
+class Buffers:
+    """The buffers of a schedule by number."""
+
+    hints: Mapping[Symbol, int]
+    values: list[Value] = field(default_factory=list)
+
+    def add(self, value: Value) -> int:
+        """A new buffer's number."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def touch(self, number: int, item: int) -> None:
+        """Notes that an item reads or writes a buffer, or what it is a view of."""
+        value = self.values[number]
+        if value.first < 0:
+            value.first = item
+        value.last = max(value.last, item)
+        if value.base >= 0:
+            self.touch(value.base, item)
+
+    def place(self, late: frozenset[Symbol]) -> Expr:
+        """Gives arena buffers their offsets and returns the arena's size in bytes.
+
+        Buffers whose size depends on ``late`` symbols (known only after a library call) become fresh tensors. A block
+        is used again when its lifetime has ended and its size is equal or, for constants, large enough (best fit).
+        """
+        blocks: list[Block] = []
+        end = expr(0)
+        waiting = sorted((v for v in self.values if v.place == "arena"), key=lambda v: v.first)
+        for value in waiting:
+            if value.bytes.symbols & late:
+                value.place = "fresh"
+                continue
+            size = (value.bytes + (ALIGN - 1)) // ALIGN * ALIGN
+            block = self._free_block(blocks, size, value.first)
+            if block is None:
+                block = Block(end, size, 0)
+                blocks.append(block)
+                end = end + size
+            block.free = value.last + 1
+            value.offset = block.offset
+        return end
+
+    def _free_block(self, blocks: Sequence[Block], size: Expr, now: int) -> Block | None:
+        free = [block for block in blocks if block.free <= now]
+        same = [block for block in free if block.size is size]
+        if same:
+            return same[-1]
+        if size.constant is None:
+            return None
+        larger = [b for b in free if b.size.constant is not None and size.constant <= b.size.constant]
+        return min(larger, key=lambda b: b.size.constant or 0) if larger else None
+
+    def memories(self) -> tuple[Memory, ...]:
+        """The finished buffers."""
+        return tuple(
+            Memory(v.place, v.dtype, v.sizes, v.strides, v.device, v.input, v.base, v.offset) for v in self.values
+        )
+
+
+def with_lifetimes(items: Sequence[Item], buffers: Buffers) -> tuple[Item, ...]:
+    """The items with an allocation before the first use of each fresh buffer and releases after the last use of fresh
+    buffers and call results.
+    """
+    found: list[Item] = []
+    starts: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for number, value in enumerate(buffers.values):
+        if value.place == "fresh":
+            starts.setdefault(max(value.first, 0), []).append(number)
+        if value.place in ("fresh", "call") and not value.pinned and value.last >= 0:
+            ends.setdefault(value.last, []).append(number)
+    for position, item in enumerate(items):
+        found.extend(Allocate(number) for number in starts.get(position, ()))
+        found.append(item)
+        if position in ends:
+            found.append(Release(tuple(ends[position])))
+    return tuple(found)

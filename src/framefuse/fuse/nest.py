@@ -1,0 +1,293 @@
+"""Turns a loop nest under construction into a kernel: opening loops, decoding joined axes, running passes over a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from framefuse.fuse.cells import Cell, Group, reduced_axes
+from framefuse.fuse.emitter import Emitter, Scope
+from framefuse.fuse.layout import estimate
+from framefuse.fuse.loop_order import Access, Loops, join_neighbours
+from framefuse.fuse.passes import Pass, Shape
+from framefuse.fuse.ranges import ZERO, address, row_major
+from framefuse.fuse.strided import Strides
+from framefuse.fuse.values import Computed, cast, compute, exact
+from framefuse.ir.dtypes import BOOL, INT64, DType
+from framefuse.ir.graph import Node
+from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, Scratch, Store
+from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
+
+ACCUMULATORS = {"amax": "max", "amin": "min"}
+CHUNK = 4096  # elements in one partial sum along a vector loop
+BLOCK = 32  # elements in one partial sum of each lane
+SCRATCH_LIMIT = 16384  # elements of a private row
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A kernel with what it is called with; ``buffers`` are nodes or partial results."""
+
+    kernel: Kernel
+    buffers: tuple[object, ...]
+    numbers: tuple[Expr | Real, ...]
+    extent: Expr
+    work: Expr
+    parallel: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partial:
+    """Memory for the sums of chunks between the two kernels of a large reduction."""
+
+    dtype: DType
+    size: Expr
+
+
+class Nest:
+    """A kernel under construction for ``group``."""
+
+    def __init__(self, group: Group, shape: Shape, strides_of: Callable[[Node], Strides]) -> None:
+        self.group = group
+        self.shape = shape
+        self.strides_of = strides_of
+        self.emitter = Emitter(shape, strides_of)
+        self.loops = Loops(list(group.axes), dict(group.axes), set())
+        self.accesses = list(_accesses(shape, strides_of))
+        self.expressions = list(dict.fromkeys(access.address for access in self.accesses))
+        self.axis_count = 0
+        for cell in shape.order:
+            for kid in cell.kids if cell.kind != "load" else ():
+                self.emitter.uses[kid] = self.emitter.uses.get(kid, 0) + 1
+        for cell in group.roots.values():
+            self.emitter.uses[cell] = self.emitter.uses.get(cell, 0) + 1
+
+    def hint(self, value: Expr) -> int:
+        """The value for the recorded sizes."""
+        return estimate(value, self.group.hints)
+
+    def hinted(self) -> dict[Symbol, int]:
+        """The recorded extent of each axis."""
+        return {axis: self.hint(extent) for axis, extent in self.loops.extents.items()}
+
+    def join(self, run: Sequence[Symbol]) -> list[Symbol]:
+        """Joins neighbouring axes of a run of loops."""
+        left = join_neighbours(self.loops, run, self.expressions)
+        for axis in self.loops.absorbed:
+            self.emitter.parameters.name(axis, ZERO)
+        return left
+
+    def new_axis(self) -> Symbol:
+        """The next axis of the kernel."""
+        self.axis_count += 1
+        return Symbol(f"i{self.axis_count - 1}")
+
+    @contextmanager
+    def scope(self, axes: Sequence[Symbol] = ()) -> Iterator[Scope]:
+        """A new innermost scope in which ``axes`` have values; its statements are the caller's to place."""
+        outer = self.emitter.scopes[-1].axes if self.emitter.scopes else frozenset(self.loops.absorbed)
+        scope = Scope(outer | frozenset(axes))
+        self.emitter.scopes.append(scope)
+        yield scope
+        self.emitter.scopes.pop()
+
+    @contextmanager
+    def loop(self, axes: Sequence[Symbol], symbol: Symbol, extent: Expr, kind: str) -> Iterator[Scope]:
+        """A loop, placed at the end of the innermost scope; ``extent`` is over the group's axes and graph symbols."""
+        outer = self.emitter.scopes[-1]
+        with self.scope(axes) as scope:
+            yield scope
+        outer.body.append(Loop(symbol, self.emitter.parameters.index(extent), tuple(scope.body), kind))
+
+    @contextmanager
+    def axis(self, axis: Symbol, kind: str) -> Iterator[Scope]:
+        """The loop over one axis of the group."""
+        symbol = self.new_axis()
+        self.emitter.parameters.name(axis, symbol.expr)
+        with self.loop((axis,), symbol, self.loops.extents[axis], kind) as scope:
+            yield scope
+
+    @contextmanager
+    def many(self, axes: Sequence[Symbol], kind: str) -> Iterator[None]:
+        """One loop over the product of several axes, whose positions are decoded by division."""
+        symbol = self.new_axis()
+        extents = [self.loops.extents[axis] for axis in axes]
+        with self.loop(axes, symbol, product(extents), kind) as scope:
+            self.decode(scope, symbol.expr, axes, extents)
+            yield
+
+    def decode(self, scope: Scope, rest: Expr, axes: Sequence[Symbol], extents: Sequence[Expr]) -> None:
+        """Names the positions of ``axes`` in a row-major count ``rest``, an expression over the kernel's axes."""
+        parameters = self.emitter.parameters
+        for number in range(len(axes)):
+            inner = parameters.index(product(extents[number + 1 :]))
+            value = rest // inner
+            if number:
+                value = value % parameters.index(extents[number])
+            name = self.new_axis()
+            scope.body.append(Let(name.name, Index(value, INT64)))
+            parameters.name(axes[number], name.expr)
+
+    # ---- passes over a row
+
+    def declare(self, reduce: Cell, name: str) -> Accumulator:
+        """The accumulator of a reduction."""
+        node = reduce.node
+        if node.op in ("argmax", "argmin"):
+            return Accumulator(name, node.op, INT64, compute(node.inputs[0].dtype))
+        if node.op in ("any", "all"):
+            return Accumulator(name, node.op, BOOL)
+        dtype = node.dtype if node.op in ("sum", "prod") else node.inputs[0].dtype
+        return Accumulator(name, ACCUMULATORS.get(node.op, node.op), compute(dtype))
+
+    def result(self, reduce: Cell, value: Local) -> Computed:
+        """What a reduction's accumulator means to the cells that use it."""
+        dtype = reduce.node.dtype
+        return Computed(value, dtype if compute(dtype) is not dtype else None)
+
+    def accumulate(self, reduce: Cell, accumulator: Accumulator) -> Accumulate:
+        """Adds the element at this point."""
+        computed = self.emitter.value(reduce.kids[0])
+        if accumulator.op not in ("argmax", "argmin"):
+            return Accumulate(accumulator.name, cast(computed.value, accumulator.dtype))
+        return Accumulate(accumulator.name, exact(computed), self.emitter.parameters.index(position_of(reduce)))
+
+    def point(self, current: Pass, accumulators: Sequence[Accumulator]) -> None:
+        """The statements of a pass at one point."""
+        body = self.emitter.scopes[-1].body
+        for reduce, accumulator in zip(current.reduces, accumulators, strict=True):
+            body.append(self.accumulate(reduce, accumulator))
+        for cell in current.saved:
+            name, index, dtype = self.emitter.kept[cell]
+            value = cast(self.emitter.value(cell).value, dtype)
+            body.append(Store(name, self.emitter.parameters.index(index), value))
+        for cell in current.roots:
+            self.emitter.store(cell)
+
+    def finish(self, current: Pass, accumulators: Sequence[Accumulator]) -> None:
+        """Makes the results of a pass known to what follows."""
+        scope = self.emitter.scopes[-1]
+        for reduce, accumulator in zip(current.reduces, accumulators, strict=True):
+            scope.known[reduce] = self.result(reduce, Local(accumulator.name, accumulator.dtype))
+        self.emitter.readable.update(current.saved)
+        for cell in current.roots:
+            if current.inner:
+                index = address(cell.index, self.strides_of(cell.node))
+                name = self.emitter.parameters.buffer(cell.node, cell.node.dtype)
+                self.emitter.kept[cell] = (name, index, cell.node.dtype)
+                self.emitter.readable.add(cell)
+
+    def run_pass(self, current: Pass, run: Sequence[Symbol], chunk: int, vector: bool) -> None:
+        """The loops of one pass over ``run``; the last is a vector loop if ``vector``. Float sums go through a second
+        accumulator for each ``chunk`` elements (0: never).
+        """
+        names = [self.declare(reduce, self.emitter.fresh("a")) for reduce in current.reduces]
+        self.emitter.scopes[-1].body.extend(names)
+        kind = "vector" if vector else "serial"
+        if not run:
+            with self.scope() as scope:
+                self.point(current, names)
+            self.emitter.scopes[-1].body.extend(scope.body)
+        else:
+            self._walk(current, list(run), names, chunk, kind)
+        self.finish(current, names)
+
+    def _walk(self, current: Pass, run: list[Symbol], names: Sequence[Accumulator], chunk: int, kind: str) -> None:
+        if len(run) > 1:
+            with self.axis(run[0], "serial"):
+                self._walk(current, run[1:], names, chunk, kind)
+            return
+        extent = self.loops.extents[run[0]]
+        short = extent.constant is not None and extent.constant <= chunk
+        if not chunk or short or not any(name.op == "sum" and name.dtype.is_float for name in names):
+            with self.axis(run[0], kind):
+                self.point(current, names)
+        else:
+            self._chunks(current, run[0], names, chunk, kind)
+
+    def _chunks(self, current: Pass, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: str) -> None:
+        """``for c in ceildiv(extent, chunk): partial = 0; for i in min(chunk, extent - c * chunk): ...``."""
+        count, inner = self.new_axis(), self.new_axis()
+        extent = self.loops.extents[axis]
+        with self.loop((), count, ceildiv(extent, chunk), "serial") as scope:
+            partial = [self.partial_of(name) for name in names]
+            scope.body.extend(p for p, name in zip(partial, names, strict=True) if p is not name)
+            self.open_chunk(axis, count, inner, chunk)
+            with self.scope((axis,)) as body:
+                self.point(current, partial)
+            size = minimum(expr(chunk), self.emitter.parameters.index(extent) - count.expr * chunk)
+            scope.body.append(Loop(inner, size, tuple(body.body), kind))
+            for p, name in zip(partial, names, strict=True):
+                if p is not name:
+                    scope.body.append(Accumulate(name.name, Local(p.name, p.dtype)))
+
+    def open_chunk(self, axis: Symbol, count: Symbol, inner: Symbol, chunk: int) -> None:
+        """Names ``axis`` as the position ``inner`` of chunk ``count``."""
+        self.emitter.parameters.name(axis, count.expr * chunk + inner.expr)
+
+    def partial_of(self, name: Accumulator) -> Accumulator:
+        """A second accumulator for a chunk of a float sum; the same one for the rest."""
+        if name.op == "sum" and name.dtype.is_float:
+            return Accumulator(self.emitter.fresh("a"), name.op, name.dtype)
+        return name
+
+    def keep_rows(self, passes: Sequence[Pass], may_scratch: bool) -> None:
+        """Chooses where each saved cell lives until the pass that reads it: in the memory of a root that is written
+        last, else in a private row; where neither is possible it is computed again.
+        """
+        taken: set[Cell] = set()
+        for current in passes:
+            for cell in tuple(current.saved):
+                dtype = compute(cell.node.dtype)
+                root = next((r for r in _last_roots(passes, current) if r.node.dtype is dtype and r not in taken), None)
+                if root is not None:
+                    taken.add(root)
+                    name = self.emitter.parameters.buffer(root.node, dtype, write=True)
+                    self.emitter.kept[cell] = (name, address(root.index, self.strides_of(root.node)), dtype)
+                    continue
+                axes = [axis for axis in self.group.axes if axis in current.inner and axis not in self.loops.absorbed]
+                sizes = [self.loops.extents[axis] for axis in axes]
+                size = product(sizes)
+                if not may_scratch or size.constant is None or size.constant > SCRATCH_LIMIT:
+                    current.saved.remove(cell)
+                    continue
+                name = self.emitter.fresh("s")
+                self.emitter.scopes[-1].body.append(Scratch(name, dtype, size))
+                self.emitter.kept[cell] = (name, address([axis.expr for axis in axes], row_major(sizes)), dtype)
+
+    def built(self, title: str, body: Sequence, extent: Expr, work: Expr, parallel: bool) -> Built:
+        """The kernel with its parameters as they were used."""
+        parameters = self.emitter.parameters
+        inner_extent = parameters.index(extent)
+        lines = tuple(dict.fromkeys(cell.node.line for cell in self.shape.order if cell.node.line is not None))
+        kernel = Kernel(title, parameters.declared(), tuple(parameters.numbers), tuple(body), inner_extent, lines)
+        return Built(kernel, tuple(parameters.buffers), tuple(parameters.values), extent, work, parallel)
+
+
+def position_of(reduce: Cell) -> Expr:
+    """The index that argmax reports: along its axis, or flat over all that it reduces."""
+    source = reduce.node.inputs[0]
+    reduced = reduced_axes(reduce.node)
+    sizes = [source.shape[axis] for axis in reduced]
+    return address(reduce.inner_index, row_major(sizes))
+
+
+def _last_roots(passes: Sequence[Pass], current: Pass) -> Sequence[Cell]:
+    same = [p for p in passes if p.inner == current.inner]
+    return same[-1].roots if same[-1] is not current else ()
+
+
+def _accesses(shape: Shape, strides_of: Callable[[Node], Strides]) -> Iterator[Access]:
+    for cell in shape.order:
+        if cell.kind == "load":
+            yield Access(address(cell.index, strides_of(cell.node)), 1)
+        elif cell.node.op == "iota":
+            yield Access(cell.index[0], 0)
+        elif cell.kind == "reduce" and cell.node.op in ("argmax", "argmin"):
+            yield Access(position_of(cell), 0)
+        for tests in (cell.mask, *cell.tests):
+            for test in tests:
+                yield Access(test, 0)
+    for cell in shape.group.roots.values():
+        yield Access(address(cell.index, strides_of(cell.node)), 2)

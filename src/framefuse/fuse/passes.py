@@ -1,0 +1,159 @@
+"""Turns the cells of a kernel into passes: loops over a row, each of which needs only results of the loops before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from framefuse.fuse.cells import Cell, Group
+from framefuse.fuse.work import op_time
+from framefuse.ir.numbers import Symbol
+
+Axes = frozenset[Symbol]
+SAVED_ABOVE = 0.25  # nanoseconds: what costs more is kept for the next pass in a private row
+
+
+@dataclass(slots=True)
+class Pass:
+    """One loop over the axes ``inner`` (none: work that is done once a row) that feeds ``reduces``, stores ``roots``
+    and keeps ``saved``.
+    """
+
+    inner: Axes
+    level: int
+    reduces: list[Cell] = field(default_factory=list)
+    roots: list[Cell] = field(default_factory=list)
+    saved: list[Cell] = field(default_factory=list)
+
+    @property
+    def targets(self) -> list[Cell]:
+        """The cells whose values the loop needs."""
+        return [*(reduce.kids[0] for reduce in self.reduces), *self.roots]
+
+
+@dataclass(slots=True)
+class Shape:
+    """What each cell depends on: its axes, and its level, the number of passes that must have ended before it."""
+
+    group: Group
+    order: list[Cell]
+    axes: dict[Cell, Axes]
+    levels: dict[Cell, int]
+    positions: dict[Symbol, Cell]
+
+
+def shape_of(group: Group) -> Shape:
+    """Dependencies of all cells that the roots need, operands first."""
+    order: list[Cell] = []
+    seen: set[Cell] = set()
+    stack = [(root, False) for root in reversed(list(group.roots.values()))]
+    while stack:
+        cell, done = stack.pop()
+        if done:
+            order.append(cell)
+        elif cell not in seen:
+            seen.add(cell)
+            stack.append((cell, True))
+            if cell.kind != "load":
+                stack.extend((kid, False) for kid in reversed(cell.kids) if kid not in seen)
+    shape = Shape(group, order, {}, {}, {cell.position: cell for cell in order if cell.position is not None})
+    for cell in order:
+        kids = cell.kids if cell.kind != "load" else ()
+        used = shape_axes(shape, {s for e in (*cell.mask, *(t for ts in cell.tests for t in ts)) for s in e.symbols})
+        level = 0
+        if cell.kind == "load" or cell.node.op == "iota":
+            used |= shape_axes(shape, {symbol for position in cell.index for symbol in position.symbols})
+        for kid in kids:
+            used |= shape.axes[kid]
+            level = max(level, shape.levels[kid])
+        if cell.kind == "reduce":
+            used -= frozenset(cell.inner)
+            level += 1
+        shape.axes[cell] = used
+        shape.levels[cell] = level
+    return shape
+
+
+def shape_axes(shape: Shape, symbols: set[Symbol]) -> Axes:
+    """The axes behind the symbols of an index: themselves, and those on which an indirect position depends."""
+    found: Axes = frozenset()
+    for symbol in symbols:
+        if symbol in shape.group.axes:
+            found |= {symbol}
+        elif symbol in shape.positions:
+            taker = shape.positions[symbol]
+            found |= shape.axes.get(taker.kids[0], frozenset())
+            found |= shape_axes(shape, {s for e in taker.mask for s in e.symbols})
+    return found
+
+
+def passes_of(shape: Shape) -> list[Pass]:
+    """The loops over a row in order; reductions and stores that need the same earlier results share one."""
+    group = shape.group
+    rows = group.rows if group.rows is not None else frozenset()
+    found: dict[tuple[int, Axes], Pass] = {}
+
+    def at(level: int, inner: Axes) -> Pass:
+        return found.setdefault((level, inner), Pass(inner, level))
+
+    for cell in shape.order:
+        if cell.kind == "reduce":
+            at(shape.levels[cell] - 1, frozenset(cell.inner)).reduces.append(cell)
+    for cell in group.roots.values():
+        covered = frozenset(s for position in cell.index for s in position.symbols if s in group.axes)
+        inner = covered - rows if group.rows is not None else frozenset(group.domain)
+        at(shape.levels[cell], inner).roots.append(cell)
+    # Within a level loops come before what is done once a row, which may need nothing of them but costs nothing late.
+    return sorted(found.values(), key=lambda p: (p.level, not p.inner))
+
+
+def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
+    """Notes in each pass the cells that a later pass over the same axes would compute again at a high price."""
+    owner: dict[tuple[Cell, Axes], Pass] = {}
+    kept: set[tuple[Cell, Axes]] = set()
+    for current in passes:
+        if not current.inner:
+            continue
+        new: list[Cell] = []
+        stack, seen = list(current.targets), set(current.targets)
+        while stack:
+            cell = stack.pop()
+            if shape.axes[cell] <= rows or cell.kind in ("load", "reduce"):
+                continue
+            key = (cell, current.inner)
+            if key in kept:
+                continue
+            earlier = owner.get(key)
+            if earlier is not None and _time(shape, cell, rows) > SAVED_ABOVE:
+                kept.add(key)
+                if cell not in earlier.roots:
+                    earlier.saved.append(cell)
+                continue
+            new.append(cell)
+            fresh = [kid for kid in cell.kids if kid not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        for cell in new:
+            owner.setdefault((cell, current.inner), current)
+
+
+def _time(shape: Shape, cell: Cell, rows: Axes) -> float:
+    """Nanoseconds to compute one element of a cell from memory and from what is known once a row."""
+    total, stack, seen = 0.0, [cell], {cell}
+    while stack:
+        current = stack.pop()
+        if shape.axes[current] <= rows:
+            continue
+        if current.kind in ("load", "reduce"):
+            total += 0.05
+            continue
+        total += op_time(current.node)
+        fresh = [kid for kid in current.kids if kid not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return total
+
+
+def per_point_times(shape: Shape, passes: list[Pass]) -> Mapping[int, float]:
+    """For each pass (by position) the nanoseconds of one point of its loop."""
+    return {number: sum(_time(shape, cell, frozenset()) for cell in p.targets) for number, p in enumerate(passes)}

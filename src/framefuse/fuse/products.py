@@ -1,0 +1,65 @@
+"""Turns the matrix products of a graph into BLAS calls over strided operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from framefuse.fuse.ranges import ONE, ZERO
+from framefuse.fuse.strided import Strides, View, is_product_layout, one_batch_stride, strided
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, Symbol, product
+from framefuse.ir.schedule import RunMatmul
+
+BLAS_TYPES = ("float32", "float64")
+
+
+def product_views(
+    node: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]
+) -> tuple[View | None, View | None]:
+    """Both operands of a product as views that it can read, None for one that must be copied to memory of its own."""
+    first, second = (_readable(strided(operand, strides_of, hints)) for operand in node.inputs)
+    return first, second
+
+
+def _readable(view: View | None) -> View | None:
+    if view is None:
+        return None
+    sizes, strides = view.node.shape, view.strides
+    if not is_product_layout(sizes[-2], sizes[-1], strides[-2], strides[-1]):
+        return None
+    return view if one_batch_stride(sizes[:-2], strides[:-2]) is not None else None
+
+
+def is_blas(node: Node, a: View, c: View) -> bool:
+    """Whether the product is one BLAS call; other dtypes and layouts are a library call."""
+    return node.dtype.name in BLAS_TYPES and _readable(a) is not None and _readable(c) is not None
+
+
+def run_matmul(node: Node, out: int, a: tuple[int, View], c: tuple[int, View], out_strides: Strides) -> RunMatmul:
+    """The item for the product ``node``; ``a`` and ``c`` are buffers with their views. A right operand that is the same
+    for the whole batch is multiplied once, with the batch folded into the rows.
+    """
+    left, right = a[1], c[1]
+    m, k = left.node.shape[-2:]
+    n = node.shape[-1]
+    batch = product(node.shape[:-2])
+    a_batch = one_batch_stride(left.node.shape[:-2], left.strides[:-2]) or ZERO
+    c_batch = one_batch_stride(right.node.shape[:-2], right.strides[:-2]) or ZERO
+    out_batch = one_batch_stride(node.shape[:-2], out_strides[:-2]) or ZERO
+    a_row, out_row = left.strides[-2], out_strides[-2]
+    if batch.constant != 1 and c_batch.constant == 0 and m.constant == 1:
+        # One row for each member of the batch: the batch is the rows.
+        if _may_be_rows(left, a_batch, k) and out_strides[-1].constant == 1:
+            a_row, out_row, m, batch, a_batch, out_batch = a_batch, out_batch, batch, ONE, ZERO, ZERO
+    elif batch.constant != 1 and c_batch.constant == 0 and a_batch is a_row * m and out_batch is out_row * m:
+        m, batch, a_batch, out_batch = m * batch, ONE, ZERO, ZERO
+    return RunMatmul(
+        out, a[0], c[0], (batch, m, n, k),
+        (a_batch, a_row, left.strides[-1]),
+        (c_batch, right.strides[-2], right.strides[-1]),
+        (out_batch, out_row, out_strides[-1]),
+    )  # fmt: skip
+
+
+def _may_be_rows(left: View, a_batch: Expr, k: Expr) -> bool:
+    return left.strides[-1].constant == 1 and is_product_layout(ONE + 1, k, a_batch, ONE)

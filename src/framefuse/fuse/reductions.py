@@ -1,0 +1,126 @@
+"""Turns a reduction that a kernel needs into loops of that kernel, where its rows are the kernel's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from framefuse.fuse.cells import Cell, Group, reduced_axes
+from framefuse.fuse.indexing import Index, Split, reshaped_index
+from framefuse.fuse.layout import Order, estimate
+from framefuse.fuse.ranges import ZERO, address, dense_axes, row_major
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Symbol, product
+from framefuse.ir.ops import TABLE
+
+FEW_ROWS = 4  # fewer rows than this do not keep threads busy
+LARGE = 65536  # elements worth the second kernel that frees the first one to use threads
+STRIDED_LIMIT = 1024  # a column walked more than once should stay in the cache
+
+
+def may_join_reduction(group: Group, cell: Cell, orders: Mapping[Node, Order], threads: bool) -> bool:
+    """Whether the reduction ``cell`` can be computed in ``group``: each of its results once, for one row, and with
+    enough rows left to share between threads.
+    """
+    rows = group.covered(cell)
+    if rows is None:
+        return False
+    domain = frozenset(group.domain)
+    if group.rows is not None:
+        if rows != group.rows:
+            return False
+    elif not rows <= domain:
+        return False
+    if rows == domain and not any(reduce.inner for reduce in group.reduces):
+        return True
+    source = cell.node.inputs[0]
+    elements = product(source.shape)
+    count = max(estimate(elements, group.hints), group.size_hint(group.domain))
+    reads_twice = rows != domain or any(_depends(reduce, cell) for reduce in group.reduces)
+    if threads and reads_twice and group.size_hint(rows) < FEW_ROWS and count > LARGE:
+        return False
+    if reads_twice and not is_inner(cell.node, orders):
+        return count <= STRIDED_LIMIT * max(1, group.size_hint(rows))
+    return True
+
+
+def _depends(user: Cell, cell: Cell) -> bool:
+    """Whether ``user`` is computed from the cell's node."""
+    seen: set[int] = set()
+    stack = list(user.kids)
+    while stack:
+        current = stack.pop()
+        if current.node is cell.node:
+            return True
+        if id(current) not in seen:
+            seen.add(id(current))
+            stack.extend(current.kids)
+    return False
+
+
+def is_inner(node: Node, orders: Mapping[Node, Order]) -> bool:
+    """Whether a reduction runs along neighbouring elements of its operand's memory."""
+    source = node.inputs[0]
+    rank = len(source.shape)
+    wide = [axis for axis in orders.get(source) or range(rank) if source.shape[axis].constant != 1]
+    return not wide or wide[-1] in reduced_axes(node)
+
+
+def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:
+    """The index along the reduced dimensions and its axes, shared with other loops of the kernel where sizes agree.
+
+    First choice is the index at which the kernel already reads the same operand, then axes of an equal number of
+    points, then new axes.
+    """
+    node = cell.node
+    source = node.inputs[0]
+    reduced = reduced_axes(node)
+    sizes = [source.shape[axis] for axis in reduced]
+    rows = {symbol for position in cell.index for symbol in position.symbols}
+    for index in _known_indices(group, source):
+        kept = [position for axis, position in enumerate(index) if axis not in reduced]
+        if kept == list(cell.index):
+            inner = tuple(index[axis] for axis in reduced)
+            axes = dense_axes(address(inner, row_major(sizes)), product(sizes), group.axes)
+            if axes is not None and not rows & set(axes):
+                return inner, _in_order(group, axes)
+    for candidate in _candidates(group, rows):
+        if product(group.axes[axis] for axis in candidate) is product(sizes):
+            found = _over(group, candidate, sizes)
+            if found is not None:
+                return found
+    inner = tuple(ZERO if size.constant == 1 else group.fresh(size).expr for size in sizes)
+    return inner, tuple(symbol for position in inner for symbol in position.symbols)
+
+
+def _over(group: Group, candidate: tuple[Symbol, ...], sizes: Sequence) -> tuple[Index, tuple[Symbol, ...]] | None:
+    extents = [group.axes[axis] for axis in candidate]
+    try:
+        inner = reshaped_index([axis.expr for axis in candidate], extents, sizes, group.axes, may_split=True)
+    except Split:
+        return None
+    axes = dense_axes(address(inner, row_major(sizes)), product(sizes), group.axes)
+    return None if axes is None else (inner, _in_order(group, axes))
+
+
+def _in_order(group: Group, axes: Sequence[Symbol]) -> tuple[Symbol, ...]:
+    return tuple(axis for axis in group.axes if axis in axes)
+
+
+def _candidates(group: Group, rows: set[Symbol]) -> Iterable[tuple[Symbol, ...]]:
+    yield tuple(axis for axis in group.domain if axis not in rows)
+    for reduce in group.reduces:
+        yield reduce.inner
+
+
+def _known_indices(group: Group, source: Node) -> Iterable[Index]:
+    """Indices at which the kernel reads ``source`` or a pointwise operand of it."""
+    stack, seen = [source], {source}
+    while stack and len(seen) < 12:
+        node = stack.pop()
+        for cell in group.demands.get(node, {}).get(group, ()):
+            if not cell.mask:
+                yield cell.index
+        if TABLE[node.op].kind == "pointwise":
+            fresh = [operand for operand in node.inputs if operand not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)

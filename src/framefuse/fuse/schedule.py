@@ -1,0 +1,213 @@
+"""Turns a graph of primitives into its schedule: kernels, products and library calls in order, over planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from framefuse.fuse.calls import matmul_call, may_see_views
+from framefuse.fuse.cells import Group
+from framefuse.fuse.grouping import Grouping
+from framefuse.fuse.kernels import build_kernels
+from framefuse.fuse.layout import Order
+from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
+from framefuse.fuse.nest import Built, Partial
+from framefuse.fuse.products import is_blas, run_matmul
+from framefuse.fuse.ranges import ONE
+from framefuse.fuse.strided import View
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
+
+
+def fuse(graph: Graph, *, threads: bool = True) -> Schedule:
+    """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay."""
+    wanted = Wanted.of(graph)
+    grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads)
+    grouping.run()
+    return _Writer(graph, wanted, grouping, threads).schedule()
+
+
+@dataclass
+class Wanted:
+    """What must be in memory at the end: ``graph`` with a copy for each result that would share another's memory,
+    ``outputs`` and ``writes`` the nodes in whose memory they are.
+    """
+
+    graph: Graph
+    required: set[Node] = field(default_factory=set)
+    orders: dict[Node, Order] = field(default_factory=dict)
+    outputs: list[Node] = field(default_factory=list)
+    writes: list[Node] = field(default_factory=list)
+
+    @staticmethod
+    def of(graph: Graph) -> Wanted:
+        """Reads the results and effects of a graph."""
+        wanted = Wanted(graph)
+        copies: list[Node] = []
+
+        def copied(node: Node) -> Node:
+            copy = Node("expand", (node,), (), node.dtype, node.shape, None, node.line, node.device)
+            copies.append(copy)
+            return copy
+
+        for output in graph.outputs:
+            node = output.node
+            if output.input is None:
+                if node.op == "input" or node in wanted.required:
+                    node = copied(node)
+                wanted.required.add(node)
+                if node.op != "result" and len(output.order) == len(node.shape):
+                    wanted.orders[node] = output.order
+            wanted.outputs.append(node)
+        overwritten = {graph.inputs[write.input] for write in graph.writes}
+        for write in graph.writes:
+            node = write.node
+            if node in overwritten and node is not graph.inputs[write.input]:
+                node = copied(node)
+            if node.op != "input":
+                wanted.required.add(node)
+            wanted.writes.append(node)
+        wanted.graph = replace(graph, nodes=(*graph.nodes, *copies))
+        return wanted
+
+
+class _Writer:
+    """Builds the items of the groups and the buffers that they use."""
+
+    def __init__(self, graph: Graph, wanted: Wanted, grouping: Grouping, threads: bool) -> None:
+        self.graph = graph
+        self.wanted = wanted
+        self.grouping = grouping
+        self.threads = threads
+        self.buffers = Buffers(graph.hints)
+        self.items: list[Item] = []
+        self.notes: list[str] = []
+        self.numbers: dict[object, int] = {}
+        self.views: dict[tuple[object, ...], int] = {}
+        self.escaping = self._escaping()
+        self.called = {result for _, result, _ in graph.bound}
+
+    def _escaping(self) -> set[Node]:
+        """Nodes whose memory a user, or a library call that may keep it, gets to see."""
+        found = {node for node in (*self.wanted.outputs, *self.wanted.writes) if node.op not in ("input", "result")}
+        for (caller, _), view in self.grouping.views.items():
+            if caller.op == "library" and not may_see_views(caller):
+                found.add(view.base)
+        return found
+
+    def schedule(self) -> Schedule:
+        """Writes everything."""
+        for node in self.graph.inputs:
+            self.number(node)
+        for group in self.grouping.sequence():
+            if group.node is None:
+                self.kernels(group)
+            elif group.node.op == "matmul":
+                self.product(group.node)
+            else:
+                self.call(group.node)
+        outputs = tuple(
+            self.numbers[self.graph.inputs[o.input]] if o.input is not None else self.number(node)
+            for o, node in zip(self.graph.outputs, self.wanted.outputs, strict=True)
+        )
+        writes = tuple(
+            (self.numbers[self.graph.inputs[write.input]], self.number(node), write.bumps)
+            for write, node in zip(self.graph.writes, self.wanted.writes, strict=True)
+            if node is not self.graph.inputs[write.input]
+        )
+        for number in (*outputs, *(w[1] for w in writes)):
+            self.buffers.values[number].pinned = True
+        arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
+        items = with_lifetimes(self.items, self.buffers)
+        return Schedule(self.graph, self.buffers.memories(), items, outputs, arena, writes, tuple(self.notes))
+
+    # ---- buffers
+
+    def number(self, key: Node | Partial) -> int:
+        """The buffer of a node or partial result."""
+        found = self.numbers.get(key)
+        if found is None:
+            found = self.numbers[key] = self.buffers.add(self._value(key))
+        return found
+
+    def _value(self, key: Node | Partial) -> Value:
+        if isinstance(key, Partial):
+            return Value("arena", key.dtype, (key.size,), (ONE,))
+        strides = self.grouping.strides_of(key)
+        place = {"input": "input", "result": "call"}.get(key.op, "fresh" if key in self.escaping else "arena")
+        position = key.attr("index") if key.op == "input" else -1
+        return Value(place, key.dtype, key.shape, strides, key.device, position)
+
+    def operand(self, view: View, as_tensor: bool) -> int:
+        """The buffer of an operand; a product takes a view without offset as its base with other strides."""
+        base = self.number(view.base)
+        if view.is_whole or (not as_tensor and view.offset.constant == 0):
+            return base
+        key = (base, view.node.shape, view.strides, view.offset)
+        if key not in self.views:
+            node = view.node
+            value = Value("view", node.dtype, node.shape, view.strides, node.device, -1, base, view.offset)
+            self.views[key] = self.buffers.add(value)
+        return self.views[key]
+
+    def append(self, item: Item, touched: Sequence[int], note: str) -> None:
+        for number in touched:
+            self.buffers.touch(number, len(self.items))
+        self.items.append(item)
+        self.notes.append(note)
+
+    # ---- items
+
+    def kernels(self, group: Group) -> None:
+        for built in build_kernels(group, self.grouping.strides_of, self.threads):
+            self.kernel(built)
+
+    def kernel(self, built: Built) -> None:
+        touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
+        item = RunKernel(
+            built.kernel, touched, built.numbers, built.extent, built.work, built.parallel and self.threads
+        )
+        self.append(item, touched, built.kernel.title)
+
+    def product(self, node: Node) -> None:
+        a, c = self.grouping.views[(node, 0)], self.grouping.views[(node, 1)]
+        if not is_blas(node, a, c):
+            self.matmul_call(node, a, c)
+            return
+        out = self.number(node)
+        operands = (self.operand(a, as_tensor=False), self.operand(c, as_tensor=False))
+        item = run_matmul(node, out, (operands[0], a), (operands[1], c), self.grouping.strides_of(node))
+        self.append(item, (*operands, out), "matmul")
+
+    def matmul_call(self, node: Node, a: View, c: View) -> None:
+        operands = (self.operand(a, as_tensor=True), self.operand(c, as_tensor=True))
+        out = self.number(node)
+        self.buffers.values[out].place = "call"
+        item = RunCall(matmul_call(node), operands, (((), out),), (), (out,), True)
+        self.append(item, (*operands, out), "matmul")
+
+    def call(self, node: Node) -> None:
+        inside = may_see_views(node)
+        operands = tuple(
+            self.operand(self.grouping.views[(node, number)], as_tensor=True) for number in range(len(node.inputs))
+        )
+        results = [r for r in self.grouping.results.get(node, ()) if self._is_used(r)]
+        outs = tuple((tuple(r.attr("path")), self.number(r)) for r in results)
+        binds = tuple((self.number(r), dim, symbol) for symbol, r, dim in self.graph.bound if r.inputs[0] is node)
+        normal = tuple(self.number(r) for r in results if self._is_read(r))
+        item = RunCall(node, operands, outs, binds, normal, inside)
+        self.append(item, (*operands, *(number for _, number in outs)), str(node.attr("name")))
+
+    def _is_used(self, result: Node) -> bool:
+        grouping = self.grouping
+        wanted = result in self.wanted.required or result in self.called
+        return wanted or result in grouping.demands or result in grouping.readers
+
+    def _is_read(self, result: Node) -> bool:
+        """Whether compiled code or a view relies on the layout of a call's result."""
+        if result in self.grouping.demands:
+            return True
+        return any(
+            view.base is result and (caller.op == "matmul" or not view.is_whole)
+            for (caller, _), view in self.grouping.views.items()
+        )

@@ -1,0 +1,197 @@
+"""Turns reductions that one plain row loop serves badly into two kernels for large sums, or column tiles for sums
+across memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.fuse.nest import CHUNK, Built, Nest, Partial
+from framefuse.fuse.passes import Pass
+from framefuse.ir.dtypes import DType
+from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Let, Load, Local, Loop, Scratch, Store
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+
+STAGED_ABOVE = 100_000  # nanoseconds of work from which two threads repay a second kernel
+TILE = 512  # columns whose running results stay in the first-level cache
+ROWS = 8  # rows of a column tile that are summed before they join the running result
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
+
+Runs = dict[frozenset[Symbol], list[Symbol]]
+
+
+def may_stage(nest: Nest, passes: Sequence[Pass], rows: Sequence[Symbol], work: Expr) -> bool:
+    """Whether a reduction to few results is large enough for a parallel first kernel."""
+    wide = [p for p in passes if p.inner]
+    if rows or len(wide) != 1 or not wide[0].reduces or wide[0].level:
+        return False
+    return _is_plain(wide[0]) and nest.hint(work) > STAGED_ABOVE
+
+
+def _is_plain(current: Pass) -> bool:
+    return all(reduce.node.op not in ("argmax", "argmin") for reduce in current.reduces)
+
+
+def two_stages(nest: Nest, passes: Sequence[Pass], runs: Runs, title: str, work: Expr) -> list[Built]:
+    """Chunks in parallel into partial results, then their combination and what follows from it."""
+    wide = next(p for p in passes if p.inner)
+    second = Nest(nest.group, nest.shape, nest.strides_of)
+    second.loops.absorbed |= nest.loops.absorbed
+    run = runs[wide.inner]
+    extents = nest.loops.extents
+    accumulators = [nest.declare(reduce, nest.emitter.fresh("a")) for reduce in wide.reduces]
+    if len(run) == 1:
+        count = ceildiv(extents[run[0]], CHUNK)
+    else:
+        count = product(extents[axis] for axis in run[:-1])
+    partials = [Partial(accumulator.dtype, count) for accumulator in accumulators]
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        symbol = nest.new_axis()
+        with nest.loop(tuple(run[:-1]), symbol, count, "parallel") as scope:
+            nest.decode(scope, symbol.expr, run[:-1], [extents[axis] for axis in run[:-1]])
+            scope.body.extend(accumulators)
+            inner = nest.new_axis()
+            size = nest.emitter.parameters.index(extents[run[-1]])
+            if len(run) == 1:
+                nest.open_chunk(run[0], symbol, inner, CHUNK)
+                size = minimum(expr(CHUNK), size - symbol.expr * CHUNK)
+            else:
+                nest.emitter.parameters.name(run[-1], inner.expr)
+            with nest.scope((run[-1],)) as body:
+                nest.point(wide, accumulators)
+            scope.body.append(Loop(inner, size, tuple(body.body), "vector"))
+            for accumulator, partial in zip(accumulators, partials, strict=True):
+                name = nest.emitter.parameters.buffer(partial, partial.dtype, write=True)
+                scope.body.append(Store(name, symbol.expr, Local(accumulator.name, accumulator.dtype)))
+    first = nest.built(f"{title}_chunks", top.body, count, work, True)
+    return [first, _second(second, passes, wide, partials, f"{title}_total")]
+
+
+def _second(nest: Nest, passes: Sequence[Pass], wide: Pass, partials: Sequence[Partial], title: str) -> Built:
+    """The combination of partial results, in chunks of their own, and the passes without loops."""
+    parameters = nest.emitter.parameters
+    with nest.scope() as top:
+        names = [nest.declare(reduce, nest.emitter.fresh("a")) for reduce in wide.reduces]
+        top.body.extend(names)
+        outer, inner = nest.new_axis(), nest.new_axis()
+        count = parameters.index(partials[0].size)
+        chunks = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
+        place = outer.expr * CHUNK + inner.expr
+        steps = []
+        for name, chunk, partial in zip(names, chunks, partials, strict=True):
+            buffer = parameters.buffer(partial, partial.dtype)
+            steps.append(Accumulate(chunk.name, Load(buffer, place, name.dtype)))
+        body = (
+            *chunks,
+            Loop(inner, minimum(expr(CHUNK), count - outer.expr * CHUNK), tuple(steps), "vector"),
+            *(Accumulate(n.name, Local(c.name, c.dtype)) for n, c in zip(names, chunks, strict=True)),
+        )
+        top.body.append(Loop(outer, ceildiv(count, CHUNK), body, "serial"))
+        for reduce, name in zip(wide.reduces, names, strict=True):
+            top.known[reduce] = nest.result(reduce, Local(name.name, name.dtype))
+        for current in passes:
+            if current is not wide:
+                nest.run_pass(current, (), 0, False)
+    return nest.built(title, top.body, expr(1), partials[0].size, False)
+
+
+def may_tile(nest: Nest, passes: Sequence[Pass], runs: Runs) -> bool:
+    """Whether one pass across memory is long enough to go through row blocks."""
+    wide = [p for p in passes if p.inner]
+    if len(wide) != 1 or wide[0].level or not wide[0].reduces or wide[0].saved or not _is_plain(wide[0]):
+        return False
+    return len(runs[wide[0].inner]) == 1 and nest.hint(product(nest.group.axes[a] for a in wide[0].inner)) > 32
+
+
+def column_tiles(
+    nest: Nest, passes: Sequence[Pass], rows: list[Symbol], vector: Symbol, runs: Runs, title: str, work: Expr
+) -> Built:
+    """Rows of memory in blocks of 8 into a private row of running results, for tiles of 512 neighbouring columns."""
+    wide = next(p for p in passes if p.inner)
+    width = nest.loops.extents[vector]
+    tiles = ceildiv(width, TILE)
+    outer = [axis for axis in rows if axis is not vector]
+    extents = [nest.loops.extents[axis] for axis in outer]
+    count = product([*extents, tiles])
+    parameters = nest.emitter.parameters
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        symbol = nest.new_axis()
+        with nest.loop(tuple(outer), symbol, count, "parallel") as scope:
+            tile_count = parameters.index(tiles)
+            nest.decode(scope, symbol.expr // tile_count, outer, extents)
+            tile = symbol.expr % tile_count if outer else symbol.expr
+            size = minimum(expr(TILE), parameters.index(width) - tile * TILE)
+            names = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
+            scope.body.extend(Scratch(name.name, name.dtype, expr(TILE)) for name in names)
+            first = nest.new_axis()
+            scope.body.append(
+                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in names), "vector")
+            )
+            _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names)
+            at = nest.new_axis()
+            parameters.name(vector, tile * TILE + at.expr)
+            with nest.scope((vector,)) as lane:
+                for reduce, name in zip(wide.reduces, names, strict=True):
+                    result = nest.emitter.fresh("v")
+                    lane.body.append(Let(result, Load(name.name, at.expr, name.dtype)))
+                    lane.known[reduce] = nest.result(reduce, Local(result, name.dtype))
+                for current in passes:
+                    if current is not wide:
+                        nest.run_pass(current, (), 0, False)
+            scope.body.append(Loop(at, size, tuple(lane.body), "vector"))
+    return nest.built(title, top.body, count, work, True)
+
+
+def _blocks(
+    nest: Nest, wide: Pass, axis: Symbol, vector: Symbol, tile: Expr, size: Expr, names: Sequence[Accumulator]
+) -> None:
+    """``for block of rows: for column of the tile: running = running + (sum of 8 rows)``."""
+    parameters = nest.emitter.parameters
+    block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis()
+    length = parameters.index(nest.loops.extents[axis])
+    parameters.name(vector, tile * TILE + column.expr)
+    parameters.name(axis, block.expr * ROWS + step.expr)
+    partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
+    with nest.scope((vector,)) as lanes:
+        with nest.scope((axis,)) as point:
+            nest.point(wide, partial)
+        left = minimum(expr(ROWS), length - block.expr * ROWS)
+        lanes.body.extend(partial)
+        lanes.body.append(Loop(step, left, tuple(point.body), "serial"))
+        for name, part in zip(names, partial, strict=True):
+            running = Load(name.name, column.expr, name.dtype)
+            total = Apply(COMBINE[name.op], (running, Local(part.name, part.dtype)), name.dtype)
+            lanes.body.append(Store(name.name, column.expr, total))
+    inner = Loop(column, size, tuple(lanes.body), "vector")
+    nest.emitter.scopes[-1].body.append(Loop(block, ceildiv(length, ROWS), (inner,), "serial"))
+
+
+def _start(accumulator: Accumulator) -> Const:
+    """What a reduction of nothing is."""
+    dtype = accumulator.dtype
+    start: bool | int | float
+    match accumulator.op:
+        case "sum" | "any":
+            start = 0
+        case "prod" | "all":
+            start = 1
+        case "max":
+            start = _bound(dtype, -1)
+        case _:
+            start = _bound(dtype, 1)
+    return Const(float(start) if dtype.is_float else bool(start) if dtype.kind == "bool" else start, dtype)
+
+
+def _bound(dtype: DType, sign: int) -> int | float:
+    """The least (sign -1) or greatest value of a dtype."""
+    if dtype.is_float:
+        return sign * math.inf
+    if dtype.kind == "bool":
+        return int(sign > 0)
+    information = torch.iinfo(dtype.torch)
+    return information.max if sign > 0 else information.min

@@ -1,0 +1,64 @@
+"""Turns graph values into estimates of time: what computing, recomputing or loading an element costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from framefuse.fuse.layout import estimate
+from framefuse.ir.dtypes import DType
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.numbers import Symbol, product
+from framefuse.ir.ops import TABLE
+
+NANOSECONDS_PER_BYTE = 0.03
+KEPT_ABOVE = 0.3  # nanoseconds: a value of several consumers that costs more is assumed to be kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What one element costs when it is computed from memory: nanoseconds of arithmetic, and loads of its own size."""
+
+    time: float
+    loads: int
+
+
+def op_time(node: Node) -> float:
+    """Nanoseconds of one element of this node's own operation in a vector loop."""
+    return TABLE[node.op].cost * _width(node.inputs[0].dtype if node.inputs else node.dtype)
+
+
+def _width(dtype: DType) -> float:
+    return 2.0 if dtype.size == 8 else 1.0
+
+
+def points(node: Node, hints: Mapping[Symbol, int]) -> int:
+    """The number of elements for the recorded sizes."""
+    total = 1
+    for size in node.shape:
+        total *= estimate(size, hints)
+    return total
+
+
+def weights(graph: Graph) -> dict[Node, Weight]:
+    """For each node the cost of one element computed from what is likely to be in memory."""
+    consumers: dict[Node, int] = {}
+    for node in graph.nodes:
+        for operand in set(node.inputs):
+            consumers[operand] = consumers.get(operand, 0) + 1
+    found: dict[Node, Weight] = {}
+    loaded = Weight(0.05, 1)
+    for node in graph.nodes:
+        row = TABLE[node.op]
+        if row.kind in ("call", "reduce") or node.op == "input":
+            found[node] = loaded
+            continue
+        time, loads = op_time(node), 0
+        for operand in dict.fromkeys(node.inputs):
+            weight = found[operand]
+            time += weight.time
+            small = node.op == "expand" and product(node.shape) is not product(operand.shape)
+            loads += 0 if small else weight.loads
+        kept = row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > KEPT_ABOVE
+        found[node] = loaded if kept else Weight(time, loads)
+    return found
