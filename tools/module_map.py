@@ -13,19 +13,26 @@ BEGIN, END = "<!-- map: written by `make map` -->", "<!-- end of map -->"
 
 # The order in which one call passes the stages; folders and files that are not named here follow in the alphabet.
 ORDER = [
-    "__init__.py", "pipeline.py", "options.py", "errors.py", "ir",
-    "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "explain", "backends", "bench",
+    "__init__.py", "api.py", "pipeline.py", "options.py", "errors.py", "ir",
+    "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "_native.pyi",
+    "explain", "backends", "cli.py", "bench",
 ]  # fmt: skip
 
 
 def first_sentence(path: Path) -> str:
-    """The first line of a module's docstring, or of the comment that opens a C file."""
+    """The sentence that opens a module's docstring, or the comment at the top of a C file; it may wrap."""
     text = path.read_text()
     if path.suffix in (".py", ".pyi"):
         lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
-        return lines[0].strip() if lines else ""
-    opening = re.match(r"\s*(?:/\*+\s*(?P<block>.*?)(?:\*/|\n)|//\s*(?P<line>.*))", text)
-    return (opening["block"] or opening["line"] or "").strip() if opening else ""
+    else:
+        comment = re.match(r"\s*/\*+(?P<text>.*?)\*/", text, re.DOTALL)
+        lines = [line.strip(" *") for line in comment["text"].splitlines()] if comment else []
+    sentence: list[str] = []
+    for line in lines:
+        sentence.append(line.strip())
+        if not line.strip() or line.rstrip().endswith("."):
+            break
+    return " ".join(sentence).strip()
 
 
 def rank(path: Path) -> tuple[bool, int, bool, str]:

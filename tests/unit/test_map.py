@@ -1,5 +1,7 @@
 """ARCHITECTURE.md shows the modules that exist, each with its own first sentence."""
 
+import re
+
 import module_map
 
 
@@ -17,8 +19,17 @@ def test_first_sentence_of_each_language(tmp_path):
     texts = {
         "a.py": '"""Turns one thing into another."""\n',
         "b.c": "/* Turns one thing into another.\n * More. */\n",
-        "c.h": "// Turns one thing into another.\n",
+        "c.h": "/* Turns one thing\n   into another. */\n",
+        "d.py": '"""Turns one thing\ninto another.\n\nMore.\n"""\n',
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
         assert module_map.first_sentence(tmp_path / name) == "Turns one thing into another."
+
+
+def test_the_files_that_the_advice_names_exist():
+    advice = module_map.ARCHITECTURE.read_text().partition("## To add something")[2].partition("\n## ")[0]
+    rows = "\n".join(line for line in advice.splitlines()[4:] if line.startswith("|"))
+    named = re.findall(r"`([\w/]+/|[\w/]+\.(?:py|c))`", rows)
+    missing = [name for name in named if not (module_map.PACKAGE / name).exists()]
+    assert named and not missing
