@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from typing import Any
@@ -129,6 +130,8 @@ class Attributes:
         sources = self.recorder.sources
         if name == "__class__":
             return (kind,)
+        if name in ("name", "value") and isinstance(holder, enum.Enum):
+            return (getattr(holder, name),)
         if name == "__dict__":
             value = holder.__dict__
             sources.mapping(holder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import types
 from typing import Any
@@ -50,6 +51,8 @@ class Calls:
                     return self._special(special, frame, target, args, kwargs, then)
                 if runs_natively(target):
                     break
+                if self.recorder.alive and id(target) not in sources.known and id(target) not in sources.made:
+                    sources.root(target)
                 sources.function(target)
                 sources.closure(target)
                 entered = enter(target, args, kwargs)
@@ -63,7 +66,10 @@ class Calls:
                 args, target = (target.__self__, *args), target.__func__
                 continue
             if kind is functools.partial:
-                sources.fact_partial(target) if id(target) in sources.known else None
+                if id(target) in sources.known:
+                    for name in ("func", "args", "keywords"):
+                        part = sources.read(target, "getattr", name, getattr(target, name))
+                        sources.whole(part)
                 args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
                 target = target.func
                 continue
@@ -148,6 +154,8 @@ class Calls:
         if not recorder.alive:
             return target(*strip_shallow(args), **kwargs)
         policy = self._policy(target, args, kwargs)
+        if policy is not None and self._unseen(target, args, kwargs):
+            policy = None
         if policy == "torch":
             before = recorder.mode_calls
             value = target(*args, **kwargs)
@@ -175,6 +183,19 @@ class Calls:
             kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
         return target(*args, **kwargs)
 
+    def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether native code would run the user's function or advance an iterator that existed before the call."""
+        sources = self.recorder.sources
+        name = getattr(target, "__name__", "")
+        hands = type(target) is types.FunctionType and not name.startswith("_check") and target not in HOLDS_FUNCTIONS
+        if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
+            for part in (*args, *kwargs.values()):
+                if isinstance(part, (types.FunctionType, types.MethodType)) and not runs_natively(getattr(part, "__func__", part)):
+                    return True
+        if target is iter and len(args) == 2:
+            return True
+        return any(id(part) in sources.known and hasattr(type(part), "__next__") for part in args)
+
     def _policy(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what it is given), or None."""
         kind = type(target)
@@ -201,15 +222,19 @@ class Calls:
             if owner is not None and holder is None:
                 if issubclass(owner, leaves.MUTABLE_TYPES) and args:
                     return self._container_method(args[0], target.__name__, args[1:], kwargs)
-                return "pure" if issubclass(owner, leaves.PURE_TYPES) or issubclass(owner, leaves.ITERATOR_TYPES) else None
+                return "pure" if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)) else None
             if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
                 return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
             if isinstance(holder, BaseException):
-                return "pure"
+                return "pure" if id(holder) not in recorder.sources.known else None
             if kind is types.MethodWrapperType and target.__name__ in ("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"):
                 return "pure" if target.__objclass__ is object else None
             return None
         if isinstance(target, type):
+            code = leaves.class_stop(target)
+            if code is not None:
+                recorder.kill(code, leaves.title(target))
+                return None
             if leaves.is_pure(target):
                 return "new" if target in CONTAINER_TYPES_KEEPING and not any(
                     id(a) in recorder.sources.known for a in args
@@ -415,6 +440,9 @@ CONTAINER_TYPES_KEEPING = frozenset((list, tuple, set, frozenset, dict, slice, z
                                      types.SimpleNamespace, types.CellType, map, filter, super, property, classmethod, staticmethod))  # fmt: skip
 
 
+# Python functions of the library that look at a function they are given and do not call it.
+HOLDS_FUNCTIONS = frozenset((inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isgeneratorfunction, inspect.isbuiltin, inspect.unwrap,
+                             inspect.isclass, inspect.ismodule))  # fmt: skip
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
 

@@ -31,7 +31,7 @@ INTERPRETED_OURS = frozenset(("framefuse.capture.twins",))
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal", "torch.jit", "torch.compiler",
     "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types", "torch._ops", "torch.special",
-    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.backends", "torch.cuda", "torch.utils._python_dispatch",
+    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.cuda", "torch.utils._python_dispatch",
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
     "torch.hub", "torch.library", "torch.distributed", "torch.utils.hooks", "torch.torch_version", "torch._namedtensor_internals",
     "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs", "torch._prims_common",
@@ -108,7 +108,7 @@ PURE_MODULES = frozenset(("inspect", "typing", "enum", "abc", "dataclasses", "re
                           "packaging.version", "_collections_abc", "_abc", "_struct", "fractions", "re._compiler", "re._parser"))  # fmt: skip
 PURE_TYPES = (
     str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype, torch.device, torch.finfo,
-    torch.iinfo, types.MappingProxyType, object, inspect.Signature, types.CodeType, types.FunctionType, property, types.GenericAlias,
+    torch.iinfo, types.MappingProxyType, inspect.Signature, types.CodeType, types.FunctionType, property, types.GenericAlias,
 )  # fmt: skip
 MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
 MUTATORS = frozenset(
@@ -122,6 +122,9 @@ ITERATOR_TYPES = (
     itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest, type({}.keys()), type({}.values()),
     type({}.items()), type(reversed({})), type(reversed(())),
 )  # fmt: skip
+# Native callables that call a function which they are given: what that function reads would go unseen.
+CALLS_BACK = {itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby, functools.cmp_to_key}
+CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
 # Torch's C functions that are no operators but change nothing that lasts.
 TORCH_QUERIES = frozenset(
     "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing _get_privateuse1_backend_name "
@@ -129,7 +132,7 @@ TORCH_QUERIES = frozenset(
     "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled _cuda_isCurrentStreamCapturing "
     "_get_cudnn_enabled _get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _cuda_getDeviceCount "
     "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
-    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack peek_interpreter_stack get_num_threads".split()
+    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack peek_interpreter_stack".split()
 )
 NATIVE_KINDS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
@@ -158,6 +161,9 @@ def is_pure(function: Any) -> bool:
 
 def torch_function_stop(function: types.FunctionType) -> str | None:
     """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
+    inner = getattr(function, "__wrapped__", None)
+    if isinstance(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
+        return torch_function_stop(inner)
     module = function.__globals__.get("__name__", "")
     for prefix, code in TORCH_STOPS:
         if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
@@ -165,6 +171,14 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     if module == "torch":
         return None if function.__name__ in TORCH_TOP else "native-call"
     return None if module.startswith(TORCH_SILENT) else "native-call"
+
+
+def class_stop(cls: type) -> str | None:
+    """The code of the stop for one of torch's classes, None for any other class."""
+    module = getattr(cls, "__module__", "") or ""
+    return next((code for prefix, code in TORCH_STOPS if module == prefix or module.startswith(prefix + ".")), None) if (
+        module.startswith("torch.") and not module.startswith("torch.autograd.grad_mode")
+    ) else None
 
 
 def is_torch_native(function: Any) -> bool:

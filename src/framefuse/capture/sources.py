@@ -59,6 +59,7 @@ class Sources:
         self.changed: dict[int, str] = {}
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
+        self.made: dict[int, Any] = {}
         self.symbols = 0
 
     # Sources --------------------------------------------------------------------------------------------------------

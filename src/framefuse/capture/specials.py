@@ -201,6 +201,29 @@ def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     return None
 
 
+@special(InterpretedGenerator.send, InterpretedGenerator.__next__)
+def _send(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    generator, value = args[0], args[1] if len(args) > 1 else None
+    if type(generator) is not InterpretedGenerator or kwargs or len(args) > 2:
+        return MISSING
+    if generator.state == "done":
+        raise StopIteration
+    if generator.state == "new" and value is not None:
+        raise TypeError("can't send non-None value to a just-started generator")
+    machine.resume(generator, value, ("next", ()))
+    return SWITCH
+
+
+@special(InterpretedGenerator.throw)
+def _throw(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(InterpretedGenerator.throw(*args, **kwargs))
+
+
+@special(InterpretedGenerator.close)
+def _close(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(InterpretedGenerator.close(*args, **kwargs))
+
+
 @special(isinstance)
 def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2:

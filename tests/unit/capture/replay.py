@@ -1,6 +1,8 @@
 """Runs a trace on new arguments with eager torch: the executor of the tests, slow and plain."""
 
 import builtins
+import dataclasses
+import enum
 from typing import Any
 
 import torch
@@ -211,8 +213,10 @@ def equal(left: Any, right: Any, exact: bool = True) -> bool:
         return list(left) == list(right) and all(equal(left[k], right[k], exact) for k in left)
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(equal(a, b, exact) for a, b in zip(left, right, strict=True))
-    if hasattr(left, "__dict__") and type(left).__eq__ is object.__eq__ and not isinstance(left, type):
+    if dataclasses.is_dataclass(left) or isinstance(getattr(left, "__dict__", None), dict) and not isinstance(left, (type, enum.Enum)):
         return equal(vars(left), vars(right), exact)
+    if type(left).__dict__.get("__slots__"):
+        return all(equal(getattr(left, name), getattr(right, name), exact) for name in type(left).__slots__)
     if isinstance(left, float):
         return left == right or left != left and right != right
     return bool(left == right)

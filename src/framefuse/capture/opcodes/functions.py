@@ -27,6 +27,8 @@ def make_function(machine: Any, frame: Frame, argument: int) -> None:
         made.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     if code.co_consts and isinstance(code.co_consts[0], str):
         made.__doc__ = code.co_consts[0]
+    if machine.recorder.alive:
+        machine.recorder.sources.made[id(made)] = made
     stack.append(made)
 
 

@@ -1,0 +1,80 @@
+"""record() is the eager call, and its trace replayed on other arguments is the eager call on those."""
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import programs  # noqa: E402
+from replay import equal, replay  # noqa: E402
+
+from framefuse.capture import record  # noqa: E402
+
+
+class Side:
+    """One instance of a program, with its own state and its own random numbers."""
+
+    def __init__(self, program: Any) -> None:
+        made = list(program.make())
+        made += [(), {}, None, None][len(made) - 2 :]
+        self.function, self.arguments, self.watched, self.kwargs, self.stop, self.view = made
+        self.generator = torch.Generator().manual_seed(0)
+
+    def args(self, size: int) -> tuple[Any, ...]:
+        return self.arguments(lambda *sizes: torch.randn(*sizes, generator=self.generator), size)
+
+    def seen(self, value: Any) -> Any:
+        return self.view(value) if self.view is not None else value
+
+    def state(self) -> list[Any]:
+        return copy.deepcopy([watch() for watch in self.watched])
+
+
+def run(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    try:
+        return function(*args, **kwargs), None
+    except Exception as error:
+        return None, error
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+@pytest.mark.parametrize("program", programs.TABLE, ids=lambda program: program.name)
+def test_program(program: Any, grad: bool) -> None:
+    eager, ours = Side(program), Side(program)
+    stop = ours.stop or program.stop
+    with torch.set_grad_enabled(grad):
+        programs.COUNTER, programs.REGISTRY[:] = 0, []
+        first, second = eager.args(4), eager.args(6)
+        torch.manual_seed(0)
+        expected, error = run(eager.function, first, eager.kwargs)
+        torch.set_grad_enabled(grad)
+        expected = eager.seen(expected)
+        middle = (eager.state(), programs.COUNTER, len(programs.REGISTRY))
+        torch.manual_seed(1)
+        later = eager.seen(run(eager.function, second, eager.kwargs)[0])
+        torch.set_grad_enabled(grad)
+        last = (eager.state(), programs.COUNTER, len(programs.REGISTRY))
+
+        programs.COUNTER, programs.REGISTRY[:] = 0, []
+        args, fresh = ours.args(4), ours.args(6)
+        torch.manual_seed(0)
+        made = record(ours.function, args, ours.kwargs)
+        torch.set_grad_enabled(grad)
+        value = ours.seen(made.value)
+        assert type(made.exception) is type(error) and str(made.exception) == str(error)
+        assert error is not None or equal(expected, value)
+        assert equal(first, args), "the arguments after the call"
+        assert equal(list(middle[0]), ours.state()) and middle[1:] == (programs.COUNTER, len(programs.REGISTRY))
+        if stop is not None:
+            assert made.trace is None and made.reason is not None and made.reason.code == stop, str(made.reason)
+            return
+        assert made.trace is not None, str(made.reason)
+        torch.manual_seed(1)
+        again = replay(made.trace, ours.function, *fresh, **ours.kwargs)
+        assert equal(later, ours.seen(again))
+        assert equal(second, fresh), "the arguments after the replay"
+        assert equal(list(last[0]), ours.state()) and last[1:] == (programs.COUNTER, len(programs.REGISTRY))
