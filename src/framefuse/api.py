@@ -13,11 +13,14 @@ import torch
 from framefuse import pipeline
 from framefuse.backends import registry
 from framefuse.errors import UserError
+from framefuse.native import abi
 from framefuse.options import Options, resolve
 from framefuse.runtime.function import CompiledFunction, live_functions
 from framefuse.runtime.module import compiled_twin
 
 Backend = str | Callable[..., Any]
+
+abi.initialise()  # before anything can be compiled: what native code knows of this torch
 
 
 def compile(

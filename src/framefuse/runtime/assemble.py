@@ -60,7 +60,6 @@ class _Assembler:
         self.slots: list[Slot | None] = []
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
-        self.first_numbers: tuple[tuple[Any, ...], ...] = ()
 
     def plan(self, kernels: Mapping[int, CompiledKernel]) -> Plan:
         inputs = self._input_slots()
@@ -76,7 +75,7 @@ class _Assembler:
             name=self.trace.name,
             bound=self.bound,
             count=self.numbers.count,
-            numbers=self.first_numbers,
+            numbers=tuple(self.numbers.early),
             slots=tuple(slot for slot in self.slots if slot is not None),
             inputs=inputs,
             steps=tuple(self.steps),
@@ -132,13 +131,9 @@ class _Assembler:
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Puts the number instructions made so far before the next step; the first ones belong to the plan itself."""
+        """Puts the instructions over sizes that earlier steps bound before the next step."""
         made = self.numbers.take()
-        if not made:
-            return
-        if not self.steps:
-            self.first_numbers += made
-        else:
+        if made:
             self.steps.append(NumbersStep(made))
 
     def _add(self, step: Step) -> None:
@@ -192,7 +187,6 @@ class _Assembler:
         target = node.attr("target")
         args = tuple(argument_template(value, leaf) for value in node.attr("args"))
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
-        self._flush()  # the operands' sizes, before the results' symbols get their slots
         bound = [(out, dimension, self.numbers.bind(symbol)) for out, dimension, symbol in item.binds]
         normal = tuple(self._slot(memory) for memory in item.normal)
         # The results' sizes and strides may be sums over symbols that this very step binds: those instructions follow

@@ -225,7 +225,7 @@ def backend_plan(
     result = result_template(trace.result, trace.effects, leaf)
     registers = tuple(register_of[entry.source] for entry in inputs)
     return Plan(
-        trace.name, number_count, numbers.count, numbers.take(), tuple(slots), registers, (step,), -1, (), result
+        trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result
     )
 
 

@@ -13,9 +13,9 @@ ATOM_OPS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 class NumberProgram:
     """Grows the number array of a plan: ``slot_of(expression)`` gives the slot that will hold its value.
 
-    ``bound`` are the slots that the guard program sets, by Symbol for ints and by name for reals. Instructions made
-    since the last :meth:`take` are handed out by it, so that those over sizes bound in the middle of a plan run after
-    that point.
+    ``bound`` are the slots that the guard program sets, by Symbol for ints and by name for reals. ``early`` are the
+    instructions that need nothing else; those over sizes that a step of the plan binds are handed out by :meth:`take`,
+    to run after that step.
     """
 
     def __init__(self, bound: Mapping[Symbol | str, int], count: int) -> None:
@@ -23,12 +23,15 @@ class NumberProgram:
         for key, slot in bound.items():
             self.slots[key.expr if isinstance(key, Symbol) else Real("symbol", (key,))] = slot
         self.count = count
-        self.pending: list[tuple[Any, ...]] = []
+        self.early: list[tuple[Any, ...]] = []
+        self._late: list[tuple[Any, ...]] = []
+        self._late_slots: set[int] = set()
 
     def bind(self, symbol: Symbol) -> int:
         """A new slot for a symbol that a step of the plan sets."""
         slot = self._new()
         self.slots[symbol.expr] = slot
+        self._late_slots.add(slot)
         return slot
 
     def slot_of(self, value: Expr | Real | int | float) -> int:
@@ -41,8 +44,8 @@ class NumberProgram:
         return found
 
     def take(self) -> tuple[tuple[Any, ...], ...]:
-        """The instructions made since the last call of this method."""
-        made, self.pending = tuple(self.pending), []
+        """The instructions over late sizes made since the last call of this method."""
+        made, self._late = tuple(self._late), []
         return made
 
     def _new(self) -> int:
@@ -51,7 +54,10 @@ class NumberProgram:
 
     def _emit(self, op: str, left: Any, right: Any = 0) -> int:
         slot = self._new()
-        self.pending.append((op, slot, left, right))
+        late = op not in ("const", "real_const") and not self._late_slots.isdisjoint((left, right))
+        if late:
+            self._late_slots.add(slot)
+        (self._late if late else self.early).append((op, slot, left, right))
         return slot
 
     def _sum(self, value: Expr) -> int:

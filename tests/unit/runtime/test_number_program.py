@@ -46,7 +46,7 @@ def test_sizes(a, b):
         expr(7),
     ]
     slots = [program.slot_of(value) for value in values]
-    numbers = execute(program.take(), {0: a, 1: b})
+    numbers = execute(program.early, {0: a, 1: b})
     assert [numbers[slot] for slot in slots] == [value.evaluate({A: a, B: b}) for value in values]
 
 
@@ -55,8 +55,7 @@ def test_equal_expressions_share_a_slot_and_bound_ones_need_no_instruction():
     assert program.slot_of(A.expr) == 0
     first = program.slot_of(A.expr * 2)
     assert program.slot_of(A.expr + A.expr) == first
-    assert len(program.take()) == 2  # the constant and the product
-    assert program.take() == ()
+    assert len(program.early) == 2  # the constant and the product
 
 
 def test_reals():
@@ -64,15 +63,20 @@ def test_reals():
     value = Real("div", (Real("symbol", ("f0",)), Real("int", (A.expr,))))
     slot = program.slot_of(value)
     half = program.slot_of(0.5)
-    numbers = execute(program.take(), {0: 4, 1: 10.0})
+    numbers = execute(program.early, {0: 4, 1: 10.0})
     assert numbers[slot] == 2.5
     assert numbers[half] == 0.5
 
 
 def test_symbols_bound_later_are_computed_after_that_point():
-    program = NumberProgram({}, 0)
-    program.take()
+    program = NumberProgram({A: 0}, 1)
     late = program.bind(B)
     doubled = program.slot_of(B.expr * 2)
-    numbers = execute(program.take(), {late: 21})
-    assert numbers[doubled] == 42
+    sum_ = program.slot_of(A.expr + B.expr * 2)
+    early = program.slot_of(A.expr + 1)
+    numbers = execute(program.early, {0: 5})
+    assert numbers[early] == 6
+    assert doubled not in numbers
+    numbers = execute(program.take(), {**numbers, late: 21})
+    assert (numbers[doubled], numbers[sum_]) == (42, 47)
+    assert program.take() == ()

@@ -1,0 +1,277 @@
+"""The public interface: what compile accepts, what it gives back, and that a compiled module stays what it was."""
+
+import copy
+import io
+import pickle
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import framefuse
+from framefuse.api import compiled_function
+
+
+class Net(nn.Module):
+    """Two layers and a setting that decides control flow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.second = nn.Linear(16, 4)
+        self.double = False
+
+    def forward(self, x):
+        y = self.second(torch.relu(self.first(x)))
+        return y * 2 if self.double else y
+
+
+def chain(x):
+    """A chain of light operations."""
+    return (torch.sin(x + 0.1) * 1.5).relu()
+
+
+def hits(compiled) -> int:
+    return compiled_function(compiled).dispatch.hits
+
+
+@pytest.fixture
+def net():
+    return Net().eval()
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+def test_function_call_decorator_and_decorator_with_arguments():
+    x = torch.randn(4, 8)
+
+    @framefuse.compile
+    def plain(x):
+        return chain(x)
+
+    @framefuse.compile(dynamic=False)
+    def static(x):
+        return chain(x)
+
+    for compiled in (framefuse.compile(chain), plain, static):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), chain(x))
+        assert hits(compiled) == 2, compiled_function(compiled).reasons
+    assert framefuse.compile(chain).__name__ == "chain"
+    assert framefuse.compile(chain).__doc__ == chain.__doc__
+
+
+def test_methods_bound_to_an_instance_and_in_a_class_body():
+    class Scale:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def apply(self, x):
+            return x * self.factor + 1
+
+        @framefuse.compile
+        def compiled(self, x):
+            return x * self.factor - 1
+
+        def __call__(self, x):
+            return x * self.factor
+
+    scale, x = Scale(3.0), torch.randn(5)
+    bound = framefuse.compile(scale.apply)
+    called = framefuse.compile(scale)
+    for _ in range(3):
+        torch.testing.assert_close(bound(x), x * 3 + 1)
+        torch.testing.assert_close(scale.compiled(x), x * 3 - 1)
+        torch.testing.assert_close(called(x), x * 3)
+    scale.factor = 4.0
+    torch.testing.assert_close(bound(x), x * 4 + 1)
+    torch.testing.assert_close(called(x), x * 4)
+    torch.testing.assert_close(Scale(5.0).compiled(x), x * 5 - 1)
+
+
+def test_a_compiled_module_is_its_module(net):
+    fast = framefuse.compile(net)
+    x = torch.randn(3, 8)
+    for _ in range(3):
+        torch.testing.assert_close(fast(x), net(x))
+    assert hits(fast) == 2, compiled_function(fast).reasons
+    assert isinstance(fast, Net)
+    assert type(fast).__name__ == "Net"
+    assert list(fast.state_dict()) == list(net.state_dict())
+    assert [name for name, _ in fast.named_parameters()] == [name for name, _ in net.named_parameters()]
+    assert fast.first is net.first
+    fast.train()
+    assert net.training
+    assert net.first.training
+    fast.eval()
+    fast.second = nn.Linear(16, 2)
+    assert net.second is fast.second
+    assert fast(x).shape == (3, 2)
+    fast.double = True
+    torch.testing.assert_close(fast(x), net(x))
+    fast.load_state_dict({name: torch.zeros_like(value) for name, value in net.state_dict().items()})
+    torch.testing.assert_close(fast(x), torch.zeros(3, 2))
+    assert "Net(" in repr(fast)
+
+
+def test_copies_and_pickles_of_a_compiled_module_are_compiled_and_apart(net):
+    fast = framefuse.compile(net, dynamic=False)
+    x = torch.randn(3, 8)
+    fast(x)
+    buffer = io.BytesIO()
+    torch.save(fast, buffer)
+    buffer.seek(0)
+    others = [copy.deepcopy(fast), pickle.loads(pickle.dumps(fast)), torch.load(buffer, weights_only=False)]
+    for other in others:
+        assert isinstance(other, Net)
+        assert compiled_function(other) is not compiled_function(fast)
+        assert compiled_function(other).options.dynamic is False
+        torch.testing.assert_close(other(x), net(x))
+        other.first.weight.data.zero_()
+        torch.testing.assert_close(other(x), other.second(torch.relu(other.first(x))))
+        assert net.first.weight.abs().sum() > 0
+
+
+def test_hooks_and_replaced_methods_are_seen(net):
+    fast = framefuse.compile(net)
+    x = torch.randn(3, 8)
+    fast(x), fast(x)
+    handle = net.first.register_forward_hook(lambda module, args, out: out * 0)
+    torch.testing.assert_close(fast(x), net(x))
+    handle.remove()
+    torch.testing.assert_close(fast(x), net(x))
+    net.second.forward = lambda y: y.sum()
+    torch.testing.assert_close(fast(x), net(x))
+
+
+def test_wrong_arguments_name_the_choices(net):
+    for arguments in ({"backend": "inductor9"}, {"mode": "quick"}, {"options": {"nothing": 1}}, {"backend": 3}):
+        with pytest.raises(framefuse.UserError, match=r"Choose|Give"):
+            framefuse.compile(net, **arguments)
+    with pytest.raises(framefuse.UserError, match="callable"):
+        framefuse.compile(3)
+    with pytest.raises(framefuse.UserError, match="compiled by framefuse"):
+        framefuse.explain(chain)
+
+
+def test_disable_returns_the_model_itself(net):
+    assert framefuse.compile(net, disable=True) is net
+    fast = framefuse.compile(chain)
+    assert framefuse.disable(fast) is chain
+
+
+def test_a_disabled_function_runs_eagerly():
+    seen = []
+
+    @framefuse.disable
+    def eager(x):
+        seen.append(framefuse.is_compiling())
+        return x + 1
+
+    @framefuse.compile
+    def f(x):
+        return eager(x) * 2
+
+    x = torch.randn(4)
+    for _ in range(3):
+        torch.testing.assert_close(f(x), (x + 1) * 2)
+    assert len(seen) == 3
+
+
+def test_is_compiling_while_recording_only():
+    seen = []
+
+    @framefuse.compile
+    def f(x):
+        if torch.compiler.is_compiling() and framefuse.is_compiling():
+            return x + 1
+        return x - 1
+
+    x = torch.zeros(3)
+    assert not framefuse.is_compiling()
+    seen = [f(x) for _ in range(3)]
+    assert all(torch.equal(value, x + 1) for value in seen)
+    assert not torch.compiler.is_compiling()
+
+
+def test_backends():
+    assert {"native", "eager"} <= set(framefuse.list_backends())
+    graphs = []
+
+    @framefuse.register_backend(name="recorder")
+    def recorder(gm, example_inputs):
+        assert all(isinstance(value, torch.Tensor) for value in example_inputs)
+        graphs.append(gm)
+        return gm.forward
+
+    x = torch.randn(4, 8)
+    for backend in ("eager", "recorder", recorder):
+        compiled = framefuse.compile(chain, backend=backend)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), chain(x))
+        torch.testing.assert_close(compiled(x[:2]), chain(x[:2]))
+        assert hits(compiled) == 3
+    assert "recorder" in framefuse.list_backends()
+    assert len(graphs) == 2
+    targets = [node.target for node in graphs[0].graph.nodes if node.op != "placeholder"]
+    assert torch.sin in targets
+    assert "relu" in targets
+
+
+def test_reset_drops_compiled_code():
+    compiled = framefuse.compile(chain)
+    x = torch.randn(4)
+    compiled(x), compiled(x)
+    state = compiled_function(compiled)
+    assert len(state.products) == 1
+    framefuse.reset()
+    assert not state.products
+    torch.testing.assert_close(compiled(x), chain(x))
+    assert len(state.products) == 1
+
+
+def test_explain_answers_on_one_screen(net):
+    fast = framefuse.compile(net)
+    x = torch.randn(3, 8)
+    before = str(framefuse.explain(fast))
+    assert "not been called" in before
+    report = framefuse.explain(fast, x)
+    text = str(report)
+    assert "1 graph" in text
+    assert "compile" in text
+    assert len(text.splitlines()) <= 24
+    assert report.timing is not None
+
+    @framefuse.compile
+    def stopped(x):
+        return x + 1 if x.sum().item() > 0 else x - 1
+
+    stopped(x)
+    text = str(framefuse.explain(stopped))
+    assert "test_api.py" in text
+    assert "item" in text
+
+
+def test_nothing_keeps_inputs_or_modules_alive():
+    compiled = framefuse.compile(chain)
+    x = torch.randn(4)
+    for _ in range(3):
+        y = compiled(x)
+    gone = [weakref.ref(x), weakref.ref(y)]
+    del x, y
+    assert [ref() for ref in gone] == [None, None]
+
+    import gc
+
+    module = Net().eval()
+    fast = framefuse.compile(module)
+    fast(torch.randn(2, 8)), fast(torch.randn(2, 8))
+    dead = weakref.ref(module.first.weight)
+    del module, fast
+    gc.collect()
+    assert dead() is None
