@@ -147,10 +147,7 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
     return eager
 
 
-def is_compiling() -> bool:
-    """True while a call is being recorded; ``torch.compiler.is_compiling()`` says the same."""
-    return torch.compiler.is_compiling()
-
-
+# True in code that is being recorded, False elsewhere: torch's own function, which the recorder answers.
+is_compiling = torch.compiler.is_compiling
 list_backends = registry.list_backends
 register_backend = registry.register_backend
