@@ -35,7 +35,7 @@ def may_see_views(node: Node) -> bool:
 
 def matmul_call(node: Node) -> Node:
     """A product as a call of torch.matmul, for dtypes that BLAS lacks."""
-    attrs = (
+    attrs: tuple[tuple[str, Any], ...] = (
         ("target", torch.matmul),
         ("name", "matmul"),
         ("args", (Arg(0), Arg(1))),

@@ -1,4 +1,4 @@
-"""Turns a graph into groups, one for each item of the schedule: what is computed together, and what is kept in memory."""
+"""Turns a graph into groups, one for each item of the schedule: what is computed together and what is kept."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from framefuse.ir.ops import TABLE
 
 CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
 ROOTS_LIMIT = 8
+SOURCES_LIMIT = 12  # operands of a value that are looked at for a kernel that reads them already
 KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
 SMALL = 500  # nanoseconds: repeating so much work costs less than another kernel
 
@@ -220,11 +221,18 @@ class Grouping:
         return None
 
     def sources(self, node: Node) -> Iterable[Node]:
-        for operand in node.inputs:
-            while operand.op in MOVES:
-                operand = operand.inputs[0]
-            if operand.shape:
+        """Values from which ``node`` is computed by moves and pointwise operations, and that are as large as it."""
+        stack = list(node.inputs)
+        seen = set(stack)
+        size = max((points(operand, self.graph.hints) for operand in node.inputs), default=0)
+        while stack and len(seen) < SOURCES_LIMIT:
+            operand = stack.pop()
+            if operand.op not in MOVES and 2 * points(operand, self.graph.hints) >= size and operand.op != "full":
                 yield operand
+            if operand.op in MOVES or TABLE[operand.op].kind == "pointwise":
+                fresh = [source for source in operand.inputs if source not in seen]
+                seen.update(fresh)
+                stack.extend(fresh)
 
     def may_host(self, group: Group, node: Node, users: dict[Group, list[Cell]]) -> bool:
         """Whether ``group`` may leave one more value in memory: no other reader of it may run before the group."""

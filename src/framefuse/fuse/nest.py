@@ -1,4 +1,4 @@
-"""Turns a loop nest under construction into a kernel: opening loops, decoding joined axes, running passes over a row."""
+"""Turns a loop nest under construction into a kernel: opening loops, decoding joined axes, passes over a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the cells of a kernel into passes: loops over a row, each of which needs only results of the loops before it."""
+"""Turns the cells of a kernel into passes: loops over a row, each of which needs only results of earlier ones."""
 
 from __future__ import annotations
 
@@ -111,6 +111,7 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
     """Notes in each pass the cells that a later pass over the same axes would compute again at a high price."""
     owner: dict[tuple[Cell, Axes], Pass] = {}
     kept: set[tuple[Cell, Axes]] = set()
+    stored: set[Cell] = set()
     for current in passes:
         if not current.inner:
             continue
@@ -124,10 +125,12 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
             if key in kept:
                 continue
             earlier = owner.get(key)
-            if earlier is not None and _time(shape, cell, rows) > SAVED_ABOVE:
+            if earlier is not None and cell in stored:
                 kept.add(key)
-                if cell not in earlier.roots:
-                    earlier.saved.append(cell)
+                continue
+            if earlier is not None and _time(shape, cell, rows, stored) > SAVED_ABOVE:
+                kept.add(key)
+                earlier.saved.append(cell)
                 continue
             new.append(cell)
             fresh = [kid for kid in cell.kids if kid not in seen]
@@ -135,16 +138,17 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
             stack.extend(fresh)
         for cell in new:
             owner.setdefault((cell, current.inner), current)
+        stored.update(current.roots, current.saved)
 
 
-def _time(shape: Shape, cell: Cell, rows: Axes) -> float:
-    """Nanoseconds to compute one element of a cell from memory and from what is known once a row."""
+def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Cell] = frozenset()) -> float:
+    """Nanoseconds to compute one element of a cell from memory, ``stored`` cells and what is known once a row."""
     total, stack, seen = 0.0, [cell], {cell}
     while stack:
         current = stack.pop()
         if shape.axes[current] <= rows:
             continue
-        if current.kind in ("load", "reduce"):
+        if current.kind in ("load", "reduce") or (current in stored and current is not cell):
             total += 0.05
             continue
         total += op_time(current.node)

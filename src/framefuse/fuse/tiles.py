@@ -12,7 +12,7 @@ import torch
 from framefuse.fuse.nest import CHUNK, Built, Nest, Partial
 from framefuse.fuse.passes import Pass
 from framefuse.ir.dtypes import DType
-from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Let, Load, Local, Loop, Scratch, Store
+from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Let, Load, Local, Loop, Scratch, Statement, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 STAGED_ABOVE = 100_000  # nanoseconds of work from which two threads repay a second kernel
@@ -85,7 +85,7 @@ def _second(nest: Nest, passes: Sequence[Pass], wide: Pass, partials: Sequence[P
         for name, chunk, partial in zip(names, chunks, partials, strict=True):
             buffer = parameters.buffer(partial, partial.dtype)
             steps.append(Accumulate(chunk.name, Load(buffer, place, name.dtype)))
-        body = (
+        body: tuple[Statement, ...] = (
             *chunks,
             Loop(inner, minimum(expr(CHUNK), count - outer.expr * CHUNK), tuple(steps), "vector"),
             *(Accumulate(n.name, Local(c.name, c.dtype)) for n, c in zip(names, chunks, strict=True)),

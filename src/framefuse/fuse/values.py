@@ -14,7 +14,7 @@ from framefuse.ir.numbers import Expr, Real
 
 # Where a 16-bit float that was kept in float32 may decide differently from the rounded one.
 JUMPS = frozenset(
-    "eq ne lt le gt ge floor ceil trunc round floordiv remainder fmod isnan signbit sign nextafter argmax argmin".split()
+    "eq ne lt le gt ge floor ceil trunc round floordiv remainder fmod isnan signbit sign nextafter".split()
 )
 
 

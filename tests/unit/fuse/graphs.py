@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.codegen.interpreter import interpret
+from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BOOL, BY_TORCH, FLOAT32, INT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Write
 from framefuse.ir.loops import Kernel
@@ -361,12 +362,13 @@ def kernels(schedule: Schedule) -> list[Kernel]:
     return [item.kernel for item in schedule.items if isinstance(item, RunKernel)]
 
 
-def check(graph: Graph, schedule: Schedule, *tensors: torch.Tensor) -> None:
+def check(graph: Graph, schedule: Schedule, *tensors: torch.Tensor, **tolerance: float) -> None:
     """The schedule's results equal torch's, within the defaults of assert_close."""
+    assert not problems(schedule)
     wanted = evaluate(graph, tensors)
     results = run(schedule, tensors)
     for output, result in zip(graph.outputs, results, strict=True):
-        torch.testing.assert_close(result, wanted[output.node], equal_nan=True)
+        torch.testing.assert_close(result, wanted[output.node], equal_nan=True, **tolerance)
 
 
 __all__ = ["BY_TORCH", "Builder", "Failed", "Machine", "check", "evaluate", "kernels", "run", "symbol"]

@@ -1,0 +1,112 @@
+"""Turns a schedule into a list of what is wrong with it: reads before writes, overlapping memory, foreign operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from framefuse.fuse.layout import estimate
+from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.schedule import Allocate, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
+
+
+def problems(schedule: Schedule) -> list[str]:
+    """One sentence for each broken rule; empty for a schedule that may run."""
+    return [*_order(schedule), *_overlaps(schedule), *_numbers(schedule)]
+
+
+def reads_and_writes(item: Item) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The buffers that an item reads and those that it writes."""
+    match item:
+        case RunKernel():
+            named = list(zip(item.kernel.buffers, item.buffers, strict=True))
+            return tuple(n for b, n in named if not b.written), tuple(n for b, n in named if b.written)
+        case RunMatmul():
+            return (item.a, item.c), (item.out,)
+        case RunCall():
+            return item.operands, tuple(number for _, number in item.outs)
+        case _:
+            return (), ()
+
+
+def _root(schedule: Schedule, number: int) -> int:
+    while schedule.memories[number].place == "view":
+        number = schedule.memories[number].base
+    return number
+
+
+def _order(schedule: Schedule) -> Iterator[str]:
+    memories = schedule.memories
+    ready = {number for number, memory in enumerate(memories) if memory.place == "input"}
+    allocated: set[int] = set()
+    gone: set[int] = set()
+    for position, item in enumerate(schedule.items):
+        if isinstance(item, Allocate):
+            allocated.add(item.memory)
+        if isinstance(item, Release):
+            gone.update(item.memories)
+        reads, writes = reads_and_writes(item)
+        for number in reads:
+            root = _root(schedule, number)
+            if root not in ready or root in gone:
+                yield f"item {position} reads buffer {number}, which holds nothing"
+        for number in writes:
+            if memories[number].place == "fresh" and number not in allocated:
+                yield f"item {position} writes buffer {number} before it is allocated"
+            if memories[number].place in ("input", "view"):
+                yield f"item {position} writes buffer {number}, an {memories[number].place}"
+            ready.add(number)
+        if isinstance(item, RunCall) and not item.inside:
+            for number in item.operands:
+                if memories[number].place in ("arena", "view"):
+                    yield f"item {position} shows buffer {number} of the {memories[number].place} to a call"
+    for number in (*schedule.outputs, *(write[1] for write in schedule.writes)):
+        if number not in ready or number in gone:
+            yield f"result {number} holds nothing"
+        if memories[number].place in ("arena", "view"):
+            yield f"result {number} is in the {memories[number].place}"
+
+
+def _overlaps(schedule: Schedule) -> Iterator[str]:
+    """Arena buffers that are alive together must be apart, and inside the arena, at the recorded sizes."""
+    hints = schedule.graph.hints
+    lives: dict[int, tuple[int, int]] = {}
+    for position, item in enumerate(schedule.items):
+        for number in (n for numbers in reads_and_writes(item) for n in numbers):
+            root = _root(schedule, number)
+            if schedule.memories[root].place == "arena":
+                lives[root] = (lives.get(root, (position, 0))[0], position)
+    spans = {number: _span(schedule, number, hints) for number in lives}
+    size = estimate(schedule.arena, hints)
+    numbers = sorted(lives)
+    for place, a in enumerate(numbers):
+        if spans[a][1] > size or spans[a][0] % 64:
+            yield f"buffer {a} lies at {spans[a]} of an arena of {size} bytes"
+        for b in numbers[place + 1 :]:
+            together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1]
+            if together and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
+                yield f"buffers {a} and {b} share the arena at the same time"
+
+
+def _span(schedule: Schedule, number: int, hints: Mapping[Symbol, int]) -> tuple[int, int]:
+    memory = schedule.memories[number]
+    count = memory.dtype.size
+    for size in memory.sizes:
+        count *= estimate(size, hints)
+    start = estimate(memory.offset, hints) if memory.offset is not None else 0
+    return start, start + count
+
+
+def _numbers(schedule: Schedule) -> Iterator[str]:
+    """A kernel is called with as many buffers and numbers as it has, of its kinds."""
+    for position, item in enumerate(schedule.items):
+        if not isinstance(item, RunKernel):
+            continue
+        kernel = item.kernel
+        if len(item.buffers) != len(kernel.buffers) or len(item.numbers) != len(kernel.numbers):
+            yield f"item {position} calls {kernel.title} with a wrong number of operands"
+        for number, value in zip(kernel.numbers, item.numbers, strict=False):
+            if number.real != isinstance(value, Real) or not isinstance(value, (Real, Expr)):
+                yield f"item {position} gives {kernel.title} {value} for {number.symbol}"
+        for buffer, where in zip(kernel.buffers, item.buffers, strict=False):
+            if buffer.dtype is not schedule.memories[where].dtype:
+                yield f"item {position} gives {kernel.title} buffer {where} for {buffer.name} of another dtype"
