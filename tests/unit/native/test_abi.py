@@ -1,0 +1,180 @@
+"""What the probe learnt agrees with torch, and each fact can be missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from framefuse import _native
+from framefuse.guards.check import Hit, Miss, check
+from framefuse.ir import dtypes
+from framefuse.ir.facts import GlobalState, TensorSpec
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.plan import GuardProgram
+from framefuse.native import abi
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    abi.initialise()
+
+
+def tensors() -> list[torch.Tensor]:
+    with torch.inference_mode():
+        inference = torch.randn(3)
+    with torch.enable_grad():
+        derived = torch.randn(3, requires_grad=True) * 2
+    flipped = torch.nn.Parameter(torch.randn(2, 2)).requires_grad_(False)
+    return [
+        torch.randn(3, 4), torch.randn(3, 4).t(), torch.randn(()), torch.randn(0, 3), torch.randn((2,) * 7), torch.randn(9)[2:5],
+        torch.randn(1, 3).expand(2, 3), torch.nn.Parameter(torch.randn(2)), torch.randn(2, requires_grad=True), derived, inference,
+        flipped, torch.randn(2).add_(1).add_(1), *(torch.zeros(2, dtype=row.torch) for row in dtypes.ROWS),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("without", [(), *((name,) for name in abi.FACTS)], ids=lambda names: "-".join(names) or "all")
+def test_tensors_read_the_same_without_any_fact(without: tuple[str, ...]) -> None:
+    known = abi.initialise(without)
+    assert not known & set(without)
+    codes = {row: _native.tensor_facts(torch.zeros(1, dtype=row.torch))["dtype"] for row in dtypes.ROWS}
+    assert len(set(codes.values())) == len(dtypes.ROWS)
+    for tensor in tensors():
+        facts = _native.tensor_facts(tensor)
+        assert facts == {
+            "keys": abi.keys_of(tensor), "dtype": codes[dtypes.BY_TORCH[tensor.dtype]], "device_type": 0, "device_index": -1,
+            "sizes": tuple(tensor.shape), "strides": tensor.stride(), "data": tensor.data_ptr(),
+            "requires_grad": tensor.requires_grad, "version": -1 if tensor.is_inference() else tensor._version,
+        }  # fmt: skip
+
+
+def read_state() -> GlobalState:
+    return GlobalState(
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+        (("cpu", torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),), str(torch.get_default_dtype()), "cpu",
+        torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack(), abi.thread_keys(),
+    )  # fmt: skip
+
+
+MODES: dict[str, Any] = {
+    "nothing": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode, "device": lambda: torch.device("cpu"),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.float16), "dual": torch.autograd.forward_ad.dual_level,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("without", [(), *((name,) for name in abi.FACTS)], ids=lambda names: "-".join(names) or "all")
+def test_guards_decide_the_same_without_any_fact(without: tuple[str, ...]) -> None:
+    """Programs are made under each mode and checked under each, on tensors of every kind."""
+    abi.initialise(without)
+    made = []
+    for mode in MODES:
+        with MODES[mode]():
+            example = torch.randn(4, 3)
+            spec = TensorSpec(
+                torch.Tensor, abi.keys_of(example), dtypes.FLOAT32, "cpu", (Symbol("s0"), 3), (0, 1), None, False
+            )
+            instructions = (("arg", 0, 0), ("tensor", 0, spec, (("size", 0, 0),)))
+            program = GuardProgram(read_state(), instructions, 1, 1, ("", ""))
+            made.append((program, _native.GuardSet(program), GuardProgram(None, instructions, 1, 1, ("", ""))))
+    arguments: list[Any] = [torch.randn(4, 3), torch.randn(7, 3), torch.randn(3, 4).t(), torch.randn(4, 3, 1), 3, None]
+    arguments += [torch.randn(4, 3, dtype=torch.float64), torch.randn(0, 3), torch.randn(1, 3), torch.randn(4, 3, requires_grad=True)]
+    arguments += [torch.nn.Parameter(torch.randn(4, 3)), torch._neg_view(torch.randn(4, 3)), torch.empty(4, 3, device="meta")]
+    hits = 0
+    for mode in MODES:
+        with MODES[mode]():
+            for argument in [*arguments, torch.randn(4, 3)]:
+                for program, guards, bare in made:
+                    expected, found = check(program, (argument,)), guards.check((argument,))
+                    assert (found if isinstance(found, int) else -2) == (expected.index if isinstance(expected, Miss) else -2)
+                    hits += isinstance(expected, Hit)
+                    stateless, alone = check(bare, (argument,)), _native.GuardSet(bare).check((argument,))
+                    assert isinstance(alone, int) is isinstance(stateless, Miss)
+    assert hits > 20
+
+
+def test_dual_tensors_never_pass() -> None:
+    forward_ad = torch.autograd.forward_ad
+    abi.initialise()
+    example = torch.randn(4)
+    spec = TensorSpec(torch.Tensor, abi.keys_of(example), dtypes.FLOAT32, "cpu", (4,), (0,), None, None)
+    guards = _native.GuardSet(GuardProgram(read_state(), (("arg", 0, 0), ("tensor", 0, spec, ())), 1, 0, ("", "")))
+    assert isinstance(guards.check((example,)), tuple)
+    with forward_ad.dual_level():
+        assert guards.check((forward_ad.make_dual(example, torch.ones(4)),)) == -1
+    assert isinstance(guards.check((example,)), tuple)
+
+
+def test_transforms_never_pass() -> None:
+    example = torch.randn(4, 3)
+    spec = TensorSpec(torch.Tensor, abi.keys_of(example), dtypes.FLOAT32, "cpu", (3,), (0,), None, None)
+    guards = _native.GuardSet(GuardProgram(read_state(), (("arg", 0, 0), ("tensor", 0, spec, ())), 1, 0, ("", "")))
+    seen: list[Any] = []
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append(guards.check((x,)))
+        return x.sum()
+
+    assert isinstance(guards.check((example[0],)), tuple)
+    torch.vmap(look)(example)
+    torch.func.grad(look)(example[0])
+    torch.func.functionalize(look)(example[0])
+    assert seen == [-1, -1, -1]
+
+
+def test_the_state_of_each_thread_is_its_own() -> None:
+    guards = _native.GuardSet(GuardProgram(read_state(), (), 0, 0, ()))
+    answers: list[Any] = []
+
+    def work() -> None:
+        answers.append(isinstance(guards.check(()), tuple))
+        with torch.inference_mode():
+            answers.append(guards.check(()))
+
+    with torch.enable_grad():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert answers == [True, -1]
+
+
+def test_all_facts_are_known_on_this_torch() -> None:
+    abi.initialise()
+    missing = set(abi.FACTS) - abi.known
+    assert not missing & {"handle", "getters", "wrap", "grad_mode"}, abi.unknown
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such fact: nonsense; there are handle"):
+        abi.initialise(("nonsense",))
+
+
+def test_the_probe_leaves_torch_as_it_was() -> None:
+    def everything() -> tuple[Any, ...]:
+        state = torch.get_default_dtype(), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(), abi.thread_keys()
+        return *state, torch._C._len_torch_function_stack(), torch.random.get_rng_state().tolist(), torch.get_num_threads()
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            before = everything()
+            abi.initialise()
+            assert everything() == before
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_extension_imports_without_torch() -> None:
+    code = (
+        "import importlib.util as u, sys\n"
+        f"s = u.spec_from_file_location('framefuse._native', {_native.__file__!r}); m = u.module_from_spec(s); s.loader.exec_module(m)\n"
+        "assert 'torch' not in sys.modules\n"
+        "d = m.Dispatch(lambda a, b=2: a + b, None)\n"
+        "assert d(1) == 3 and d.bind(1) == (1, 2)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
