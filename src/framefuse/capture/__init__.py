@@ -1,4 +1,4 @@
-"""Records one real run of a Python function as a trace: torch calls, facts that they rest on, effects, and the result's recipe."""
+"""Records a real run of a Python function as a trace: torch calls, facts they rest on, effects, the result's recipe."""
 
 from __future__ import annotations
 

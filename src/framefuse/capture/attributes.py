@@ -12,13 +12,14 @@ import torch
 from framefuse.capture.frame import MISSING, SWITCH, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
-
+from framefuse.ir.facts import Source
 
 Found = Any  # (value,) or SWITCH
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
 C_DESCRIPTORS = (
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )  # fmt: skip
 
@@ -241,7 +242,8 @@ class Attributes:
                 if id(holder) not in sources.known and name != "_is_param":
                     recorder.kill("tensor-attribute", name)
                 return (value,)
-            sources.absent(holder, name)
+            if found is MISSING and id(holder) in sources.known:
+                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
         return (getattr(holder, name),)
 
     # Writes ---------------------------------------------------------------------------------------------------------

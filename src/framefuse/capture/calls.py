@@ -1,4 +1,4 @@
-"""Calls whatever can be called: Python functions get a frame, classes are constructed step by step, native code is passed or ends the recording."""
+"""Calls what can be called: Python functions get frames, classes are built in steps, native code passes or stops."""
 
 from __future__ import annotations
 
@@ -28,8 +28,25 @@ from framefuse.capture.sources import ATOMS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 
 SIMPLE = frozenset(
-    (int, float, bool, str, bytes, type(None), tuple, list, dict, set, frozenset, slice, torch.Tensor, range, torch.Size, torch.nn.Parameter)
-)  # fmt: skip
+    (
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        type(None),
+        tuple,
+        list,
+        dict,
+        set,
+        frozenset,
+        slice,
+        range,
+        torch.Tensor,
+        torch.Size,
+        torch.nn.Parameter,
+    )
+)
 ORDINARY_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
@@ -41,7 +58,9 @@ class Calls:
     inlined: int
 
     def call(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None) -> Any:
-        """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the result."""
+        """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
+        result.
+        """
         sources = self.recorder.sources
         while True:
             kind = type(target)
@@ -166,7 +185,9 @@ class Calls:
             return value
         if policy is None:
             recorder.kill("native-call", leaves.title(target))
-            args = tuple([native_generator(a) if type(a) is InterpretedGenerator and a.state == "new" else a for a in args])
+            args = tuple(
+                [native_generator(a) if type(a) is InterpretedGenerator and a.state == "new" else a for a in args]
+            )
             return target(*strip(args), **strip(kwargs))
         if policy == "new":
             return target(*args, **kwargs)
@@ -187,17 +208,22 @@ class Calls:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
         sources = self.recorder.sources
         name = getattr(target, "__name__", "")
-        hands = type(target) is types.FunctionType and not name.startswith("_check") and target not in HOLDS_FUNCTIONS
+        hands = (
+            type(target) is types.FunctionType and not name.startswith("_check") and id(target) not in HOLDS_FUNCTIONS
+        )
         if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
             for part in (*args, *kwargs.values()):
-                if isinstance(part, (types.FunctionType, types.MethodType)) and not runs_natively(getattr(part, "__func__", part)):
+                called: Any = part.__func__ if isinstance(part, types.MethodType) else part
+                if isinstance(called, types.FunctionType) and not runs_natively(called):
                     return True
         if target is iter and len(args) == 2:
             return True
         return any(id(part) in sources.known and hasattr(type(part), "__next__") for part in args)
 
     def _policy(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what it is given), or None."""
+        """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what
+        it is given), or None.
+        """
         kind = type(target)
         recorder = self.recorder
         if kind is types.FunctionType:
@@ -222,12 +248,23 @@ class Calls:
             if owner is not None and holder is None:
                 if issubclass(owner, leaves.MUTABLE_TYPES) and args:
                     return self._container_method(args[0], target.__name__, args[1:], kwargs)
-                return "pure" if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)) else None
+                return (
+                    "pure"
+                    if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES))
+                    else None
+                )
             if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
                 return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
             if isinstance(holder, BaseException):
                 return "pure" if id(holder) not in recorder.sources.known else None
-            if kind is types.MethodWrapperType and target.__name__ in ("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"):
+            if kind is types.MethodWrapperType and target.__name__ in (
+                "__init__",
+                "__repr__",
+                "__str__",
+                "__eq__",
+                "__ne__",
+                "__hash__",
+            ):
                 return "pure" if target.__objclass__ is object else None
             return None
         if isinstance(target, type):
@@ -236,29 +273,43 @@ class Calls:
                 recorder.kill(code, leaves.title(target))
                 return None
             if leaves.is_pure(target):
-                return "new" if target in CONTAINER_TYPES_KEEPING and not any(
-                    id(a) in recorder.sources.known for a in args
-                ) else "pure"
+                return (
+                    "new"
+                    if target in CONTAINER_TYPES_KEEPING and not any(id(a) in recorder.sources.known for a in args)
+                    else "pure"
+                )
             if issubclass(target, BaseException):
                 return "new"
             if issubclass(target, torch.nn.Parameter) or issubclass(target, torch.Tensor):
                 return "torch"
-            plain_new = type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
-            if plain_new or issubclass(target, tuple) and target.__flags__ & (1 << 9):
+            plain_new = (
+                type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
+            )
+            if plain_new or (issubclass(target, tuple) and target.__flags__ & (1 << 9)):
                 return "new"
             if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
                 return "pure"
             return None
-        if type(target).__module__ in ("operator", "functools") and type(target).__name__ in ("itemgetter", "attrgetter"):
+        if type(target).__module__ in ("operator", "functools") and type(target).__name__ in (
+            "itemgetter",
+            "attrgetter",
+        ):
             return "pure"
         if isinstance(target, torch.jit.ScriptFunction):
             return None
         return None
 
     def _class_method(self, holder: type, target: Any, args: tuple[Any, ...]) -> str | None:
-        if leaves.is_pure(holder) or target.__name__ in ("__subclasses__", "mro", "__instancecheck__", "__subclasscheck__"):
+        if leaves.is_pure(holder) or target.__name__ in (
+            "__subclasses__",
+            "mro",
+            "__instancecheck__",
+            "__subclasscheck__",
+        ):
             return "pure"
-        if target.__name__ == "__new__" and (not args or leaves.is_pure(args[0]) or holder in (object, dict, list, tuple, set, float, int, str)):
+        if target.__name__ == "__new__" and (
+            not args or leaves.is_pure(args[0]) or holder in (object, dict, list, tuple, set, float, int, str)
+        ):
             return "new"
         return "pure" if target.__name__ == "fromkeys" else None
 
@@ -389,12 +440,14 @@ class Calls:
             if type_get(kind, "__bool__") is MISSING:
                 method = python_method(kind, "__len__")
                 if method is not None:
-                    return self.call_nested(method, (value,)) != 0  # type: ignore[attr-defined,no-any-return]
+                    return bool(self.call_nested(method, (value,)))  # type: ignore[attr-defined]
             self.recorder.sources.typed(value)
         self.recorder.sources.length(value)
         return bool(value)
 
-    def binary(self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None) -> Any:
+    def binary(
+        self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None
+    ) -> Any:
         """A binary operation or comparison; Python methods of the operands get frames."""
         kind = type(left)
         if kind not in SIMPLE and kind not in TRACKED:
@@ -436,13 +489,36 @@ class Calls:
         return value
 
 
-CONTAINER_TYPES_KEEPING = frozenset((list, tuple, set, frozenset, dict, slice, zip, enumerate, types.MethodType, functools.partial, torch.Size,
-                                     types.SimpleNamespace, types.CellType, map, filter, super, property, classmethod, staticmethod))  # fmt: skip
+CONTAINER_TYPES_KEEPING = frozenset(
+    (
+        list,
+        tuple,
+        set,
+        frozenset,
+        dict,
+        slice,
+        zip,
+        enumerate,
+        types.MethodType,
+        functools.partial,
+        torch.Size,
+        types.SimpleNamespace,
+        types.CellType,
+        map,
+        filter,
+        super,
+        property,
+        classmethod,
+        staticmethod,
+    )
+)
 
 
 # Python functions of the library that look at a function they are given and do not call it.
-HOLDS_FUNCTIONS = frozenset((inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isgeneratorfunction, inspect.isbuiltin, inspect.unwrap,
-                             inspect.isclass, inspect.ismodule))  # fmt: skip
+HOLDS_FUNCTIONS = frozenset(
+    id(getattr(inspect, name))
+    for name in "signature isfunction ismethod isgeneratorfunction isbuiltin unwrap isclass ismodule".split()
+)
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
 

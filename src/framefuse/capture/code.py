@@ -17,7 +17,9 @@ COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO
 
 
 def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers the function as handler of these opcodes: ``handler(machine, frame, argument)``, SWITCH after a change of frame."""
+    """Registers the function as handler of these opcodes: ``handler(machine, frame, argument)``, SWITCH after a
+    change of frame.
+    """
 
     def register(handler: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -17,7 +17,9 @@ from framefuse.ir.trace import Build, Effect
 
 @dataclass(slots=True)
 class Write:
-    """A write in the journal; ``before`` is the value that stood there first, ``value`` the one that stands there last."""
+    """A write in the journal; ``before`` is the value that stood there first, ``value`` the one that stands there
+    last.
+    """
 
     kind: str
     holder: Any
@@ -93,7 +95,9 @@ class Journal:
         return tuple(found)
 
     def _restored(self, write: Write) -> bool:
-        """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact stated now."""
+        """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact
+        stated now.
+        """
         sources = self.recorder.sources
         if write.known_before:
             return True
@@ -111,7 +115,9 @@ class Journal:
         return source
 
     def separate(self) -> None:
-        """Objects that are written must be other objects than the further ones of their type, as they were when recorded."""
+        """Objects that are written must be other objects than the further ones of their type, as they were when
+        recorded.
+        """
         sources = self.recorder.sources
         written = {id(write.holder): write.holder for write in self.writes if write.kind not in ("global", "cell")}
         for holder in written.values():

@@ -29,8 +29,9 @@ DONE = Marker("done")
 class Frame:
     """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
 
-    ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is the value to push
-    when the frame ends with AttributeError, wrapped in a 1-tuple. ``bottom`` frames were entered from native code and end the loop.
+    ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is
+    the value to push when the frame ends with AttributeError, wrapped in a 1-tuple. ``bottom`` frames were entered from
+    native code and end the loop.
     """
 
     __slots__ = (
@@ -128,7 +129,8 @@ def _listed(names: list[str]) -> str:
 def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Arguments in the order of the parameter slots, with CPython's own errors (same types and texts).
 
-    Slots: positional parameters, keyword-only parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict where declared.
+    Slots: positional parameters, keyword-only parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict where
+    declared.
     """
     code: CodeType = function.__code__
     count, only = code.co_argcount, code.co_kwonlyargcount

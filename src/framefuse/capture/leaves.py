@@ -15,43 +15,58 @@ from typing import Any
 
 import torch
 
-# Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the globals.
+# Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
+# globals.
 INTERPRETED_TORCH = (
-    "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "torch.ao.nn",
+    "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations",
+    "torch.ao.nn",
     "torch.autograd.grad_mode",
 )  # fmt: skip
 NATIVE_MODULES = frozenset(
-    "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string json weakref io tokenize "
-    "linecache traceback random fractions numbers typing_extensions ast dis dataclasses subprocess pathlib tempfile pickle copyreg time "
-    "datetime decimal statistics shutil socket ssl unittest pytest _pytest pluggy asyncio concurrent multiprocessing ctypes site zipimport "
+    "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
+    "json weakref io tokenize "
+    "linecache traceback random fractions numbers typing_extensions ast dis dataclasses subprocess pathlib tempfile "
+    "pickle copyreg time "
+    "datetime decimal statistics shutil socket ssl unittest pytest _pytest pluggy asyncio concurrent "
+    "multiprocessing ctypes site zipimport "
     "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
 )
 INTERPRETED_OURS = frozenset(("framefuse.capture.twins",))
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
-    "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal", "torch.jit", "torch.compiler",
-    "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types", "torch._ops", "torch.special",
+    "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
+    "torch.jit", "torch.compiler",
+    "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types",
+    "torch._ops", "torch.special",
     "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.cuda", "torch.utils._python_dispatch",
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
-    "torch.hub", "torch.library", "torch.distributed", "torch.utils.hooks", "torch.torch_version", "torch._namedtensor_internals",
-    "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs", "torch._prims_common",
+    "torch.hub", "torch.library", "torch.distributed", "torch.utils.hooks", "torch.torch_version",
+    "torch._namedtensor_internals",
+    "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs",
+    "torch._prims_common",
 )  # fmt: skip
 TORCH_TOP = frozenset(
-    ("_assert", "is_tensor", "is_storage", "typename", "_check", "_check_with", "_check_value", "_check_index", "_check_type", "_check_is_size",
-     "_check_not_implemented", "_check_tensor_all", "sym_int", "sym_max", "sym_min", "sym_not", "sym_float", "sym_sum", "sym_ite", "get_default_device",
-     "is_warn_always_enabled", "are_deterministic_algorithms_enabled", "get_float32_matmul_precision")
-)  # fmt: skip
+    "_assert is_tensor is_storage typename _check _check_with _check_value _check_index _check_type _check_is_size "
+    "_check_not_implemented _check_tensor_all sym_int sym_max sym_min sym_not sym_float sym_sum sym_ite "
+    "get_default_device is_warn_always_enabled are_deterministic_algorithms_enabled".split()
+)
 TORCH_STOPS = (
-    ("torch.autograd.function", "custom-function"), ("torch.autograd", "autograd"), ("torch.utils.checkpoint", "transform"),
-    ("torch._functorch", "transform"), ("torch.func", "transform"), ("torch.amp", "autocast"), ("torch.random", "random-state"),
-    ("torch.cuda.random", "random-state"), ("torch.optim", "native-call"),
-)  # fmt: skip
+    ("torch.autograd.function", "custom-function"),
+    ("torch.autograd", "autograd"),
+    ("torch.utils.checkpoint", "transform"),
+    ("torch._functorch", "transform"),
+    ("torch.func", "transform"),
+    ("torch.amp", "autocast"),
+    ("torch.random", "random-state"),
+    ("torch.cuda.random", "random-state"),
+    ("torch.optim", "native-call"),
+)
 
 _native_code: dict[types.CodeType, bool] = {}
 
 
 def runs_natively(function: types.FunctionType) -> bool:
-    """True for Python functions that the interpreter calls as they are: torch's own and much of the standard library."""
+    """True for Python functions that are called as they are: torch's own and much of the standard library."""
     code = function.__code__
     found = _native_code.get(code)
     if found is not None:
@@ -89,59 +104,103 @@ def _members(owner: Any, names: str) -> set[Any]:
 PURE: set[Any] = (
     _members(
         builtins,
-        "abs all any ascii bin bool bytes bytearray callable chr classmethod complex dict divmod enumerate filter float format "
-        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow property range repr reversed round "
+        "abs all any ascii bin bool bytes bytearray callable chr classmethod complex dict divmod enumerate filter "
+        "float format "
+        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow property "
+        "range repr reversed round "
         "set slice sorted staticmethod str sum tuple type zip super",
     )
     | {value for value in vars(math).values() if callable(value)}
     | {value for value in vars(operator).values() if callable(value)}
     | {value for value in vars(itertools).values() if callable(value)}
-    | _members(inspect, "signature isfunction ismethod isclass ismodule isgenerator isgeneratorfunction isbuiltin unwrap")
+    | _members(
+        inspect, "signature isfunction ismethod isclass ismodule isgenerator isgeneratorfunction isbuiltin unwrap"
+    )
     | _members(dataclasses, "fields is_dataclass")
     | _members(collections, "OrderedDict deque Counter defaultdict ChainMap namedtuple UserDict")
     | _members(functools, "partial partialmethod cmp_to_key cached_property")
-    | {types.MethodType, types.SimpleNamespace, types.MappingProxyType, torch.Size, torch.device, torch.no_grad, torch.enable_grad}
+    | {
+        types.MethodType,
+        types.SimpleNamespace,
+        types.MappingProxyType,
+        torch.Size,
+        torch.device,
+        torch.no_grad,
+        torch.enable_grad,
+    }
     | {torch.finfo, torch.iinfo, torch.set_grad_enabled, types.GenericAlias, types.CellType}
 )
-PURE -= {operator.setitem, operator.delitem, operator.iadd, operator.iconcat, operator.imul, operator.ior, operator.iand, operator.isub}
-PURE_MODULES = frozenset(("inspect", "typing", "enum", "abc", "dataclasses", "re", "numbers", "string", "posixpath", "packaging", "typing_extensions",
-                          "packaging.version", "_collections_abc", "_abc", "_struct", "fractions", "re._compiler", "re._parser"))  # fmt: skip
+PURE -= {
+    operator.setitem,
+    operator.delitem,
+    operator.iadd,
+    operator.iconcat,
+    operator.imul,
+    operator.ior,
+    operator.iand,
+    operator.isub,
+}
+PURE_MODULES = frozenset(
+    "inspect typing enum abc dataclasses re numbers string posixpath packaging typing_extensions packaging.version "
+    "_collections_abc _abc _struct fractions re._compiler re._parser".split()
+)
 PURE_TYPES = (
-    str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype, torch.device, torch.finfo,
-    torch.iinfo, types.MappingProxyType, inspect.Signature, types.CodeType, types.FunctionType, property, types.GenericAlias,
+    str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype,
+    torch.device, torch.finfo,
+    torch.iinfo, types.MappingProxyType, inspect.Signature, types.CodeType, types.FunctionType, property,
+    types.GenericAlias,
 )  # fmt: skip
 MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
 MUTATORS = frozenset(
-    "append extend insert pop remove clear update setdefault popitem add discard sort reverse __setitem__ __delitem__ move_to_end "
-    "appendleft popleft extendleft rotate __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__ difference_update intersection_update "
+    "append extend insert pop remove clear update setdefault popitem add discard sort reverse __setitem__ "
+    "__delitem__ move_to_end "
+    "appendleft popleft extendleft rotate __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__ difference_update "
+    "intersection_update "
     "symmetric_difference_update __init__".split()
 )
-ITERATOR_TYPES = (
-    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.items())), type(iter({}.values())), type(iter("")),
-    type(reversed([])), type(iter(set())), enumerate, zip, map, filter, itertools.chain, itertools.islice, itertools.count, itertools.cycle,
-    itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest, type({}.keys()), type({}.values()),
+ITERATOR_TYPES: tuple[type, ...] = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.items())),
+    type(iter({}.values())), type(iter("")),
+    type(reversed([])), type(iter(set())), enumerate, zip, map, filter, itertools.chain, itertools.islice,
+    itertools.count, itertools.cycle,
+    itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest,
+    type({}.keys()), type({}.values()),
     type({}.items()), type(reversed({})), type(reversed(())),
 )  # fmt: skip
 # Native callables that call a function which they are given: what that function reads would go unseen.
-CALLS_BACK = {itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile, itertools.filterfalse, itertools.groupby, functools.cmp_to_key}
+CALLS_BACK = {
+    itertools.starmap,
+    itertools.accumulate,
+    itertools.takewhile,
+    itertools.dropwhile,
+    itertools.filterfalse,
+    itertools.groupby,
+    functools.cmp_to_key,
+}
 CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
 # Torch's C functions that are no operators but change nothing that lasts.
 TORCH_QUERIES = frozenset(
-    "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing _get_privateuse1_backend_name "
-    "_is_torch_function_enabled _has_torch_function _has_torch_function_unary _has_torch_function_variadic is_autocast_enabled "
-    "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled _cuda_isCurrentStreamCapturing "
-    "_get_cudnn_enabled _get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled _get_mem_efficient_sdp_enabled _cuda_getDeviceCount "
+    "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing "
+    "_get_privateuse1_backend_name "
+    "_is_torch_function_enabled _has_torch_function _has_torch_function_unary _has_torch_function_variadic "
+    "is_autocast_enabled "
+    "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled "
+    "_cuda_isCurrentStreamCapturing "
+    "_get_cudnn_enabled _get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled "
+    "_get_mem_efficient_sdp_enabled _cuda_getDeviceCount "
     "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
-    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack peek_interpreter_stack".split()
+    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack "
+    "peek_interpreter_stack".split()
 )
 NATIVE_KINDS = (
-    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
 )  # fmt: skip
 
 
 def _operators() -> set[Any]:
     """Torch's C operators; what the mode is not told of (``from_numpy``) is seen by its tensors of unknown origin."""
-    spaces: tuple[Any, ...] = (torch._C._nn, torch._C._linalg, torch._C._fft, torch._C._special, torch._C._nested, torch._C._sparse)
+    spaces = [getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_nested", "_sparse")]
     found = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
     for space in spaces:
         found |= {value for value in vars(space).values() if type(value) is types.BuiltinFunctionType}
@@ -176,9 +235,11 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
 def class_stop(cls: type) -> str | None:
     """The code of the stop for one of torch's classes, None for any other class."""
     module = getattr(cls, "__module__", "") or ""
-    return next((code for prefix, code in TORCH_STOPS if module == prefix or module.startswith(prefix + ".")), None) if (
-        module.startswith("torch.") and not module.startswith("torch.autograd.grad_mode")
-    ) else None
+    return (
+        next((code for prefix, code in TORCH_STOPS if module == prefix or module.startswith(prefix + ".")), None)
+        if (module.startswith("torch.") and not module.startswith("torch.autograd.grad_mode"))
+        else None
+    )
 
 
 def is_torch_native(function: Any) -> bool:
@@ -192,7 +253,9 @@ def is_torch_native(function: Any) -> bool:
     if function in OPERATORS:
         return True
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
-    return name in TORCH_QUERIES and (module is None or module.startswith("torch") or isinstance(holder, types.ModuleType))
+    return name in TORCH_QUERIES and (
+        module is None or module.startswith("torch") or isinstance(holder, types.ModuleType)
+    )
 
 
 def title(function: Any) -> str:

@@ -1,7 +1,7 @@
 """Turns ints and floats that may differ at the next call into subclasses that carry an expression through arithmetic.
 
-An operation that needs the plain value (a comparison, a hash, a text, an index) reports to the owner what it took from it, so that
-native code which receives such a number by Python's protocols is covered as well.
+An operation that needs the plain value (a comparison, a hash, a text, an index) reports to the owner what it took from
+it, so that native code which receives such a number by Python's protocols is covered as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Integer(int):
     def __pos__(self) -> int:
         return self
 
-    __trunc__ = __floor__ = __ceil__ = __pos__  # type: ignore[assignment]
+    __trunc__ = __floor__ = __ceil__ = __pos__
 
     def __round__(self, digits: Any = None) -> int:
         return self if digits is None else round(self.plain(), digits)
@@ -191,7 +191,9 @@ def plain_number(value: Any) -> Any:
 
 
 def bare(value: Any) -> Any:
-    """The plain int or float of a tracked number without any fact, for the copy that goes to torch or to the user's objects."""
+    """The plain int or float of a tracked number without any fact, for the copy that goes to torch or to the user's
+    objects.
+    """
     kind = type(value)
     if kind is Integer:
         return int.__index__(value)
@@ -236,7 +238,9 @@ def _real_unary(name: str, function: Callable[..., Any], value: Float) -> Any:
 NUMBERS = frozenset((int, float, bool, Integer, Float))
 
 
-def _integer_operation(name: str, real: str | None, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+def _integer_operation(
+    name: str, real: str | None, function: Callable[..., Any], reflected: bool
+) -> Callable[..., Any]:
     def operate(self: Integer, other: Any) -> Any:
         kind = type(other)
         left, right = (other, self) if reflected else (self, other)

@@ -42,10 +42,14 @@ def answers(*names: str) -> Callable[[Answer], Answer]:
 
 
 CONSTANT = (
-    "get ndim dim ndimension get dtype get device get layout is_floating_point is_complex is_signed element_size get itemsize "
-    "get is_cuda get is_cpu get is_meta get is_sparse get is_sparse_csr get is_quantized get is_nested get is_mkldnn get is_xpu get is_mps "
-    "get is_xla get is_mtia get is_maia get is_vulkan get is_ipu get is_ort get_device result_type promote_types can_cast is_tensor "
-    "is_conj is_neg is_inference is_shared is_pinned is_distributed get names device get_default_device get_default_dtype "
+    "get ndim dim ndimension get dtype get device get layout is_floating_point is_complex is_signed element_size "
+    "get itemsize "
+    "get is_cuda get is_cpu get is_meta get is_sparse get is_sparse_csr get is_quantized get is_nested get "
+    "is_mkldnn get is_xpu get is_mps "
+    "get is_xla get is_mtia get is_maia get is_vulkan get is_ipu get is_ort get_device result_type promote_types "
+    "can_cast is_tensor "
+    "is_conj is_neg is_inference is_shared is_pinned is_distributed get names device get_default_device "
+    "get_default_dtype "
     "_assert iinfo finfo has_names is_same_size is_storage is_coalesced is_vulkan_available get is_hpu"
 )
 CONSTANT_NAMES = CONSTANT.replace("get ", "get_:").split()
@@ -154,12 +158,15 @@ def _fix_count(recorder: Any, tensor: Any, dim: Any) -> None:
             size.plain()
 
 
-@answers("split", "chunk", "split_with_sizes", "tensor_split", "hsplit", "vsplit", "dsplit", "unsafe_split", "unsafe_chunk")
+@answers(
+    "split", "chunk", "split_with_sizes", "tensor_split", "hsplit", "vsplit", "dsplit", "unsafe_split", "unsafe_chunk"
+)
 def _split(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     out = recorder.run(function, name, args, kwargs)
     dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
     counted = name == "split_with_sizes" or (
-        name == "split" and isinstance(args[1] if len(args) > 1 else kwargs.get("split_size_or_sections"), (list, tuple))
+        name == "split"
+        and isinstance(args[1] if len(args) > 1 else kwargs.get("split_size_or_sections"), (list, tuple))
     )
     if not counted:
         if name in ("split", "chunk", "tensor_split"):
@@ -175,7 +182,13 @@ def _grad_mode(recorder: Any, function: Any, name: str, args: tuple[Any, ...], k
     return function(*args, **kwargs)
 
 
-@answers("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "get_autocast_dtype", "is_autocast_cache_enabled")
+@answers(
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "is_autocast_enabled",
+    "get_autocast_dtype",
+    "is_autocast_cache_enabled",
+)
 def _state(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
@@ -189,15 +202,20 @@ def _stop(code: str) -> Answer:
 
 
 STOPS = {
-    "item": "item tolist __int__ __float__ __index__ __complex__ equal allclose is_nonzero __contains__ __repr__ __str__ __format__ is_set_to",
+    "item": "item tolist __int__ __float__ __index__ __complex__ equal allclose is_nonzero __contains__ __repr__ "
+    "__str__ __format__ is_set_to",
     "branch": "__bool__",
     "numpy": "numpy __array__ __array_wrap__ from_numpy __dlpack__ __dlpack_device__ from_dlpack",
     "autograd": "backward grad register_hook register_post_accumulate_grad_hook retain_grad _make_subclass",
-    "tensor-attribute": "data_ptr untyped_storage storage _typed_storage storage_type set_ resize_ resize_as_ requires_grad_ detach_ share_memory_ "
-    "get grad_fn get is_leaf get _version get _grad_fn get output_nr get _base get _cdata get name get retains_grad get _backward_hooks get volatile "
+    "tensor-attribute": "data_ptr untyped_storage storage _typed_storage storage_type set_ resize_ resize_as_ "
+    "requires_grad_ detach_ share_memory_ "
+    "get grad_fn get is_leaf get _version get _grad_fn get output_nr get _base get _cdata get name get retains_grad "
+    "get _backward_hooks get volatile "
     "get _post_accumulate_grad_hooks get nbytes _is_view module_load "
-    "set data set requires_grad set grad set names set _grad set _backward_hooks set real set imag rename rename_ refine_names align_to align_as unflatten_names "
-    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ apply_ map_ map2_ __deepcopy__ __reduce_ex__ __reduce__ __setstate__ __hash__ "
+    "set data set requires_grad set grad set names set _grad set _backward_hooks set real set imag rename rename_ "
+    "refine_names align_to align_as unflatten_names "
+    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ apply_ map_ map2_ __deepcopy__ __reduce_ex__ "
+    "__reduce__ __setstate__ __hash__ "
     "sparse_resize_ to_sparse",
     "random-state": "manual_seed seed initial_seed get_rng_state set_rng_state",
     "transform": "vmap jvp vjp",
@@ -208,10 +226,14 @@ for _code, _names in STOPS.items():
 del ANSWERS["__hash__"]
 
 RANDOM = frozenset(
-    "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial poisson binomial dropout alpha_dropout "
-    "feature_dropout feature_alpha_dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout_ feature_dropout_ feature_alpha_dropout_ rrelu rrelu_ "
-    "bernoulli_ normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ gumbel_softmax scaled_dot_product_attention "
-    "multi_head_attention_forward native_dropout _sample_dirichlet _standard_gamma rnn_tanh rnn_relu lstm gru fractional_max_pool2d "
+    "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial poisson binomial "
+    "dropout alpha_dropout "
+    "feature_dropout feature_alpha_dropout dropout1d dropout2d dropout3d dropout_ alpha_dropout_ feature_dropout_ "
+    "feature_alpha_dropout_ rrelu rrelu_ "
+    "bernoulli_ normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_ gumbel_softmax "
+    "scaled_dot_product_attention "
+    "multi_head_attention_forward native_dropout _sample_dirichlet _standard_gamma rnn_tanh rnn_relu lstm gru "
+    "fractional_max_pool2d "
     "fractional_max_pool3d fractional_max_pool2d_with_indices _scaled_dot_product_flash_attention".split()
 )
 
@@ -222,7 +244,8 @@ def may_be_random(name: str, kwargs: dict[str, Any]) -> bool:
 
 
 IN_PLACE_OPERATORS = frozenset(
-    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__ __imatmul__ "
+    "__setitem__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ "
+    "__ilshift__ __irshift__ __imatmul__ "
     "__idiv__".split()
 )
 
@@ -235,9 +258,9 @@ def is_in_place(name: str) -> bool:
 def statistics(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Running statistics that a normalisation in training mode writes without counting a version."""
     if name in ("batch_norm", "instance_norm", "native_batch_norm", "cudnn_batch_norm"):
-        return [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and not value.requires_grad][
-            : 5 if _training(name, args, kwargs) else 0
-        ][-4:]
+        return [
+            value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and not value.requires_grad
+        ][: 5 if _training(name, args, kwargs) else 0][-4:]
     return []
 
 
@@ -247,7 +270,8 @@ def _training(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 DATA_SIZED = frozenset(
-    "nonzero argwhere masked_select unique unique_consecutive _unique2 bincount repeat_interleave histogram unique_dim combinations "
+    "nonzero argwhere masked_select unique unique_consecutive _unique2 bincount repeat_interleave histogram "
+    "unique_dim combinations "
     "boolean_dispatch pack_padded_sequence nms".split()
 )
 MAY_INDEX = frozenset(("__getitem__", "index", "where"))
@@ -268,7 +292,8 @@ def sizes_from_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 FACTORIES = frozenset("zeros ones empty full arange linspace logspace rand randn randint eye range".split())
 SIZED_BY_NUMBERS = FACTORIES | frozenset(
-    "view reshape expand repeat tile narrow new_zeros new_ones new_empty new_full broadcast_to pad interpolate unfold".split()
+    "view reshape expand repeat tile narrow new_zeros new_ones new_empty new_full broadcast_to pad interpolate "
+    "unfold".split()
 )
 
 
@@ -288,4 +313,14 @@ def _holds_tensor(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and any(_holds_tensor(part) for part in value)
 
 
-__all__ = ["ANSWERS", "Call", "Ref", "Source", "call_name", "is_in_place", "may_be_random", "sizes_from_data", "statistics"]
+__all__ = [
+    "ANSWERS",
+    "Call",
+    "Ref",
+    "Source",
+    "call_name",
+    "is_in_place",
+    "may_be_random",
+    "sizes_from_data",
+    "statistics",
+]

@@ -92,7 +92,7 @@ class Recipes:
         return tuple((key, self.build(part)) for key, part in dict.items(value))
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
-        if not kind.__flags__ & HEAP_TYPE and kind is not OrderedDict or isinstance(value, BaseException):
+        if (not kind.__flags__ & HEAP_TYPE and kind is not OrderedDict) or isinstance(value, BaseException):
             return self._refuse(f"a {kind.__name__}")
         bases = {base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE}
         if not bases <= {object, dict, list, OrderedDict} or _slots(kind):
@@ -113,18 +113,22 @@ def _slots(kind: type) -> bool:
 def _lasting(value: Any) -> bool:
     """Whether a type, builtin or module outlives the call by its place in a module."""
     owner = getattr(value, "__self__", None)
-    return not (type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType))
+    return not (
+        type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)
+    )
 
 
 def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """``value`` with tracked numbers replaced by plain ones and unstarted interpreted generators by real ones; containers change in place, tuples are made anew."""
+    """``value`` with tracked numbers replaced by plain ones and unstarted interpreted generators by real ones;
+    containers change in place, tuples are made anew.
+    """
     memo = {} if memo is None else memo
     kind = type(value)
     if kind in TRACKED:
         return bare(value)
     if kind is InterpretedGenerator:
         return native_generator(value) if value.state == "new" else value
-    if kind in ATOMS or isinstance(value, (torch.Tensor, *CODE_LIKE)) and kind is not torch.Size:
+    if kind in ATOMS or (isinstance(value, (torch.Tensor, *CODE_LIKE)) and kind is not torch.Size):
         return value
     if id(value) in memo:
         return memo[id(value)][1]

@@ -30,7 +30,9 @@ from framefuse.ir.trace import Trace
 
 @dataclass(slots=True)
 class Recording:
-    """What a run gave: ``value`` or the user's ``exception`` of the call, and its ``trace`` or the ``reason`` why there is none."""
+    """What a run gave: ``value`` or the user's ``exception`` of the call, and its ``trace`` or the ``reason`` why
+    there is none.
+    """
 
     value: Any = None
     exception: BaseException | None = None
@@ -76,12 +78,18 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 
 def record(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, owner: Any = None, dynamic: bool | None = None
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    owner: Any = None,
+    dynamic: bool | None = None,
 ) -> Recording:
     """Calls ``function`` once, for real, and records the call.
 
-    ``owner`` is a long-lived object among the arguments: what lies under it is held by identity. ``dynamic`` False makes sizes constants.
-    Whatever cannot be recorded costs the trace only; the call completes and behaves as it does without framefuse.
+    ``owner`` is a long-lived object among the arguments: what lies under it is held by identity. ``dynamic`` False
+    makes sizes constants. Whatever cannot be recorded costs the trace only; the call completes and behaves as it does
+    without framefuse.
     """
     found = entry(function)
     refused = _refusal(function, found)

@@ -258,9 +258,17 @@ class Recorder:
         autocast = str(torch.get_autocast_dtype("cpu"))[6:] if torch.is_autocast_enabled("cpu") else None
         self.calls.append(
             Call(
-                function, name, recorded, named, None if result is NO_TENSOR else result, self.line(), written, advanced,
-                grad_enabled, autocast,
-            )  # fmt: skip
+                function,
+                name,
+                recorded,
+                named,
+                None if result is NO_TENSOR else result,
+                self.line(),
+                written,
+                advanced,
+                grad_enabled,
+                autocast,
+            )
         )
         return out
 

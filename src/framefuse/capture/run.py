@@ -34,7 +34,7 @@ class Machine(Calls, Attributes):
         """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
         for frame in reversed(self.frames):
             name = frame.globals.get("__name__", "")
-            if not (name.startswith("torch.") or name.startswith("framefuse.capture")):
+            if not name.startswith(("torch.", "framefuse.capture")):
                 return frame.code.line(frame.step - 1)
         if self.frames:
             frame = self.frames[0]
@@ -115,7 +115,9 @@ class Machine(Calls, Attributes):
             self.frames.pop()
             raise RecursionError("maximum recursion depth exceeded")
 
-    def call_nested(self, function: FunctionType, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def call_nested(
+        self, function: FunctionType, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Calls a Python function from where frames cannot be switched: in a loop of its own."""
         frame = enter(function, args, kwargs or {})
         frame.bottom = True

@@ -22,7 +22,8 @@ TEXTS = frozenset((str, bytes, complex))
 ATOMS = SINGLETONS | TEXTS | {int, float}
 CODE_LIKE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
-    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
 SEQUENCES = (list, tuple)
@@ -46,8 +47,9 @@ class Host(Protocol):
 class Sources:
     """Where each object came from, and what was true of it.
 
-    ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the objects alive, so
-    that an id is never another object's, and is dropped with the recording. An object that is not in it was made during the call.
+    ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the
+    objects alive, so that an id is never another object's, and is dropped with the recording. An object that is not in
+    it was made during the call.
     """
 
     def __init__(self, host: Host) -> None:

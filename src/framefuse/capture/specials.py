@@ -17,20 +17,27 @@ from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, Interpreted
 from framefuse.capture.numbers import Float, Integer, extreme, integer
 from framefuse.capture.sources import ATOMS
 
-# Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for the native call.
+# Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
+# the native call.
 SPECIALS: dict[Any, Callable[..., Any]] = {}
 TWINS: dict[Any, Any] = {
-    sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_, functools.reduce: twins.reduce_,
+    sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_,
+    functools.reduce: twins.reduce_,
 }  # fmt: skip
 TWIN_TYPES: dict[type, Any] = {
-    list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_, enumerate: twins.enumerate_,
+    list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_,
+    enumerate: twins.enumerate_,
     map: twins.map_, filter: twins.filter_, zip: twins.zip_,
 }  # fmt: skip
-PLAIN_ITERABLES = frozenset((list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values())))
+PLAIN_ITERABLES = frozenset(
+    (list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values()))
+)
 
 
 def needs_twin(args: tuple[Any, ...]) -> bool:
-    """Whether native code would call back into Python: an interpreted generator, a Python iterable or a Python function among the arguments."""
+    """Whether native code would call back into Python: an interpreted generator, a Python iterable or a Python
+    function among the arguments.
+    """
     for value in args:
         kind = type(value)
         if kind in PLAIN_ITERABLES or kind in ATOMS:
@@ -112,7 +119,11 @@ def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwar
         return MISSING
     holder, name = args
     kind = type(holder)
-    if type_get(kind, name) is MISSING and name not in getattr(type(holder), "__dict__", ()) and name not in _state(holder):
+    if (
+        type_get(kind, name) is MISSING
+        and name not in getattr(type(holder), "__dict__", ())
+        and name not in _state(holder)
+    ):
         machine.recorder.sources.absent(holder, name)
         machine.recorder.sources.version(kind)
         object.__getattribute__(holder, name)  # raises
@@ -221,7 +232,8 @@ def _throw(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 @special(InterpretedGenerator.close)
 def _close(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(InterpretedGenerator.close(*args, **kwargs))
+    InterpretedGenerator.close(*args, **kwargs)
+    frame.stack.append(None)
 
 
 @special(isinstance)

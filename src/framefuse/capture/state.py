@@ -19,7 +19,8 @@ def global_state() -> GlobalState:
         grad_enabled=torch.is_grad_enabled(),
         inference_mode=torch.is_inference_mode_enabled(),
         autocast=tuple(
-            (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in ("cpu", "cuda")
+            (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind)))
+            for kind in ("cpu", "cuda")
         ),
         default_dtype=_mode_name(torch.get_default_dtype()),
         default_device=str(torch.get_default_device()),

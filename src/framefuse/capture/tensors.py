@@ -46,7 +46,9 @@ def describe(tensor: Any, storages: dict[int, int]) -> TensorMeta:
 
 
 def dense_order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The permutation, outermost first, in which a tensor is dense, None if there is none; strides of sizes up to 1 count for nothing."""
+    """The permutation, outermost first, in which a tensor is dense, None if there is none; strides of sizes up to 1
+    count for nothing.
+    """
     natural = tuple(range(len(sizes)))
     if 0 in sizes or _dense(natural, sizes, strides):
         return natural

@@ -25,7 +25,7 @@ def frozenset_(iterable: Any = ()) -> frozenset[Any]:
 
 def dict_(iterable: Any = (), **named: Any) -> dict[Any, Any]:
     if hasattr(iterable, "keys"):
-        return {**{key: iterable[key] for key in iterable.keys()}, **named}  # noqa: SIM118
+        return {**{key: iterable[key] for key in iterable.keys()}, **named}
     return {**{key: value for key, value in iterable}, **named}  # noqa: C416
 
 
@@ -78,7 +78,9 @@ def zip_(*iterables: Any, strict: bool = False) -> Any:
             value = next(source, ABSENT)
             if value is ABSENT:
                 if strict and (number or any([next(rest, ABSENT) is not ABSENT for rest in sources[1:]])):  # noqa: C419
-                    raise ValueError(f"zip() argument {number + 1} is shorter than argument{'s 1-' if number > 1 else ' '}{number}")
+                    raise ValueError(
+                        f"zip() argument {number + 1} is shorter than argument{'s 1-' if number > 1 else ' '}{number}"
+                    )
                 return
             found.append(value)
         yield tuple(found)

@@ -1,4 +1,6 @@
-"""Small programs, each with a maker of arguments and the objects that it may change; the table that record() is held against."""
+"""Small programs, each with a maker of arguments and the objects it may change: the table record() is held against."""
+
+# ruff: noqa: B905, C400, C408, C417, F841, RUF034, UP028, UP031 - the programs are written as users write them
 
 import collections
 import contextlib
@@ -21,19 +23,24 @@ Rand = Callable[..., torch.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """``make()`` gives (function, arguments of a generator and a size, objects to watch); ``stop`` is the expected code, None for a trace."""
+    """``make()`` gives (function, arguments of a generator and a size, objects to watch); ``stop`` is the expected
+    code, None for a trace.
+    """
 
     name: str
     make: Callable[[], tuple[Any, ...]]
     stop: str | None
+    once: bool
 
 
 TABLE: list[Program] = []
 
 
-def program(stop: str | None = None) -> Callable[[Any], Any]:
+def program(stop: str | None = None, once: bool = False) -> Callable[[Any], Any]:
+    """``once``: the first call changes what it read, so that the second is another trace."""
+
     def register(make: Any) -> Any:
-        TABLE.append(Program(make.__name__, make, stop))
+        TABLE.append(Program(make.__name__, make, stop, once))
         return make
 
     return register
@@ -388,7 +395,7 @@ def getattr_fallback():
     return f, one
 
 
-@program()
+@program(once=True)
 def descriptors_and_class_attributes():
     d = Described()
 
@@ -551,7 +558,12 @@ def generator_send_and_return():
 def generator_to_native_code():
     def f(x):
         parts = list(x * i for i in numbers(3))
-        return torch.cat(parts), torch.stack(tuple(x + i for i in range(2))), max(i for i in numbers(4)), list(zip(numbers(2), "ab"))
+        return (
+            torch.cat(parts),
+            torch.stack(tuple(x + i for i in range(2))),
+            max(i for i in numbers(4)),
+            list(zip(numbers(2), "ab")),
+        )
 
     return f, one
 
@@ -583,7 +595,7 @@ def containers():
         a.append(x + 2)
         a.insert(0, x - 1)
         a[1] = x * 3
-        d = {"k": a, **{"m": x}}
+        d = {"k": a, "m": x}
         d["z"] = a.pop()
         d.update(q=1)
         s = slice(0, 2)
@@ -624,7 +636,7 @@ def tensor_unpacking():
 @program()
 def strings():
     def f(x):
-        name = f"{'sin'!s}{3:>3}" + "%s-%d" % ("a", 4) + "{}".format(2)
+        name = f"{'sin'!s}{3:>3}" + "%s-%d" % ("a", 4) + f"{2}"
         return getattr(torch, name[:3])(x), name, ",".join(str(i) for i in range(3)), name.upper().split("-")
 
     return f, one
@@ -816,8 +828,10 @@ def builtins_of_every_kind():
             x * max(v) + min(1, 2) + abs(-2) + round(2.6) + pow(2, 3) + divmod(7, 2)[0],
             sorted(v), list(reversed(v)), any(i > 2 for i in v), all(v), sum(v, 10), list(enumerate(v, 1)),
             list(map(lambda i: i + 1, v)), list(filter(lambda i: i > 1, v)), list(zip(v, v)), isinstance(v, list),
-            callable(f), ord("a"), chr(98), hex(10), bool(v), int("3"), float("2.5"), str(4), tuple(v), set(v), dict(a=1), len(v),
-            sorted(v, key=lambda i: -i), max(v, key=lambda i: -i), functools.reduce(lambda a, b: a + b, v), type(v) is list,
+            callable(f), ord("a"), chr(98), hex(10), bool(v), int("3"), float("2.5"), str(4), tuple(v), set(v),
+            dict(a=1), len(v),
+            sorted(v, key=lambda i: -i), max(v, key=lambda i: -i), functools.reduce(lambda a, b: a + b, v),
+            type(v) is list,
         )  # fmt: skip
 
     return f, one
@@ -838,7 +852,14 @@ def modules_of_the_library():
 @program()
 def results_of_every_shape():
     def f(x):
-        return Pair(x, x + 1), Box(x * 2, "n"), collections.OrderedDict(k=x + 1), {1: (None, True, 2.5, "s")}, frozenset({1, 2}), slice(1, 2)
+        return (
+            Pair(x, x + 1),
+            Box(x * 2, "n"),
+            collections.OrderedDict(k=x + 1),
+            {1: (None, True, 2.5, "s")},
+            frozenset({1, 2}),
+            slice(1, 2),
+        )
 
     return f, one
 
@@ -880,7 +901,7 @@ def match_statement():
 def conditional_and_boolean_expressions():
     def f(x, flag):
         k = 2 if flag else 3
-        return x * k + (flag and 5 or 6) + (not flag) + (1 < k < 4)
+        return x * k + ((flag and 5) or 6) + (not flag) + (1 < k < 4)
 
     return f, lambda rand, n: (rand(n), True)
 

@@ -82,7 +82,7 @@ class Replay:
             self.collect(effect.value)
         for call in self.trace.calls:
             self.step(call)
-        known = {s: v for s, v in self.ints.items()}
+        known = dict(self.ints)
         for relation in self.trace.assumptions.relations:
             assert relation.holds(known), f"the relation {relation} does not hold ({relation.why})"
         for effect in self.trace.effects:
@@ -213,10 +213,12 @@ def equal(left: Any, right: Any, exact: bool = True) -> bool:
         return list(left) == list(right) and all(equal(left[k], right[k], exact) for k in left)
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(equal(a, b, exact) for a, b in zip(left, right, strict=True))
-    if dataclasses.is_dataclass(left) or isinstance(getattr(left, "__dict__", None), dict) and not isinstance(left, (type, enum.Enum)):
+    if dataclasses.is_dataclass(left) or (
+        isinstance(getattr(left, "__dict__", None), dict) and not isinstance(left, (type, enum.Enum))
+    ):
         return equal(vars(left), vars(right), exact)
     if type(left).__dict__.get("__slots__"):
         return all(equal(getattr(left, name), getattr(right, name), exact) for name in type(left).__slots__)
     if isinstance(left, float):
-        return left == right or left != left and right != right
+        return left == right or (left != left and right != right)
     return bool(left == right)

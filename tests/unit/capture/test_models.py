@@ -8,10 +8,10 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal, replay  # noqa: E402
+from replay import equal, replay
 
-from framefuse.bench.zoo import MODELS, optional  # noqa: E402
-from framefuse.capture import record  # noqa: E402
+from framefuse.bench.zoo import MODELS, optional
+from framefuse.capture import record
 
 # Models whose first branch asks whether the batch is one: a trace of another batch is another trace.
 BATCH_IS_ONE = {"gpt2", "llama"}
@@ -42,12 +42,29 @@ def test_zoo(name: str) -> None:
 
 
 SMALL = {
-    "bert": ("BertModel", "BertConfig", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", dict(n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                                                      intermediate_size=64)),
-    "t5": ("T5EncoderModel", "T5Config", dict(d_model=32, num_layers=2, num_heads=4, d_ff=64, d_kv=8)),
-}  # fmt: skip
+    "bert": (
+        "BertModel",
+        "BertConfig",
+        {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64},
+    ),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2},
+    ),
+    "llama": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 64,
+        },
+    ),
+    "t5": ("T5EncoderModel", "T5Config", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}),
+}
 
 
 def padded(ids: torch.Tensor) -> torch.Tensor:

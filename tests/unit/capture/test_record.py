@@ -1,6 +1,7 @@
 """record() is the eager call, and its trace replayed on other arguments is the eager call on those."""
 
 import copy
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import programs  # noqa: E402
-from replay import equal, replay  # noqa: E402
+import programs
+from replay import equal, replay
 
-from framefuse.capture import record  # noqa: E402
+from framefuse.capture import bind, record
+from framefuse.guards.check import explain
+from framefuse.guards.program import build
 
 
 class Side:
@@ -39,6 +42,16 @@ def run(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return function(*args, **kwargs), None
     except Exception as error:
         return None, error
+
+
+def bound_guards(trace: Any) -> Any:
+    """The guards of a trace less the relations over sizes of intermediate values, which lowering substitutes."""
+    assumed = trace.assumptions
+    bound = {size for given in assumed.inputs for size in given.spec.sizes} | {
+        f.value for f in assumed.facts if f.kind == "integer"
+    }
+    kept = tuple(r for r in assumed.relations if (r.left.symbols | r.right.symbols) <= bound)
+    return build(dataclasses.replace(assumed, relations=kept)).program
 
 
 @pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
@@ -73,6 +86,8 @@ def test_program(program: Any, grad: bool) -> None:
             assert made.trace is None and made.reason is not None and made.reason.code == stop, str(made.reason)
             return
         assert made.trace is not None, str(made.reason)
+        missed = explain(bound_guards(made.trace), bind(ours.function, fresh, ours.kwargs))
+        assert (missed is not None) is program.once, missed
         torch.manual_seed(1)
         again = replay(made.trace, ours.function, *fresh, **ours.kwargs)
         assert equal(later, ours.seen(again))

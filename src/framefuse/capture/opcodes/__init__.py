@@ -17,5 +17,6 @@ from framefuse.capture.opcodes import (
 )
 
 __all__ = [
-    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "iteration", "names", "operators", "stack",
+    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "iteration", "names",
+    "operators", "stack",
 ]  # fmt: skip

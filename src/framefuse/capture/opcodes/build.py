@@ -130,7 +130,7 @@ def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
     if not hasattr(value, "keys"):
         title = _title(frame.stack[-argument - 2])
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
-    for key in value.keys():  # noqa: SIM118
+    for key in value.keys():
         if key in target:
             title = _title(frame.stack[-argument - 2])
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")

@@ -40,7 +40,9 @@ def iterate(machine: Any, frame: Frame, value: Any) -> Any:
                 seen = [sources.item(value, number, part) for number, part in enumerate(value)]
                 if any(new is not old for new, old in zip(seen, value, strict=True)):
                     value = seen
-            elif not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range)) and machine.recorder.alive:
+            elif (
+                not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range)) and machine.recorder.alive
+            ):
                 machine.recorder.kill("argument", f"an iterator ({kind.__name__})")
     frame.stack.append(iter(value))
     return None

@@ -51,7 +51,9 @@ def copy_free_vars(machine: Any, frame: Frame, argument: int) -> None:
 def _unset(frame: Frame, argument: int) -> NameError:
     name = frame.code.local_names[argument]
     if argument >= frame.code.free_start:
-        return NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope")
+        return NameError(
+            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+        )
     return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 

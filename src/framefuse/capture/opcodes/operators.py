@@ -17,9 +17,23 @@ ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".s
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
 IN_PLACE = [getattr(operator, "i" + name) for name in ORDER]
 COMPARE = [(f"__{name}__", getattr(operator, name)) for name in ("lt", "le", "eq", "ne", "gt", "ge")]
-REFLECTED_COMPARE = {"__lt__": "__gt__", "__le__": "__ge__", "__eq__": "__eq__", "__ne__": "__ne__", "__gt__": "__lt__", "__ge__": "__le__"}
+REFLECTED_COMPARE = {
+    "__lt__": "__gt__",
+    "__le__": "__ge__",
+    "__eq__": "__eq__",
+    "__ne__": "__ne__",
+    "__gt__": "__lt__",
+    "__ge__": "__le__",
+}
 DIRECT = NUMBERS | {torch.Tensor, torch.nn.Parameter}
-MUTATED_IN_PLACE = {"add": "__iadd__", "or": "__ior__", "and": "__iand__", "sub": "__isub__", "xor": "__ixor__", "mul": "__imul__"}
+MUTATED_IN_PLACE = {
+    "add": "__iadd__",
+    "or": "__ior__",
+    "and": "__iand__",
+    "sub": "__isub__",
+    "xor": "__ixor__",
+    "mul": "__imul__",
+}
 
 
 @handles("BINARY_OP")
@@ -77,7 +91,9 @@ def is_op(machine: Any, frame: Frame, argument: int) -> None:
 
 
 def _identity(machine: Any, left: Any, right: Any) -> None:
-    """The fact behind ``left is right`` where neither is a singleton: objects are known by path, numbers only by value."""
+    """The fact behind ``left is right`` where neither is a singleton: objects are known by path, numbers only by
+    value.
+    """
     if left is None or right is None or type(left) is bool or type(right) is bool:
         for value in (left, right):
             if value is not None and type(value) not in ATOMS:

@@ -1,4 +1,4 @@
-"""Turns a CPython 3.11 code object into plain instructions: names, arguments, and jump targets as instruction indices."""
+"""Turns a CPython 3.11 code object into plain instructions: names, arguments, jump targets and exception handlers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class Instruction(NamedTuple):
 
 
 class Handler(NamedTuple):
-    """A row of the exception table: offsets ``start`` to ``end`` go to ``target`` with ``depth`` values left on the stack."""
+    """A row of the exception table: offsets ``start`` to ``end`` go to ``target`` with ``depth`` values left on the
+    stack.
+    """
 
     start: int
     end: int
@@ -32,7 +34,9 @@ class Handler(NamedTuple):
 
 def instructions(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
     """The instructions of ``code`` and the index of the instruction that starts at each byte offset."""
-    raw, found, index = code.co_code, [], {}
+    raw = code.co_code
+    found: list[Instruction] = []
+    index: dict[int, int] = {}
     at = start = extended = 0
     while at < len(raw):
         if not extended:
