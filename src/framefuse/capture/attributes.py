@@ -133,6 +133,8 @@ class Attributes:
             return (kind,)
         if name in ("name", "value") and isinstance(holder, enum.Enum):
             return (getattr(holder, name),)
+        if isinstance(holder, types.CodeType):  # never changes, and some of its attributes are made anew at each read
+            return (getattr(holder, name),)
         if name == "__dict__":
             value = holder.__dict__
             sources.mapping(holder)
