@@ -1,4 +1,4 @@
-"""A trace is not used when something that the program read has changed, and is used when only what it never read has."""
+"""A trace is not used when something that the program read has changed, and is used when only other things have."""
 
 import dataclasses
 import functools
@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from framefuse import _native
 from framefuse.capture import bind, record
-from framefuse.guards.check import explain
 from framefuse.guards.program import build
 
 SCALE = 2.0
@@ -46,7 +46,7 @@ class Traced:
     """A trace with its guards, built before anything changes."""
 
     trace: Any
-    program: Any
+    guards: Any
 
 
 def guarded(trace: Any) -> Traced:
@@ -55,7 +55,7 @@ def guarded(trace: Any) -> Traced:
     bound = {size for given in assumed.inputs for size in given.spec.sizes}
     bound |= {fact.value for fact in assumed.facts if fact.kind == "integer"}
     kept = tuple(r for r in assumed.relations if (r.left.symbols | r.right.symbols) <= bound)
-    return Traced(trace, build(dataclasses.replace(assumed, relations=kept)).program)
+    return Traced(trace, _native.GuardSet(build(dataclasses.replace(assumed, relations=kept)).program))
 
 
 def trace_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
@@ -66,7 +66,10 @@ def trace_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
 
 def misses(traced: Traced, function: Any, *args: Any, **kwargs: Any) -> str | None:
     """Why the trace may not be used on these arguments."""
-    return explain(traced.program, bind(function, args, kwargs))
+    answer = traced.guards.check(tuple(bind(function, args, kwargs)))
+    if not isinstance(answer, int):
+        return None
+    return "state" if answer < 0 else str(traced.guards.program.texts[answer])
 
 
 def test_other_values_and_sizes_hit() -> None:
