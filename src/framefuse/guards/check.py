@@ -290,8 +290,10 @@ class _Run:
         (a, a_end), (b, b_end) = spans[0], spans[1]
         self.demand(a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory"))
 
-    def version(self, r: int) -> None:
-        """Cannot be told without the tag of the time when the program was made: native code remembers it."""
+    def version(self, r: int, tag: int) -> None:
+        held = self.registers[r]
+        now = _native.type_tag(held) if isinstance(held, type) else 0
+        self.demand(tag != 0 and now == tag, Said("attributes as seen"), Said("an attribute was assigned"))
 
     def relation(self, op: str, left: int, right: int) -> None:
         a, b = self.numbers[left], self.numbers[right]

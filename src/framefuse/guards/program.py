@@ -353,7 +353,7 @@ class _Builder:
     def version(self, fact: Fact, node: Node) -> None:
         if not self.settle(node):
             raise ValueError("the version of a type that is no long-lived object")
-        self.once(self.late, fact, "version", self.constant(node.known))
+        self.once(self.late, fact, "version", self.constant(node.known), _native.type_tag(node.known))
 
     def tensor_fact(self, fact: Fact, node: Node) -> None:
         self.tensor(fact.source, fact.value)

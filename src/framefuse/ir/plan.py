@@ -217,7 +217,7 @@ GUARD_OPS: dict[str, str] = {
     "same": "r, r",
     "different": "r, r",
     "disjoint": "r, r: the memory between the first and last element of two tensors does not overlap",
-    "version": "r: nothing on the type's MRO was assigned since the program was made (type version tag)",
+    "version": "r, tag: nothing on the MRO of the type r was assigned since it had this version tag",
     "watch": "dict, count: the next count instructions read this long-lived dict only; skipped while it is unchanged",
     "relation": "op, left number, right number (== != < <=) over numbers computed so far",
     "number": "a number instruction (see NUMBER_OPS) as a nested tuple",

@@ -172,7 +172,7 @@ static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
     }
 }
 
-/* A check: (name, r, operand) or (name, r). */
+/* A check: (name, r, operand). */
 static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
 {
     const char *name;
@@ -186,15 +186,16 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         return -1;
     if (op->code == G_code || op->code == G_unset || op->code == G_tensor)
         return 0;
-    if (!operand != (op->code == G_version))
+    if (!operand)
         return bad(instruction);
     switch (op->code) {
     case G_version: {
         PyObject *type = c->constant[op->from];
         if (!type || !PyType_Check(type))
             return bad(instruction);
-        op->as.tag = trust_type_tags ? type_tag((PyTypeObject *)type) : 0;
-        return 0;
+        unsigned long tag = PyLong_AsUnsignedLong(operand);
+        op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
+        return PyErr_Occurred() ? bad(instruction) : 0;
     }
     case G_length: case G_integer: case G_real: case G_same: case G_different: case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);

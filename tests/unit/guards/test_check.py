@@ -310,7 +310,7 @@ def test_the_version_of_a_type() -> None:
     class Kind:
         pass
 
-    guards = _native.GuardSet(program(("object", 0, Kind), ("version", 0)))
+    guards = _native.GuardSet(program(("object", 0, Kind), ("version", 0, _native.type_tag(Kind))))
     assert isinstance(guards.check(()), tuple)
     Kind.name = 1  # type: ignore[attr-defined]
     assert guards.check(()) == 1
@@ -411,7 +411,7 @@ def test_the_dtype_of_autocast_counts_only_while_it_is_on() -> None:
         (("nothing", 0),), (("is", 0, 1),), (("arg", 9, 0),), (("arg", 0, 0), ("arg", 0, 0)), (("arg", 0),), ("arg",), (("arg", 0, -1),),
         (("arg", 0, 0), ("integer", 0, 99)), (("arg", 0, 0), ("integer", 0, 0), ("integer", 0, 0)), (("watch", [], 0),),
         (("watch", {}, 3),), (("arg", 0, 0), ("keys", 0, ["a"])), (("arg", 0, 0), ("item_dict", 1, 0, [])),
-        (("relation", ">", 0, 0),), (("number", ("pow", 0, 0, 0)),), (("arg", 0, 0), ("version", 0)), (("arg", 0, 0), ("tensor", 0, None, ())),
+        (("relation", ">", 0, 0),), (("number", ("pow", 0, 0, 0)),), (("arg", 0, 0), ("version", 0, 1)), (("arg", 0, 0), ("tensor", 0, None, ())),
     ],
 )  # fmt: skip
 def test_bad_programs_are_refused(instructions: Any) -> None:
