@@ -84,4 +84,4 @@ def _statement(statement: Statement) -> Iterator[str]:
         case Loop(axis, extent, body, kind):
             word = "range" if kind == "serial" else kind
             yield f"for {axis} in {word}({extent}):"
-            yield from (f"    {line}" for line in _statements(body) or ("pass",))
+            yield from (f"    {line}" for line in (_statements(body) if body else ("pass",)))

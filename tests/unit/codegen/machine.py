@@ -7,15 +7,29 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.codegen.llvm import compile_kernel
+from framefuse.codegen.llvm import compile_kernel, jit
+from framefuse.codegen.llvm.emitter import emit
+from framefuse.codegen.llvm.target import Target, host
 from framefuse.ir.loops import Kernel
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int | float] = (), pieces: int = 1) -> int:
+def compiled_for(kernel: Kernel, target: Target) -> jit.Code:
+    """The code that ``target`` would get, for this machine."""
+    module = emit(kernel, target)
+    return jit.Code(jit.object_code(module.text, host(), {}), module.imports)
+
+
+def run(
+    kernel: Kernel,
+    buffers: Sequence[torch.Tensor],
+    numbers: Sequence[int | float] = (),
+    pieces: int = 1,
+    target: Target | None = None,
+) -> int:
     """Compiles and runs ``kernel``, its parallel range in ``pieces``; what interpret does, on the machine."""
-    compiled = compile_kernel(kernel)
+    compiled = compile_kernel(kernel, False) if target is None else compiled_for(kernel, target)
     function = FUNCTION(compiled.address)
     pointers = (ctypes.c_void_p * max(1, len(buffers)))(*[buffer.data_ptr() for buffer in buffers])
     words = (ctypes.c_int64 * max(1, len(numbers)))()

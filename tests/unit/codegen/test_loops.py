@@ -1,6 +1,7 @@
 """Loop nests on the machine against the interpreter: reductions, layouts, masks, gathers, scratch rows, checks."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.unit.codegen import kernels as k
 from tests.unit.codegen.machine import run
 
 from framefuse.codegen.interpreter import interpret
+from framefuse.codegen.llvm.target import host
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
 from framefuse.ir.loops import (
     Accumulate,
@@ -312,6 +314,32 @@ def test_division_in_a_loop_without_turns_is_no_error():
     assert same(kernel, [torch.zeros(0, dtype=torch.int64)], [3, 0, 0]) == 0
     assert same(kernel, [torch.zeros(0, dtype=torch.int64)], [0, 3, 0]) == 0
     assert same(kernel, [torch.zeros(3, dtype=torch.int64)], [1, 3, 0]) == 1
+
+
+# ---- other machines
+
+NARROW = {
+    "avx2": replace(host(), vector_bytes=32, masked_bytes=4, scalef=False),
+    "unmasked": replace(host(), vector_bytes=16, masked_bytes=0, scalef=False),
+}
+
+
+@pytest.mark.parametrize("target", NARROW.values(), ids=NARROW)
+@pytest.mark.parametrize("cols", [1, 7, 8, 45])
+def test_narrow_vectors_and_scalar_tails(target, cols):
+    """Code as for AVX2 and NEON: fewer lanes, tails in scalar loops, powers of two by shifts."""
+    kernels = [k.softmax(), *(k.row_operation(op) for op in ("sum", "max", "argmin")), k.column_operation("max")]
+    kernels.append(k.row_operation("sum", INT8, INT64))
+    for kernel in kernels:
+        memory = [random(3 * max(cols, 3), b.dtype, seed) for seed, b in enumerate(kernel.buffers)]
+        ours, theirs = [b.clone() for b in memory], [b.clone() for b in memory]
+        assert run(kernel, ours, [3, cols], 2, target) == interpret(kernel, theirs, [3, cols]) == 0
+        torch.testing.assert_close(ours, theirs)
+    for op in ("exp", "tanh", "erf", "log", "sin", "pow", "digamma"):
+        value = k.apply(op, *([k.apply("abs", k.load("x0", k.I))] * k.TABLE[op].arity))
+        x, out = random(cols, FLOAT32), torch.zeros(cols)
+        assert run(k.pointwise([FLOAT32], value), [x, out], [cols], 1, target) == 0
+        torch.testing.assert_close(out, getattr(torch, op)(*([x.abs()] * k.TABLE[op].arity)))
 
 
 # ---- random nests

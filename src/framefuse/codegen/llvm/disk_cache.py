@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
 
 import platformdirs
 
-# Set to "0" to keep nothing on disk, or to a folder to keep it there.
-VARIABLE = "FRAMEFUSE_CACHE"
-_memory: dict[str, bytes] = {}
+# The folder is thinned to half of this many files when a process finds more, oldest first.
+MOST_FILES = 20_000
+DIGEST = hashlib.sha256().digest_size
 
 
-def folder() -> Path | None:
-    """Where object code is kept; None when it is not."""
-    wanted = os.environ.get(VARIABLE, "")
-    if wanted == "0":
-        return None
-    return Path(wanted) if wanted else Path(platformdirs.user_cache_dir("framefuse")) / "kernels"
+class DiskCache:
+    """A folder of object files. Any number of processes may use it at once; no failure of it is an error."""
 
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(platformdirs.user_cache_dir("framefuse")) / "kernels"
+        self._thinned = False
 
-def read(key: str) -> bytes | None:
-    """The object code of ``key``, or None; a file that cannot be read counts as missing."""
-    place = folder()
-    if place is None:
-        return None
-    try:
-        return (place / f"{key}.o").read_bytes() or None
-    except OSError:
-        return None
+    def read(self, key: str) -> bytes | None:
+        """The object code of ``key``; None when it is missing, cut short or altered."""
+        try:
+            content = (self.folder / f"{key}.o").read_bytes()
+        except OSError:
+            return None
+        digest, data = content[:DIGEST], content[DIGEST:]
+        return data if hashlib.sha256(data).digest() == digest else None
 
+    def write(self, key: str, data: bytes) -> None:
+        """Keeps ``data``; other processes see the whole file or none."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._thin()
+            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        except OSError:
+            return
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(data).digest() + data)
+            os.replace(name, self.folder / f"{key}.o")
+        except OSError:
+            Path(name).unlink(missing_ok=True)
 
-def write(key: str, data: bytes) -> None:
-    """Keeps ``data``; other processes see the whole file or none. A folder that cannot be written is no error."""
-    place = folder()
-    if place is None:
-        return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=place, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, place / f"{key}.o")
-    except OSError:
-        Path(name).unlink(missing_ok=True)
+    def _thin(self) -> None:
+        """Once a process: drops the oldest files of a folder that has grown too large."""
+        if self._thinned:
+            return
+        self._thinned = True
+        with os.scandir(self.folder) as entries:
+            files = [entry for entry in entries if entry.is_file()]
+            if len(files) <= MOST_FILES:
+                return
+            files.sort(key=lambda entry: entry.stat().st_mtime)
+        for entry in files[: len(files) - MOST_FILES // 2]:
+            Path(entry.path).unlink(missing_ok=True)

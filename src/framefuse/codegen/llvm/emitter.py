@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.loops import Loops
 from framefuse.codegen.llvm.memory import Area, Memory
+from framefuse.codegen.llvm.shape import values_of
 from framefuse.codegen.llvm.target import Target
 from framefuse.codegen.llvm.values import Values
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loop_printer import print_kernel
-from framefuse.ir.loops import Accumulate, Apply, Kernel, Let, Load, Loop, Statement, Store
+from framefuse.ir.loops import Kernel, Load, Loop
 
 SIGNATURE = "i64 @kernel(ptr noalias %buffers, ptr noalias %numbers, i64 %begin, i64 %end)"
 
@@ -22,6 +23,10 @@ class Module:
 
     text: str
     imports: frozenset[str]
+
+    def heading(self, kernel: Kernel) -> str:
+        """The kernel that this is the code of, with the user's lines, as comments."""
+        return "".join(f"; {line}".rstrip() + "\n" for line in print_kernel(kernel).splitlines())
 
 
 def emit(kernel: Kernel, target: Target) -> Module:
@@ -48,7 +53,7 @@ def emit(kernel: Kernel, target: Target) -> Module:
         else:
             register = b.op("i64", 0, f"load i64, {slot}, align 8")
             values.symbols[number.symbol] = values.fresh("computed", INT64, lambda group, r=register: r, 0)
-    if _has_masked_loads(kernel.body):
+    if _reads_zero_word(kernel):
         b.region = entry
         memory.zero = b.op("ptr", 0, "alloca i64, align 8")
         b.line(f"store i64 0, {memory.zero}, align 8")
@@ -60,7 +65,6 @@ def emit(kernel: Kernel, target: Target) -> Module:
     b.line(f"ret {failure.result()}")
     attributes = "nounwind alignstack(64)" if b.calls_vectors else "nounwind"
     lines = [
-        *(f"; {line}" for line in print_kernel(kernel).splitlines()),
         f'target triple = "{target.triple}"',
         *b.declarations.values(),
         f"define {SIGNATURE} {attributes} {{",
@@ -94,18 +98,7 @@ class _Failure:
         return self.b.op("i64", 0, f"load i64, {self.flag}, align 8") if self.flag else self.b.const(0, "i64")
 
 
-def _has_masked_loads(body: tuple[Statement, ...]) -> bool:
+def _reads_zero_word(kernel: Kernel) -> bool:
     """Whether a load may read the zero word: those with a mask, and gathers of small elements in masked tails."""
-    for statement in body:
-        if isinstance(statement, Loop):
-            if _has_masked_loads(statement.body):
-                return True
-        elif isinstance(statement, (Let, Accumulate, Store)):
-            stack = [statement.value]
-            while stack:
-                value = stack.pop()
-                if isinstance(value, Load) and (value.mask is not None or value.dtype.size < 4):
-                    return True
-                if isinstance(value, Apply):
-                    stack += value.args
-    return False
+    loads = [value for value in values_of(kernel.body) if isinstance(value, Load)]
+    return any(value.mask is not None or value.dtype.size < 4 for value in loads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import llvmlite.binding as llvm
 
@@ -16,6 +16,8 @@ from framefuse.errors import CompilerBug
 # One lock for everything that touches LLVM: its target machine and symbol table are shared. It is taken around fork,
 # with llvmlite's own, so that a child never inherits a lock held by a thread that it does not have.
 LOCK = threading.RLock()
+# What else has to happen in a forked child.
+AFTER_FORK: list[Callable[[], None]] = []
 
 
 class Code:
@@ -113,4 +115,10 @@ def _llvmlite_lock() -> threading.RLock | None:
     return getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _in_child() -> None:
+    _after_fork()
+    for action in AFTER_FORK:
+        action()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

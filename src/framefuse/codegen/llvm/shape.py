@@ -45,7 +45,7 @@ class Shape:
 
 def vector_shape(loop: Loop, target: Target) -> Shape:
     """The shape for one vector loop of a kernel."""
-    values = list(_values(loop.body))
+    values = list(values_of(loop.body))
     dtypes = {value.dtype for value in values} | {
         part for s in _statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
     }
@@ -96,7 +96,7 @@ def _statements(body: Sequence[Statement]) -> Iterator[Statement]:
             yield from _statements(statement.body)
 
 
-def _values(body: Sequence[Statement]) -> Iterator[Value]:
+def values_of(body: Sequence[Statement]) -> Iterator[Value]:
     """Every value computed in the statements, shared ones once."""
     seen: set[int] = set()
     for statement in _statements(body):

@@ -1,0 +1,95 @@
+"""Turns a kernel into a key that is equal for equal kernels, in time linear in its size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Check,
+    Const,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Scalar,
+    Statement,
+    Store,
+    Value,
+)
+
+
+def identity(kernel: Kernel) -> tuple[Any, ...]:
+    """A hashable key of what decides the machine code.
+
+    ``kernel.identity`` says the same, but hashing it walks values as trees: a value shared at every level of a chain
+    would take time exponential in the chain. Here each value object is visited once.
+    """
+    return (kernel.buffers, kernel.numbers, kernel.extent, _Keys().statements(kernel.body))
+
+
+class _Keys:
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.seen: dict[int, int] = {}
+
+    def statements(self, body: tuple[Statement, ...]) -> tuple[Any, ...]:
+        return tuple(self.statement(statement) for statement in body)
+
+    def statement(self, statement: Statement) -> Any:
+        match statement:
+            case Let(name, value):
+                return ("let", name, self.value(value))
+            case Accumulator():
+                return statement
+            case Accumulate(name, value, index):
+                return ("accumulate", name, self.value(value), index)
+            case Store(buffer, index, value):
+                return ("store", buffer, index, self.value(value))
+            case Check(ok):
+                return ("check", self.value(ok))
+            case Loop(axis, extent, body, kind):
+                return ("loop", axis, extent, kind, self.statements(body))
+        return statement
+
+    def value(self, value: Value) -> tuple[Any, ...]:
+        """The parts not met before, then the number of the value itself."""
+        fresh: list[Any] = []
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if id(top) in self.seen:
+                stack.pop()
+                continue
+            parts = top.args if isinstance(top, Apply) else (top.mask,) if isinstance(top, Load) and top.mask else ()
+            missing = [part for part in parts if part is not None and id(part) not in self.seen]
+            if missing:
+                stack += missing
+                continue
+            key = self._key(top, tuple(self.seen[id(part)] for part in parts if part is not None))
+            if key not in self.numbers:
+                self.numbers[key] = len(self.numbers)
+                fresh.append(key)
+            self.seen[id(top)] = self.numbers[key]
+            stack.pop()
+        return (tuple(fresh), self.seen[id(value)])
+
+    def _key(self, value: Value, parts: tuple[int, ...]) -> tuple[Any, ...]:
+        match value:
+            case Apply(op, _, dtype):
+                return ("apply", op, parts, dtype.name)
+            case Load(buffer, index, dtype, _):
+                return ("load", buffer, index, parts, dtype.name)
+            case Const(constant, dtype):
+                # repr tells 0.0 from -0.0 and True from 1, and equals itself for NaN
+                return ("const", type(constant).__name__, repr(constant), dtype.name)
+            case Scalar(symbol, dtype, real):
+                return ("scalar", symbol, dtype.name, real)
+            case Index(index, dtype):
+                return ("index", index, dtype.name)
+            case Local(name, dtype):
+                return ("local", name, dtype.name)

@@ -1,0 +1,34 @@
+"""Loop nests print as text that reads like Python."""
+
+import pytest
+from tests.unit.codegen import kernels as k
+
+from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
+from framefuse.ir.loop_printer import print_kernel, print_value
+from framefuse.ir.loops import Apply, Buffer, Check, Const, Kernel, Load, Local, Loop, Scratch, Store
+from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.source import Line
+
+
+@pytest.mark.parametrize("make", [k.softmax, k.layer_norm, lambda: k.row_operation("argmax"), lambda: k.chain_sum(6)])
+def test_kernels(make, golden, request):
+    kernel = make()
+    golden(print_kernel(Kernel("kernel", kernel.buffers, kernel.numbers, kernel.body, kernel.extent)))
+
+
+def test_masks_checks_scratch_and_aliases(golden):
+    i = Symbol("i")
+    good = Apply("lt", (Const(1, INT64), Const(2, INT64)), BOOL)
+    body = (
+        Check(good),
+        Scratch("row", FLOAT32, expr(8)),
+        Loop(i, expr(8), (Store("row", i.expr, Load("x", i.expr - 1, FLOAT32, Local("ok", BOOL))),), "vector"),
+        Loop(i, expr(8), ()),
+    )
+    buffers = (Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True, aliases="x"))
+    golden(print_kernel(Kernel("kernel", buffers, (), body, expr(1), (Line("model.py", 12, "forward"),))))
+
+
+def test_special_constants():
+    assert print_value(Const(float("nan"), FLOAT32)) == "f32(nan)"
+    assert print_value(Apply("cast", (Const(True, BOOL),), FLOAT32)) == "f32(b8(True))"
