@@ -190,6 +190,8 @@ class Calls:
             )
             return target(*strip(args), **strip(kwargs))
         if policy == "new":
+            if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
+                args = (args[0].plain(), *args[1:])
             return target(*args, **kwargs)
         for part in args:
             recorder.sources.whole(part)

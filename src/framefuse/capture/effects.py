@@ -6,9 +6,9 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from framefuse.capture.frame import MISSING
+from framefuse.capture.numbers import TRACKED
+from framefuse.capture.recipe import settle
 from framefuse.capture.sources import ATOMS
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
@@ -114,6 +114,21 @@ class Journal:
             return Build("const", write.holder) if source is not None and not source.is_argument else None
         return source
 
+    def settle(self, memo: dict[int, Any]) -> None:
+        """Takes tracked numbers out of what was written, wherever it stands now."""
+        for write in self.writes:
+            value = settle(write.value, memo)
+            if value is write.value or type(write.value) in TRACKED:
+                continue
+            if write.kind == "call":
+                _replace_in(write.holder, write.value, value)
+            elif write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
+                object.__setattr__(write.holder, write.key, value)
+            elif write.kind in ("item", "global") and write.holder.get(write.key) is write.value:
+                write.holder[write.key] = value
+            elif write.kind == "cell" and write.holder.cell_contents is write.value:
+                write.holder.cell_contents = value
+
     def separate(self) -> None:
         """Objects that are written must be other objects than the further ones of their type, as they were when
         recorded.
@@ -154,6 +169,10 @@ def _same(before: Any, value: Any) -> bool:
     return type(before) is type(value) and type(value) in (int, str, bool) and bool(before == value)
 
 
-def is_journalled_type(value: Any) -> bool:
-    """Whether writes to an object of this kind can be replayed."""
-    return not isinstance(value, (type, types.ModuleType, torch.Tensor))
+def _replace_in(container: Any, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+    """The arguments of a container's method, where they stand in a list."""
+    for before, after in zip(old, new, strict=True):
+        if isinstance(container, list) and before is not after:
+            for place, part in enumerate(container):
+                if part is before:
+                    container[place] = after

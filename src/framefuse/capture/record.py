@@ -160,7 +160,8 @@ class _Run:
         except BaseException as error:
             recorder.kill("raises", f"{type(error).__name__}")
             recorder.drop()
-            return Recording(exception=_clean(error), reason=recorder.reason)
+            machine.frames.clear()
+            return Recording(exception=machine.trail.finish(error), reason=recorder.reason)
         machine.frames.append(frame)
         if torch.is_grad_enabled() != grad_enabled:
             recorder.kill("grad-mode", "gradient mode")
@@ -169,18 +170,18 @@ class _Run:
     def _finish(self, value: Any, started: float) -> Recording:
         recorder = self.recorder
         trace = self._trace(value, started) if recorder.alive else None
-        writes = recorder.journal.writes
+        journal = recorder.journal
         if type(value) is InterpretedGenerator:
             value = native_generator(value) if value.state == "new" else value
         if recorder.tracked:
             memo: dict[int, Any] = {}
             value = settle(value, memo)
-            for write in writes:
-                settle(write.value, memo)
+            journal.settle(memo)
         why = recorder.reason
         recorder.alive = False
         recorder.drop()
         self.machine.frames.clear()
+        self.machine.trail.clear()
         return Recording(value=value, trace=trace, reason=None if trace is not None else why)
 
     def _arguments(self) -> list[Any]:
@@ -247,14 +248,6 @@ class _Run:
 
 def _effect_value(build: Any, value: Any) -> Any:
     return build(value)
-
-
-def _clean(error: BaseException) -> BaseException:
-    """The user's exception without the interpreter's own frames at the front."""
-    traceback = error.__traceback__
-    while traceback is not None and "framefuse" in traceback.tb_frame.f_globals.get("__name__", ""):
-        traceback = traceback.tb_next
-    return error.with_traceback(traceback)
 
 
 __all__ = ["Recording", "bind", "opcodes", "record"]

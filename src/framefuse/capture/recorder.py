@@ -65,6 +65,8 @@ class Recorder:
             return
         self.alive = False
         self.reason = reason(code, detail, self.line())
+        if self.tracked:
+            self.journal.settle({})
         self.drop()
 
     def drop(self) -> None:

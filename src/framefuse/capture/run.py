@@ -10,6 +10,7 @@ from framefuse.capture.attributes import Attributes
 from framefuse.capture.calls import Calls
 from framefuse.capture.frame import DONE, Frame, InterpretedGenerator, enter
 from framefuse.capture.opcodes.iteration import iterate
+from framefuse.capture.tracebacks import Trail
 from framefuse.ir.source import Line
 
 LONGEST = 3_000_000
@@ -29,6 +30,7 @@ class Machine(Calls, Attributes):
         self.returned: Any = None
         self.raised: BaseException | None = None
         self.handled: BaseException | None = None
+        self.trail = Trail()
 
     def line(self) -> Line | None:
         """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
@@ -82,6 +84,7 @@ class Machine(Calls, Attributes):
             error.__context__ = handled
         while True:
             frame = frames[-1]
+            self.trail.add(error, frame)
             offset = frame.code.offsets[frame.step - 1]
             for row in frame.code.handlers:
                 if row.start <= offset < row.end:

@@ -7,7 +7,7 @@ from typing import Any
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import Frame
-from framefuse.capture.numbers import pin_nested
+from framefuse.capture.numbers import pin_nested, plain_number
 
 
 def _take(frame: Frame, count: int) -> list[Any]:
@@ -30,13 +30,13 @@ def build_list(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("BUILD_SET")
 def build_set(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(set(_take(frame, argument)))
+    frame.stack.append(set(map(plain_number, _take(frame, argument))))
 
 
 @handles("BUILD_MAP")
 def build_map(machine: Any, frame: Frame, argument: int) -> None:
     values = _take(frame, 2 * argument)
-    frame.stack.append(dict(zip(values[::2], values[1::2], strict=True)))
+    frame.stack.append(dict(zip(map(plain_number, values[::2]), values[1::2], strict=True)))
 
 
 @handles("BUILD_CONST_KEY_MAP")
@@ -165,14 +165,14 @@ def list_append(machine: Any, frame: Frame, argument: int) -> None:
 @handles("SET_ADD")
 def set_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
-    frame.stack[-argument].add(value)
+    frame.stack[-argument].add(plain_number(value))
 
 
 @handles("MAP_ADD")
 def map_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
-    frame.stack[-argument][key] = value
+    frame.stack[-argument][plain_number(key)] = value
 
 
 @handles("UNPACK_SEQUENCE")
