@@ -1,5 +1,6 @@
 """What every test shares: one thread, a fixed seed, and golden files that `pytest --update-golden` rewrites."""
 
+import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -7,6 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+# A fault of the compiler is an error in tests, where users get eager's result and a warning.
+os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
 GOLDEN = Path(__file__).parent / "golden"
 

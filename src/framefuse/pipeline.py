@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from typing import Any
 from framefuse import _native
 from framefuse.capture import bind, record
 from framefuse.codegen.llvm import compile_kernel
-from framefuse.errors import Reason, Stop
+from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.fuse import fuse
 from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Trace
 from framefuse.lower import lower
 from framefuse.options import Options
@@ -97,7 +99,12 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
     def call(p: Mapping[str, Any], options: Options) -> Any:
-        return backend(p["captured"].module, list(p["examples"]))
+        try:
+            return backend(p["captured"].module, list(p["examples"]))
+        except Exception as error:
+            name = getattr(backend, "__name__", type(backend).__name__)
+            text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
+            raise UserError(text) from error
 
     def plan(p: Mapping[str, Any], options: Options) -> Any:
         guards = p["guards"]
@@ -154,12 +161,35 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
         except Stop as stop:
             outcome.reason = stop.reason
             return outcome
+        except UserError:
+            raise
+        except Exception as error:
+            outcome.reason = report_bug(error, recording.trace.line, options)
+            return outcome
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
         outcome.product = Product(products, seconds)
         return outcome
 
     return compile_call
+
+
+def report_bug(error: Exception, line: Line, options: Options) -> Reason:
+    """The reason for leaving a function eager after one of our own faults, logged once for each kind.
+
+    Raises CompilerBug instead under the option ``check``, so that no test passes on a fault.
+    """
+    fact = f"framefuse failed on it: {type(error).__name__}: {str(error)[:200]}"
+    if options["check"]:
+        raise CompilerBug(f"{line}: {fact}") from error
+    if fact not in _reported:
+        _reported.add(fact)
+        logger.warning("%s: %s. The call runs eagerly; please report this.", line, fact, exc_info=error)
+    return Reason("S001", fact, "report it with the program; nothing else is affected", line)
+
+
+logger = logging.getLogger("framefuse")
+_reported: set[str] = set()
 
 
 def _sources(trace: Trace) -> tuple[Source, ...]:

@@ -275,3 +275,40 @@ def test_nothing_keeps_inputs_or_modules_alive():
     del module, fast
     gc.collect()
     assert dead() is None
+
+
+def test_fullgraph_raises_where_a_call_would_stay_eager():
+    @framefuse.compile(fullgraph=True)
+    def f(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(framefuse.UserError, match=r"test_api.py") as caught:
+        f(torch.ones(3))
+    assert "torch.where" in str(caught.value)
+
+
+def test_a_backend_that_fails_is_named():
+    def broken(gm, example_inputs):
+        raise ValueError("no such target")
+
+    with pytest.raises(framefuse.UserError, match=r"broken raised ValueError: no such target"):
+        framefuse.compile(chain, backend=broken)(torch.ones(3))
+
+
+def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, caplog):
+    from framefuse import pipeline
+
+    def fail(*args, **kwargs):
+        raise IndexError("a slip")
+
+    monkeypatch.setenv("FRAMEFUSE_CHECK", "0")
+    broken = pipeline.compiler((pipeline.Pass("lower", fail, ("trace",), "graph"),))
+    monkeypatch.setattr("framefuse.backends.registry.NATIVE", broken)
+    compiled = framefuse.compile(chain)
+    x = torch.randn(4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), chain(x))
+    messages = [record.getMessage() for record in caplog.records if record.name == "framefuse"]
+    assert len(messages) == 1
+    assert "test_api.py" in messages[0]
+    assert "a slip" in messages[0]

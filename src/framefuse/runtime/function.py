@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from framefuse import _native
-from framefuse.errors import CompilerBug, Reason
+from framefuse.errors import Reason, UserError
 from framefuse.options import Options
 
 
@@ -59,6 +59,7 @@ class CompiledFunction:
     reasons: dict[Reason, int] = field(default_factory=dict)
     eager_calls: int = 0
     given_up: Reason | None = None
+    failures: dict[bool, int] = field(default_factory=dict)
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,23 +82,20 @@ class CompiledFunction:
             self._file(outcome)
         if outcome.exception is not None:
             raise outcome.exception
+        if self.options.fullgraph and outcome.reason is not None:
+            raise UserError(str(outcome.reason))
         return outcome.value
 
     def _hopeless(self) -> bool:
         """True when the last recordings under this gradient mode ended without a trace: do not pay for another one."""
-        failed = self._failures.get(torch.is_grad_enabled(), 0)
-        return failed >= FAILURE_LIMIT
-
-    @property
-    def _failures(self) -> dict[bool, int]:
-        return self.__dict__.setdefault("_failure_counts", {})
+        return self.failures.get(torch.is_grad_enabled(), 0) >= FAILURE_LIMIT
 
     def _file(self, outcome: Outcome) -> None:
         mode = torch.is_grad_enabled()
         if outcome.entry is not None and outcome.product is not None:
             self.products.append(outcome.product)
             self.dispatch.add(outcome.entry)
-            self._failures.pop(mode, None)
+            self.failures.pop(mode, None)
             if len(self.products) >= self.options["trace_limit"]:
                 self._give_up(
                     Reason(
@@ -110,7 +108,7 @@ class CompiledFunction:
             self.eager_calls += 1
             self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
             if outcome.exception is None:
-                self._failures[mode] = self._failures.get(mode, 0) + 1
+                self.failures[mode] = self.failures.get(mode, 0) + 1
 
     def _give_up(self, reason: Reason) -> None:
         self.given_up = reason
@@ -122,7 +120,7 @@ class CompiledFunction:
             self.dispatch.clear()
             self.products.clear()
             self.reasons.clear()
-            self._failures.clear()
+            self.failures.clear()
             self.given_up = None
             self.eager_calls = 0
 
@@ -134,9 +132,3 @@ FAILURE_LIMIT = 2
 def live_functions() -> Sequence[CompiledFunction]:
     """Every compiled function that is still in use."""
     return tuple(LIVE)
-
-
-def check_never(condition: bool, text: str) -> None:
-    """Raises CompilerBug with ``text`` when ``condition`` holds."""
-    if condition:
-        raise CompilerBug(text)
