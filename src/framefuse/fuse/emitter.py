@@ -157,9 +157,10 @@ class Emitter:
         size = cell.node.inputs[0].shape[axis]
         limit: Value = Index(self.parameters.index(size), INT64)
         zero = Const(0, INT64)
-        raw = self.fresh("v")
-        place.body.append(Let(raw, value))
-        value = Local(raw, INT64)
+        if not isinstance(value, Local):
+            raw = self.fresh("v")
+            place.body.append(Let(raw, value))
+            value = Local(raw, INT64)
         if cell.node.op == "take" and cell.node.attr("wrap"):
             wrapped = self.fresh("v")
             moved = Apply(

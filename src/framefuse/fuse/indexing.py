@@ -125,7 +125,8 @@ def _digit(linear: Expr, radix: Expr, extents: Mapping[Symbol, Expr], may_split:
     if may_split:
         for axis in rest.symbols & extents.keys():
             slope = rest.coefficient(axis)
-            inner = exact_quotient(radix, slope) if slope is not None and len(slope.terms) == 1 else None
+            rises = slope is not None and len(slope.terms) == 1 and nonnegative(slope)
+            inner = exact_quotient(radix, slope) if slope is not None and rises else None
             if inner is None or inner.constant == 1:
                 continue
             outer = exact_quotient(extents[axis], inner)

@@ -67,7 +67,8 @@ def shape_of(group: Group) -> Shape:
             used |= shape.axes[kid]
             level = max(level, shape.levels[kid])
         if cell.kind == "reduce":
-            used -= frozenset(cell.inner)
+            # The loop runs once a row, whichever of the row's axes the operand varies over.
+            used = group.rows or frozenset()
             level += 1
         shape.axes[cell] = used
         shape.levels[cell] = level
@@ -131,6 +132,7 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
             if earlier is not None and _time(shape, cell, rows, stored) > SAVED_ABOVE:
                 kept.add(key)
                 earlier.saved.append(cell)
+                stored.add(cell)
                 continue
             new.append(cell)
             fresh = [kid for kid in cell.kids if kid not in seen]
@@ -138,7 +140,7 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
             stack.extend(fresh)
         for cell in new:
             owner.setdefault((cell, current.inner), current)
-        stored.update(current.roots, current.saved)
+        stored.update(current.roots)
 
 
 def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Cell] = frozenset()) -> float:

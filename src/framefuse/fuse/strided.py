@@ -52,7 +52,7 @@ def strided(node: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Sy
     found: list[Expr] = []
     for parts in axes:
         stride = _stride(where, parts)
-        if stride is None:
+        if stride is None or not nonnegative(stride):  # torch has no negative strides
             return None
         found.append(stride)
         for axis, _ in parts:

@@ -96,10 +96,7 @@ class Expr:
     def __add__(self, other: Expr | int) -> Expr:
         if not isinstance(other, (Expr, int)):
             return NotImplemented
-        kept = dict(self.terms)
-        for atoms, factor in expr(other).terms:
-            kept[atoms] = kept.get(atoms, 0) + factor
-        return _from_terms(kept)
+        return _sum(self, expr(other))
 
     __radd__ = __add__
 
@@ -117,12 +114,7 @@ class Expr:
     def __mul__(self, other: Expr | int) -> Expr:
         if not isinstance(other, (Expr, int)):
             return NotImplemented
-        kept: dict[tuple[Atom, ...], int] = {}
-        for left, a in self.terms:
-            for right, b in expr(other).terms:
-                atoms = tuple(sorted(left + right, key=_order))
-                kept[atoms] = kept.get(atoms, 0) + a * b
-        return _from_terms(kept)
+        return _multiply(self, expr(other))
 
     __rmul__ = __mul__
 
@@ -281,6 +273,27 @@ def ceildiv(left: Expr | int, right: Expr | int) -> Expr:
     return (expr(left) + expr(right) - 1) // expr(right)
 
 
+@lru_cache(maxsize=65536)
+def _sum(left: Expr, right: Expr) -> Expr:
+    if not left.terms:
+        return right
+    kept = dict(left.terms)
+    for atoms, factor in right.terms:
+        kept[atoms] = kept.get(atoms, 0) + factor
+    return _from_terms(kept)
+
+
+@lru_cache(maxsize=65536)
+def _multiply(left: Expr, right: Expr) -> Expr:
+    kept: dict[tuple[Atom, ...], int] = {}
+    for first, a in left.terms:
+        for second, b in right.terms:
+            atoms = tuple(sorted(first + second, key=_order)) if first and second else first or second
+            kept[atoms] = kept.get(atoms, 0) + a * b
+    return _from_terms(kept)
+
+
+@lru_cache(maxsize=65536)
 def _order(atom: Atom) -> tuple[str, str]:
     return (type(atom).__name__ if not isinstance(atom, Symbol) else "", str(atom))
 

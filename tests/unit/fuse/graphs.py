@@ -149,6 +149,17 @@ class Builder:
         return Graph("f", tuple(self.inputs), tuple(self.nodes), results, effects, (), {}, tuple(bound), self.hints)
 
 
+def text_of(graph: Graph) -> str:
+    """One line for each node, to find a failure by."""
+    names = {node: f"v{number}" for number, node in enumerate(graph.nodes)}
+    lines = [
+        f"{names[n]} = {n.op}({', '.join(names[i] for i in n.inputs)}) {list(n.shape)} "
+        + str({key: value for key, value in n.attrs if key not in ("target", "error")})
+        for n in graph.nodes
+    ]
+    return "\n".join([*lines, "return " + ", ".join(names[output.node] for output in graph.outputs)])
+
+
 # ---- the reference
 
 
@@ -371,4 +382,4 @@ def check(graph: Graph, schedule: Schedule, *tensors: torch.Tensor, **tolerance:
         torch.testing.assert_close(result, wanted[output.node], equal_nan=True, **tolerance)
 
 
-__all__ = ["BY_TORCH", "Builder", "Failed", "Machine", "check", "evaluate", "kernels", "run", "symbol"]
+__all__ = ["BY_TORCH", "Builder", "Failed", "Machine", "check", "evaluate", "kernels", "run", "symbol", "text_of"]
