@@ -12,7 +12,9 @@ from framefuse.ir.plan import GuardProgram, Plan
 
 @final
 class GuardSet:
-    """A guard program compiled into C. It holds the program's long-lived objects strongly and no argument between calls."""
+    """A guard program compiled into C. It holds the program's long-lived objects strongly and no argument between
+    calls.
+    """
 
     program: GuardProgram
     checks: int
@@ -22,9 +24,11 @@ class GuardSet:
         """ValueError for an instruction that GUARD_OPS does not have or whose operands are out of range."""
 
     def check(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]] | int:
-        """``(registers, numbers)`` on a hit, else the index of the first instruction that failed (-1: the global state).
+        """``(registers, numbers)`` on a hit, else the index of the first instruction that failed (-1: the global
+        state).
 
-        Registers never loaded are None; numbers are raw 64-bit words read as signed ints (reals: the bits of the double).
+        Registers never loaded are None; numbers are raw 64-bit words read as signed ints (reals: the bits of the
+        double).
         """
 
 @final
@@ -56,11 +60,12 @@ class Compiled:
 class Dispatch:
     """The compiled function: tries its entries and runs the plan of the first that hits.
 
-    A call binds its arguments in the order of the function's locals (positional and keyword-only parameters with defaults filled in, then
-    the ``*args`` tuple, then the ``**kwargs`` dict). What cannot be bound goes to ``function``, which raises Python's own error. When no entry
-    hits, ``miss(args, kwargs)`` is called with the arguments as passed (the owner first, if there is one), so that
-    ``function(*args, **kwargs)`` is the original call; its return value is the result. A plan that declines leads to ``function``.
-    A ``function`` that is not a Python function is simply called.
+    A call binds its arguments in the order of the function's locals (positional and keyword-only parameters with
+    defaults filled in, then the ``*args`` tuple, then the ``**kwargs`` dict). What cannot be bound goes to
+    ``function``, which raises Python's own error. When no entry hits, ``miss(args, kwargs)`` is called with the
+    arguments as passed (the owner first, if there is one), so that ``function(*args, **kwargs)`` is the original
+    call; its return value is the result. A plan that declines leads to ``function``. A ``function`` that is not a
+    Python function is simply called.
     """
 
     function: Callable[..., Any]
@@ -102,10 +107,12 @@ class Declined(Exception):
     """A plan could not complete natively; the original function has to run. Seen from :meth:`PlanProgram.run` only."""
 
 def abi_initialise(facts: Mapping[str, Any]) -> None:
-    """Sets what is known of torch's binary interface, replacing all that was set before; made by framefuse.native.abi."""
+    """Sets what is known of torch's binary interface, as framefuse.native.abi found it, replacing all set before."""
 
 def abi_state() -> tuple[int, int, bool, int, int, bool, int]:
-    """Torch's thread state as guards read it: included and excluded keys, grad mode, function modes, dtype code, determinism, dual level."""
+    """Torch's thread state as guards read it: included and excluded keys, grad mode, function modes, dtype code,
+    determinism, dual level.
+    """
 
 def tensor_facts(tensor: Any) -> dict[str, Any]:
     """What native code reads of a tensor: keys, dtype (code), device, sizes, strides, data, requires_grad, version."""

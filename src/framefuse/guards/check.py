@@ -82,7 +82,15 @@ def state_difference(state: GlobalState | None) -> Miss | None:
     if state is None:
         return None
     now = current_state(state)
-    for name in ("grad_enabled", "inference_mode", "autocast", "default_dtype", "deterministic", "function_modes", "dispatch_keys"):
+    for name in (
+        "grad_enabled",
+        "inference_mode",
+        "autocast",
+        "default_dtype",
+        "deterministic",
+        "function_modes",
+        "dispatch_keys",
+    ):
         was, here = getattr(state, name), now[name]
         if was != here:
             return Miss(-1, f"torch's {name.replace('_', ' ')}", _short(was), _short(here))
@@ -179,9 +187,12 @@ class _Run:
 
     def item_seq(self, d: int, r: int, index: int) -> None:
         holder = self.registers[r]
-        kind = list if isinstance(holder, list) else tuple
-        good = isinstance(holder, (list, tuple)) and -kind.__len__(holder) <= index < kind.__len__(holder)
-        self.load(d, kind.__getitem__(holder, index) if good else MISSING)
+        if isinstance(holder, (list, tuple)):
+            kind: Any = list if isinstance(holder, list) else tuple
+            count = kind.__len__(holder)
+            self.load(d, kind.__getitem__(holder, index) if -count <= index < count else MISSING)
+        else:
+            self.load(d, MISSING)
 
     def global_(self, d: int, r: int, name: str) -> None:
         self.load(d, _global(self.registers[r], name))
@@ -227,7 +238,8 @@ class _Run:
 
     def length(self, r: int, count: int) -> None:
         held = self.registers[r]
-        size = next((k.__len__(held) for k in (list, tuple, dict, set, frozenset) if isinstance(held, k)), -1)
+        kinds: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
+        size = next((kind.__len__(held) for kind in kinds if isinstance(held, kind)), -1)
         self.demand(size == count, Said(f"length {count}"), Said(f"length {size}"))
 
     def keys(self, r: int, keys: tuple[Any, ...]) -> None:
@@ -288,7 +300,9 @@ class _Run:
         if spans[0] is None or spans[1] is None:
             raise Failed(Said("tensors"), Said("other objects"))
         (a, a_end), (b, b_end) = spans[0], spans[1]
-        self.demand(a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory"))
+        self.demand(
+            a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory")
+        )
 
     def version(self, r: int, tag: int) -> None:
         held = self.registers[r]
@@ -357,19 +371,28 @@ def _span(tensor: Any) -> tuple[int, int] | None:
 
 def _tensor_difference(tensor: Any, spec: TensorSpec) -> tuple[Any, Any] | None:
     """What was and what is, None when the tensor agrees with the spec."""
-    if type(tensor) is not spec.type:
-        return spec.type, type(tensor)
+    kind: type = type(tensor)
+    if kind is not spec.type:
+        return spec.type, kind
     if int(torch._C._dispatch_keys(tensor).raw_repr()) != spec.keys:
         return Said(f"dispatch keys {spec.keys:#x}"), Said(torch._C._dispatch_keys(tensor))
     if tensor.dtype is not spec.dtype.torch or str(tensor.device) != spec.device:
-        return Said(f"{spec.dtype.name} on {spec.device}"), Said(f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}")
+        return Said(f"{spec.dtype.name} on {spec.device}"), Said(
+            f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
+        )
     if spec.requires_grad is not None and tensor.requires_grad is not spec.requires_grad:
         return Said(f"requires_grad {spec.requires_grad}"), Said(f"requires_grad {tensor.requires_grad}")
     sizes = tuple(tensor.shape)
-    if len(sizes) != len(spec.sizes) or any(isinstance(s, int) and s != n for s, n in zip(spec.sizes, sizes, strict=True)):
+    if len(sizes) != len(spec.sizes) or any(
+        isinstance(s, int) and s != n for s, n in zip(spec.sizes, sizes, strict=True)
+    ):
         return Said(f"shape ({', '.join(map(str, spec.sizes))})"), Said(f"shape {sizes}")
     if spec.order is not None:
-        return None if _dense(sizes, tensor.stride(), spec.order) else (Said(f"dense in order {spec.order}"), Said(f"strides {tensor.stride()}"))
+        return (
+            None
+            if _dense(sizes, tensor.stride(), spec.order)
+            else (Said(f"dense in order {spec.order}"), Said(f"strides {tensor.stride()}"))
+        )
     strides = spec.strides or ()
     if any(isinstance(s, int) and s != n for s, n in zip(strides, tensor.stride(), strict=True)):
         return Said(f"strides {strides}"), Said(f"strides {tensor.stride()}")
@@ -405,9 +428,9 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 RULES: dict[str, Callable[..., None]] = {
     "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
-    "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal, "float_eq": _Run.equal,
-    "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent, "present": _Run.present,
-    "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer": _Run.integer, "real": _Run.real,
-    "code": _Run.code, "same": _Run.same, "different": _Run.different, "disjoint": _Run.disjoint, "version": _Run.version,
-    "relation": _Run.relation, "number": _Run.number,
+    "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
+    "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
+    "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
+    _Run.integer, "real": _Run.real, "code": _Run.code, "same": _Run.same, "different": _Run.different, "disjoint":
+    _Run.disjoint, "version": _Run.version, "relation": _Run.relation, "number": _Run.number,
 }  # fmt: skip

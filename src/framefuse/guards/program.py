@@ -1,10 +1,10 @@
-"""Turns assumptions into the guard program that native code executes: arguments first, long-lived objects as single words.
+"""Turns assumptions into a guard program: arguments first, long-lived objects as single words to compare.
 
 A fact about a long-lived object is read from the object itself, once the program has settled that the path to it still
 leads there. What lies in a dict is a block under the dict's version tag, and is skipped while the dict is unchanged;
-``type(x) is T``, ``x.__dict__ is D``, the length of a list, the content of a cell and the code of a function are compares
-of one word. A parameter is loaded into a register in its dict's block and checked as a tensor on every call, so that another
-parameter of the same kind needs no new trace.
+``type(x) is T``, ``x.__dict__ is D``, the length of a list, the content of a cell and the code of a function are
+compares of one word. A parameter is loaded into a register in its dict's block and checked as a tensor on every call,
+so that another parameter of the same kind needs no new trace.
 """
 
 from __future__ import annotations
@@ -35,6 +35,18 @@ class Guards:
     register_of: dict[Source, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a place is compared with an object: printed without the object's own text where that may be long."""
+
+    source: Source
+    value: Any
+
+    def __str__(self) -> str:
+        short = self.value is None or isinstance(self.value, (bool, type, torch.dtype))
+        return f"{self.source} is {self.value!r}" if short else f"{self.source} is the object seen"
+
+
 class Texts(Sequence[str]):
     """The explanations of a program's instructions, written when somebody reads them."""
 
@@ -53,7 +65,9 @@ class Texts(Sequence[str]):
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """A run of instructions with their reasons; ``subject`` is the dict or type that all of them depend on, if there is one."""
+    """A run of instructions with their reasons; ``subject`` is the dict or type that all of them depend on, if there
+    is one.
+    """
 
     subject: Any = None
     instructions: list[Instruction] = field(default_factory=list)
@@ -75,7 +89,9 @@ def build(assumptions: Assumptions, arguments: int = 0, sources: Iterable[Source
 
 
 class _Builder:
-    """Collects instructions by when they may run: constants, arguments, words and blocks, then what stands on their registers."""
+    """Collects instructions by when they may run: constants, arguments, words and blocks, then what stands on their
+    registers.
+    """
 
     def __init__(self, assumptions: Assumptions) -> None:
         self.assumptions = assumptions
@@ -109,7 +125,9 @@ class _Builder:
         register_of = {given.source: self.load(self.nodes.node(given.source)) for given in inputs}
         register_of.update((source, self.load(self.nodes.node(source))) for source in sources)
         last = self.relations(r for r in self.assumptions.relations if r not in early.stated)
-        program = self.assemble([self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part])
+        program = self.assemble(
+            [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
+        )
         return Guards(program, dict(self.numbers.number_of), register_of)
 
     def assemble(self, parts: list[Part]) -> GuardProgram:
@@ -147,7 +165,8 @@ class _Builder:
         return part
 
     def settle(self, node: Node) -> bool:
-        """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived object.
+        """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
+        object.
 
         A tensor is not held to its identity unless a fact says so: another one of its kind will do.
         """
@@ -167,16 +186,18 @@ class _Builder:
             node.settled = True
             return
         if kind == "type" and base is not None and base.settled:
-            self.words.add(f"type({base.source}) is {node.known.__name__}", "type_is", self.constant(base.known), node.known)
+            self.words.add(Fact(base.source, "type", node.known), "type_is", self.constant(base.known), node.known)
         else:
             register = self.load(node)
-            node.where.add(f"{node.source} is the object seen", "is", register, node.known)
+            node.where.add(Reason(node.source, node.known), "is", register, node.known)
         node.settled = True
 
     @staticmethod
     def fixed(holder: Any, kind: str) -> bool:
         """Whether what ``kind`` reads of this very object can never change."""
-        return (kind == "item" and isinstance(holder, tuple)) or (kind in ("func", "self") and isinstance(holder, types.MethodType))
+        return (kind == "item" and isinstance(holder, tuple)) or (
+            kind in ("func", "self") and isinstance(holder, types.MethodType)
+        )
 
     def load(self, node: Node) -> int:
         """The register that holds what the node holds at each call."""
@@ -201,7 +222,7 @@ class _Builder:
         part = self.front if base.where is self.front else self.late
         if kind == "attr":
             between = self.fresh()
-            part.add(f"{base.source}.__dict__", "dict", between, holder)
+            part.add(Source("dict", base.source), "dict", between, holder)
             return part, ("item_dict", between, key)
         if kind == "item":
             return part, ("item_dict" if self.is_dict(base, key) else "item_seq", holder, key)
@@ -249,7 +270,9 @@ class _Builder:
         """The dict in which a function finds the global ``name``; if that is its builtins, the globals must lack it."""
         if name in function.__globals__:
             return function.__globals__
-        self.once(self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name)
+        self.once(
+            self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name
+        )
         builtins: dict[str, Any] = function.__builtins__  # type: ignore[attr-defined]
         return builtins
 
@@ -274,7 +297,7 @@ class _Builder:
             self.settle(node)
             return
         register = self.load(node)
-        (node.where or self.late).add(fact, "is", register, fact.value)
+        (node.where or self.late).add(Reason(node.source, fact.value), "is", register, fact.value)
 
     def type_of(self, fact: Fact, node: Node) -> None:
         if self.settle_held(node):
@@ -369,7 +392,7 @@ class _Builder:
                 if isinstance(extent, Symbol):
                     what = f"{source}.{'shape' if kind == 'size' else 'stride()'}[{dimension}]"
                     binds.append((kind, dimension, self.bind(extent, what)))
-        part.add(f"{source} is {spec}", "tensor", register, spec, tuple(binds))
+        part.add(Fact(source, "tensor", spec), "tensor", register, spec, tuple(binds))
 
     # ---- numbers ----
 

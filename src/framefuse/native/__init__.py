@@ -1,1 +1,1 @@
-"""Turns guard programs and plans into native calls: the C extension's sources, and the probe of torch's binary interface."""
+"""Turns guard programs and plans into native calls: the C sources, and the probe of torch's binary interface."""

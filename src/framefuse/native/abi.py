@@ -1,8 +1,8 @@
-"""Turns torch's unstated binary interface into facts, each found out on scratch tensors at import; what is ambiguous stays unknown.
+"""Turns torch's unstated binary interface into facts, found on scratch tensors; what is ambiguous stays unknown.
 
-Nothing here is assumed: an offset is believed only where exactly one place agrees with what torch's public interface says of several tensors,
-a function only where it gives the right answer on the spot. An unknown fact costs time, not correctness: native code then asks the stable C
-getters of libtorch, or torch's Python interface.
+Nothing here is assumed: an offset is believed only where exactly one place agrees with what torch's public
+interface says of several tensors, a function only where it gives the right answer on the spot. An unknown fact
+costs time, not correctness: native code then asks the stable C getters of libtorch, or torch's Python interface.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Scratch:
             self.inference = torch.empty(2)
         complex_tensor = torch.empty(2, dtype=torch.complex64)
         self.kinds = [
-            self.plain, self.inference, complex_tensor.conj(), torch._neg_view(self.plain), torch.empty(2, device="meta"),
+            self.plain, self.inference, complex_tensor.conj(), torch._neg_view(self.plain),
+            torch.empty(2, device="meta"),
             torch.zeros(2).to_sparse(), torch.nn.Parameter(torch.empty(2)),
         ]  # fmt: skip
         self.handle_offset = -1
@@ -160,7 +161,11 @@ def _sizes(scratch: Scratch) -> Facts:
     places = [(_impl_words(t), t) for t in samples]
     sizes = _only(set.intersection(*(run(tuple(t.shape), words) for words, t in places)))
     strides = _only(set.intersection(*(run(t.stride(), words) for words, t in places)))
-    ranks = [torch.empty((2,) * n) for n in (1, 2, 3, 4, 5)] + [torch.empty((3,) * n) for n in (4, 5, 7)] + [torch.empty(())]
+    ranks = (
+        [torch.empty((2,) * n) for n in (1, 2, 3, 4, 5)]
+        + [torch.empty((3,) * n) for n in (4, 5, 7)]
+        + [torch.empty(())]
+    )
     return {"sizes": sizes, "strides": strides, "ndim": _offset_of(lambda t: t.dim(), ranks)}
 
 
@@ -198,7 +203,9 @@ def _version(scratch: Scratch) -> Facts:
     absent = _impl_words(scratch.inference)
     sets = []
     for tensor in tensors:
-        pointers = [(8 * i, w) for i, w in enumerate(_impl_words(tensor)) if i > 1 and absent[i] == 0 and 0x10000 < w < 1 << 47]
+        pointers = [
+            (8 * i, w) for i, w in enumerate(_impl_words(tensor)) if i > 1 and absent[i] == 0 and 0x10000 < w < 1 << 47
+        ]
         sets.append({
             (place, offset) for place, pointer in pointers for offset in range(8, 24, 4)
             if ctypes.c_uint32.from_address(pointer + offset).value == tensor._version
@@ -252,7 +259,12 @@ def _wrap(scratch: Scratch) -> Facts:
         raise Unknown("no allocation")
     made = wrap(handle)
     found["delete_tensor_object"](handle)
-    good = type(made) is torch.Tensor and tuple(made.shape) == (4, 3) and made.stride() == (1, 4) and made.dtype is torch.int16
+    good = (
+        type(made) is torch.Tensor
+        and tuple(made.shape) == (4, 3)
+        and made.stride() == (1, 4)
+        and made.dtype is torch.int16
+    )
     if not good or made.device != torch.device("cpu") or not made.untyped_storage().resizable():
         raise Unknown("the tensor made is another one")
     return {**{name: Libraries.address(f) for name, f in found.items()}, "wrap": Libraries.address(wrap)}
@@ -269,7 +281,7 @@ def _tls_keys(scratch: Scratch) -> Facts:
         raise Unknown(name) from error
     flips = set()
     for state in (torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu"), torch.enable_grad):
-        with state():  # type: ignore[operator]
+        with state():
             keys = thread_keys()
             flips.add((_word(address) ^ keys[0], _word(address + 8) ^ keys[1]))
     included, excluded = _only(flips)
@@ -355,7 +367,14 @@ def _blas(scratch: Scratch) -> Facts:
         pointers = [ctypes.c_void_p(t.data_ptr()) for t in (a, c, out)]
         refs = [ctypes.byref(value) for value in (plain, plain, m, n, k, one)]
         function(
-            *refs, pointers[0], ctypes.byref(m), pointers[1], ctypes.byref(k), ctypes.byref(zero), pointers[2], ctypes.byref(m)
+            *refs,
+            pointers[0],
+            ctypes.byref(m),
+            pointers[1],
+            ctypes.byref(k),
+            ctypes.byref(zero),
+            pointers[2],
+            ctypes.byref(m),
         )
         if not torch.equal(out, a @ c):
             raise Unknown(f"{name} computes something else")
@@ -395,7 +414,9 @@ _DEVICE_TYPES = {"cpu": 0, "cuda": 1, "meta": 14, "xpu": 12, "mps": 13}
 
 
 def _code(scratch: Scratch, name: str) -> int:
-    """The number by which libtorch knows a dtype; where its getter is missing, one of ours (then only Python compares it)."""
+    """The number by which libtorch knows a dtype; where its getter is missing, one of ours (then only Python compares
+    it).
+    """
     if name not in _CODES:
         try:
             function = Libraries.find(scratch.libraries.cpu, f"aoti_torch_dtype_{name}")
@@ -498,8 +519,8 @@ unknown: dict[str, str] = {}
 def initialise(without: Iterable[str] = ()) -> frozenset[str]:
     """Probes torch and tells the extension; returns the names of :data:`FACTS` that are known.
 
-    ``without`` names facts to leave out, for tests of the slower ways; ValueError for another name. May be called again at any time:
-    programs made before go on with the new facts.
+    ``without`` names facts to leave out, for tests of the slower ways; ValueError for another name. May be called
+    again at any time: programs made before go on with the new facts.
     """
     global known
     left_out = frozenset(without)

@@ -1,4 +1,4 @@
-"""Finds out on scratch objects which version tags of CPython move with every change, so that guards may skip what they verified before."""
+"""Turns scratch objects into knowledge of which version tags of CPython move with every change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _instances_move() -> bool:
 def _plain_dicts_move() -> bool:
     mapping: dict[Any, Any] = {"a": 1}
     changes = (
-        lambda: mapping.update(a=2), lambda: mapping.setdefault("b", 3), lambda: mapping.pop("b"), lambda: mapping.update(c=4),
+        lambda: mapping.update(a=2), lambda: mapping.setdefault("b", 3), lambda: mapping.pop("b"),
+        lambda: mapping.update(c=4),
         lambda: mapping.popitem(), mapping.clear, lambda: mapping.__setitem__("d", 1), lambda: mapping.__delitem__("d"),
     )  # fmt: skip
     for change in changes:

@@ -18,7 +18,7 @@ def _load(name, path):
 
 
 def load():
-    """The extension module and framefuse.native.tags; those of the installed framefuse where that is imported already."""
+    """The extension module and framefuse.native.tags, of the installed framefuse where that is imported already."""
     if hasattr(sys.modules.get("framefuse"), "__path__"):
         return importlib.import_module("framefuse._native"), importlib.import_module("framefuse.native.tags")
     if "framefuse" not in sys.modules:

@@ -1,4 +1,4 @@
-"""Dispatch without torch: binding, attributes, methods, recursion, leaks. Runs on every CPython that framefuse supports."""
+"""Dispatch without torch, on every CPython that framefuse supports: binding, attributes, recursion, leaks."""
 
 import copy
 import functools
@@ -13,7 +13,7 @@ import unittest
 import weakref
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from loader import load  # noqa: E402
+from loader import load
 
 native, _ = load()
 
@@ -24,7 +24,8 @@ def plain(a, b=2):
 
 
 SIGNATURES = [
-    "", "a", "a, b=2", "a, /", "a, /, b=1", "*args", "a, *args", "**kw", "a, *, k", "a, *, k=3", "a=1, /, b=2, *args, k=3, **kw",
+    "", "a", "a, b=2", "a, /", "a, /, b=1", "*args", "a, *args", "**kw", "a, *, k", "a, *, k=3",
+    "a=1, /, b=2, *args, k=3, **kw",
     "*, k=1, j", "a, b, /, **kw", "a, *args, k, **kw",
 ]  # fmt: skip
 POSITIONAL = [(), (1,), (1, 2), (1, 2, 3)]
@@ -125,7 +126,7 @@ class DispatchTest(unittest.TestCase):
         def f():
             pass
 
-        f.dispatch = native.Dispatch(f, lambda args, kwargs: f)
+        f.dispatch = native.Dispatch(f, [f].append)
         ref = weakref.ref(f.dispatch)
         del f
         gc.collect()

@@ -9,7 +9,7 @@ import unittest
 import weakref
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from loader import load  # noqa: E402
+from loader import load
 
 native, tags = load()
 Program = collections.namedtuple("Program", "state instructions registers numbers texts")
@@ -52,9 +52,11 @@ class Trusting(unittest.TestCase):
 
     def test_instance_attributes_by_every_route(self):
         changes = [
-            lambda t: store(t, 9), lambda t: setattr(t, "a", 9), lambda t: object.__setattr__(t, "a", 9), lambda t: vars(t).update(a=9),
-            lambda t: t.__dict__.__setitem__("a", 9), lambda t: delattr(t, "a"), lambda t: vars(t).pop("a"), lambda t: vars(t).clear(),
-            lambda t: exec("t.a += 8", {"t": t}), lambda t: setattr(t, "__dict__", {"a": 9, "b": 2}),
+            lambda t: store(t, 9), lambda t: setattr(t, "a", 9), lambda t: object.__setattr__(t, "a", 9),
+            lambda t: vars(t).update(a=9),
+            lambda t: t.__dict__.__setitem__("a", 9), lambda t: delattr(t, "a"), lambda t: vars(t).pop("a"), lambda
+            t: vars(t).clear(), lambda t: exec("t.a += 8", {"t": t}), lambda t: setattr(t, "__dict__", {"a": 9, "b":
+            2}),
         ]  # fmt: skip
         for make in (lambda: Thing(a=1, b=2), lambda: Thing(b=2, a=1, **{f"x{n}": n for n in range(40)})):
             for change in changes:
@@ -86,7 +88,8 @@ class Trusting(unittest.TestCase):
         space = {"__builtins__": {"len": len}}
         exec("def f(): return a\na = 1", space)
         found = guards(
-            ("object", 0, space["f"]), ("object", 1, space), ("watch", space, 2), ("item_dict", 2, 1, "a"), ("int_eq", 2, 1),
+            ("object", 0, space["f"]), ("object", 1, space), ("watch", space, 2), ("item_dict", 2, 1, "a"),
+            ("int_eq", 2, 1),
             ("global", 3, 0, "len"), ("is", 3, len),
         )  # fmt: skip
         self.assertTrue(hit(found.check(())))
@@ -103,7 +106,13 @@ class Trusting(unittest.TestCase):
         class Derived(Base):
             pass
 
-        found = guards(("object", 0, Derived), ("watch", Derived, 3), ("type_attr", 1, 0, "x"), ("int_eq", 1, 1), ("type_absent", 0, "y"))
+        found = guards(
+            ("object", 0, Derived),
+            ("watch", Derived, 3),
+            ("type_attr", 1, 0, "x"),
+            ("int_eq", 1, 1),
+            ("type_absent", 0, "y"),
+        )
         for _ in range(3):
             self.assertTrue(hit(found.check(())))
         Base.x = 2
@@ -175,7 +184,8 @@ class Trusting(unittest.TestCase):
 
     def test_numbers(self):
         found = guards(
-            ("arg", 0, 0), ("integer", 0, 0), ("number", ("const", 1, 3, 0)), ("number", ("mul", 2, 0, 1)), ("relation", "<", 2, 1),
+            ("arg", 0, 0), ("integer", 0, 0), ("number", ("const", 1, 3, 0)), ("number", ("mul", 2, 0, 1)),
+            ("relation", "<", 2, 1),
         )  # fmt: skip
         self.assertEqual(found.check((-5,))[1][:3], (-5, 3, -15))
         self.assertEqual(found.check((1,)), 4)

@@ -75,7 +75,7 @@ def make_closure(value: Any) -> Any:
 
 def empty_closure() -> Any:
     def inner() -> Any:
-        return late  # noqa: F821
+        return late
 
     if COUNTER:
         late = 1
@@ -88,12 +88,17 @@ NONE = type(None)
 
 # Objects: atoms that are easily confused, containers, functions, classes and tensors.
 OBJECTS: list[Any] = [
-    0, 1, True, False, -1, 2**63 - 1, 2**63, -(2**63), 10**30, 0.0, -0.0, 1.0, math.nan, math.inf, "", "a", "b", b"a", None, 1j,
-    -0.0 + 0j, (), (1,), (1.0,), (True, "a"), [], [1, 2], ["a", "b"], {}, {"a": 1}, {"b": 2, "a": 1}, {"a": 1, "b": 2}, {1: 2},
-    {True: 2}, OrderedDict(a=1, b=2), {1, 2}, frozenset((1,)), Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(), Thing, Slotted,
+    0, 1, True, False, -1, 2**63 - 1, 2**63, -(2**63), 10**30, 0.0, -0.0, 1.0, math.nan, math.inf, "", "a", "b", b"a",
+    None, 1j,
+    -0.0 + 0j, (), (1,), (1.0,), (True, "a"), [], [1, 2], ["a", "b"], {}, {"a": 1}, {"b": 2, "a": 1}, {"a": 1, "b": 2},
+    {1: 2},
+    {True: 2}, OrderedDict(a=1, b=2), {1, 2}, frozenset((1,)), Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(),
+    Thing, Slotted,
     int, dict, CLOSURE, OTHER_CLOSURE, EMPTY, len, [].append, Thing().method, Thing(a=2).method, torch.float32, math,
-    TENSOR, torch.zeros(3, 4).t(), torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4), torch.zeros(0, 3), torch.zeros(1, 3),
-    torch.nn.Parameter(torch.zeros(4, 3)), torch.zeros(4, 3, requires_grad=True), TENSOR[1:], torch.zeros(3).expand(4, 3),
+    TENSOR, torch.zeros(3, 4).t(), torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4), torch.zeros(0, 3),
+    torch.zeros(1, 3),
+    torch.nn.Parameter(torch.zeros(4, 3)), torch.zeros(4, 3, requires_grad=True), TENSOR[1:],
+    torch.zeros(3).expand(4, 3),
     torch.zeros(4, 3).to_sparse(), torch.empty(4, 3, device="meta"),
 ]  # fmt: skip
 KEYS: list[Any] = ["a", "b", "shared", "method", 0, 1, True, None, -1, "COUNTER", "len", "nothing"]
@@ -107,11 +112,23 @@ def spec_of(tensor: torch.Tensor, free: bool = False) -> TensorSpec:
     order = tuple(range(tensor.dim())) if tensor.is_contiguous() else None
     device = str(tensor.device)
     return TensorSpec(
-        type(tensor), abi.keys_of(tensor), row, device, sizes, order, None if order else tensor.stride(), tensor.requires_grad
+        type(tensor),
+        abi.keys_of(tensor),
+        row,
+        device,
+        sizes,
+        order,
+        None if order else tensor.stride(),
+        tensor.requires_grad,
     )
 
 
-SPECS = [spec_of(t, free) for t in OBJECTS if isinstance(t, torch.Tensor) and t.layout is torch.strided for free in (False, True)]
+SPECS = [
+    spec_of(t, free)
+    for t in OBJECTS
+    if isinstance(t, torch.Tensor) and t.layout is torch.strided
+    for free in (False, True)
+]
 
 picked = st.sampled_from(OBJECTS)
 
@@ -139,10 +156,23 @@ def programs(draw: Any) -> tuple[GuardProgram, tuple[Any, ...]]:
     return program(*instructions, registers=max(registers, 1), numbers=numbers), arguments
 
 
-LOADS = ["arg", "object", "dict", "item_dict", "item_seq", "global", "cell", "type", "type_attr", "getattr", "func", "self"]
+LOADS = [
+    "arg",
+    "object",
+    "dict",
+    "item_dict",
+    "item_seq",
+    "global",
+    "cell",
+    "type",
+    "type_attr",
+    "getattr",
+    "func",
+    "self",
+]
 CHECKS = [
-    "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset", "tensor",
-    "integer", "real", "code", "same", "different", "disjoint",
+    "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
+    "tensor", "integer", "real", "code", "same", "different", "disjoint",
 ]  # fmt: skip
 
 
@@ -231,7 +261,10 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         kinds = ("getattr", "attr", "item", "global")
         return [(0, "cell", 0), (0, "cell", 1), *((0, kind, name) for kind in kinds for name in NAMES)]
     if op == "tensor":
-        return [(0, spec, tuple(("size", i, i) for i, s in enumerate(spec.sizes) if not isinstance(s, int))) for spec in SPECS]
+        return [
+            (0, spec, tuple(("size", i, i) for i, s in enumerate(spec.sizes) if not isinstance(s, int)))
+            for spec in SPECS
+        ]
     if op == "code":
         return [(0, f.__code__, f.__defaults__, f.__kwdefaults__) for f in (CLOSURE, OTHER_CLOSURE, EMPTY)]
     if op in ("integer", "real"):
@@ -269,7 +302,8 @@ def test_a_watch_block_runs_again_only_when_its_dict_changes() -> None:
     content = holder.__dict__
     prog = program(
         ("object", 0, content),
-        ("watch", content, 4), ("item_dict", 1, 0, "a"), ("integer", 1, 0), ("item_dict", 2, 0, "c"), ("absent", 0, "d"),
+        ("watch", content, 4), ("item_dict", 1, 0, "a"), ("integer", 1, 0), ("item_dict", 2, 0, "c"),
+        ("absent", 0, "d"),
         ("tensor", 2, spec_of(TENSOR), ()),
     )  # fmt: skip
     guards = _native.GuardSet(prog)
@@ -323,7 +357,8 @@ def test_words_of_long_lived_objects() -> None:
     thing, values, f = Thing(a=1), [1, 2], make_closure([1])
     content = thing.__dict__
     prog = program(
-        ("object", 0, thing), ("type_is", 0, Thing), ("dict", 1, 0), ("is", 1, content), ("object", 2, values), ("length", 2, 2),
+        ("object", 0, thing), ("type_is", 0, Thing), ("dict", 1, 0), ("is", 1, content), ("object", 2, values),
+        ("length", 2, 2),
         ("object", 3, f), ("code", 3, f.__code__, f.__defaults__, f.__kwdefaults__), ("cell", 4, 3, 0),
         ("is", 4, f.__closure__[0].cell_contents),
     )  # fmt: skip
@@ -408,10 +443,12 @@ def test_the_dtype_of_autocast_counts_only_while_it_is_on() -> None:
 @pytest.mark.parametrize(
     "instructions",
     [
-        (("nothing", 0),), (("is", 0, 1),), (("arg", 9, 0),), (("arg", 0, 0), ("arg", 0, 0)), (("arg", 0),), ("arg",), (("arg", 0, -1),),
+        (("nothing", 0),), (("is", 0, 1),), (("arg", 9, 0),), (("arg", 0, 0), ("arg", 0, 0)), (("arg", 0),), ("arg",),
+        (("arg", 0, -1),),
         (("arg", 0, 0), ("integer", 0, 99)), (("arg", 0, 0), ("integer", 0, 0), ("integer", 0, 0)), (("watch", [], 0),),
         (("watch", {}, 3),), (("arg", 0, 0), ("keys", 0, ["a"])), (("arg", 0, 0), ("item_dict", 1, 0, [])),
-        (("relation", ">", 0, 0),), (("number", ("pow", 0, 0, 0)),), (("arg", 0, 0), ("version", 0, 1)), (("arg", 0, 0), ("tensor", 0, None, ())),
+        (("relation", ">", 0, 0),), (("number", ("pow", 0, 0, 0)),), (("arg", 0, 0), ("version", 0, 1)),
+        (("arg", 0, 0), ("tensor", 0, None, ())),
     ],
 )  # fmt: skip
 def test_bad_programs_are_refused(instructions: Any) -> None:
@@ -421,7 +458,13 @@ def test_bad_programs_are_refused(instructions: Any) -> None:
 
 def test_explanations() -> None:
     spec = spec_of(TENSOR)
-    prog = GuardProgram(None, (("arg", 0, 0), ("tensor", 0, spec, ()), ("arg", 1, 1), ("int_eq", 1, 3)), 2, 0, ("x", "x is float", "n", "n"))
+    prog = GuardProgram(
+        None,
+        (("arg", 0, 0), ("tensor", 0, spec, ()), ("arg", 1, 1), ("int_eq", 1, 3)),
+        2,
+        0,
+        ("x", "x is float", "n", "n"),
+    )
     assert explain(prog, (TENSOR, 3)) is None
     assert explain(prog, (TENSOR, 4)) == "n: 3 -> 4"
     assert explain(prog, (torch.zeros(5, 3), 3)) == "x is float: shape (4, 3) -> shape (5, 3)"

@@ -45,7 +45,9 @@ def spec(tensor: torch.Tensor, sizes: tuple[Any, ...] | None = None) -> TensorSp
 class Guarded:
     """A program with both executors, which must agree."""
 
-    def __init__(self, facts: list[Fact], inputs: Any = (), relations: Any = (), definitions: Any = (), sources: Any = ()) -> None:
+    def __init__(
+        self, facts: list[Fact], inputs: Any = (), relations: Any = (), definitions: Any = (), sources: Any = ()
+    ) -> None:
         assumptions = Assumptions(state(), tuple(facts), tuple(inputs), tuple(relations), tuple(definitions))
         self.built: Guards = build(assumptions, sources=sources)
         self.native = _native.GuardSet(self.built.program)
@@ -76,9 +78,16 @@ class Config:
 
 def test_arguments() -> None:
     x, y = Symbol("x"), Symbol("y")
-    given = [Input(0, arg(0), spec(torch.ones(4, 3), (x, y))), Input(1, Source("item", arg(1), 0), spec(torch.ones(3), (y,)))]
+    given = [
+        Input(0, arg(0), spec(torch.ones(4, 3), (x, y))),
+        Input(1, Source("item", arg(1), 0), spec(torch.ones(3), (y,))),
+    ]
     facts = [Fact(arg(1), "type", list), Fact(arg(1), "length", 2), Fact(Source("item", arg(1), 1), "int", 5)]
-    facts += [Fact(arg(2), "integer", Symbol("n")), Fact(arg(3), "real", "r"), Fact(Source("item", arg(4), "k"), "str", "v")]
+    facts += [
+        Fact(arg(2), "integer", Symbol("n")),
+        Fact(arg(3), "real", "r"),
+        Fact(Source("item", arg(4), "k"), "str", "v"),
+    ]
     guarded = Guarded(facts, given, [Relation("<", x.expr, expr(10)), Relation("==", (y.expr * 2) % 2, expr(0))])
     good = (torch.ones(4, 3), [torch.ones(3), 5], 7, 1.5, {"k": "v"})
     assert guarded(*good)
@@ -87,7 +96,8 @@ def test_arguments() -> None:
     assert guarded(torch.ones(9, 8), [torch.ones(8), 5], -7, 0.0, {"k": "v", "z": 1})
     for bad in (
         (torch.ones(10, 3), *good[1:]), (torch.ones(4, 4), *good[1:]), (good[0], (torch.ones(3), 5), *good[2:]),
-        (good[0], [torch.ones(3), 6], *good[2:]), (good[0], [torch.ones(3), 5, 1], *good[2:]), (*good[:2], 7.0, *good[3:]),
+        (good[0], [torch.ones(3), 6], *good[2:]), (good[0], [torch.ones(3), 5, 1], *good[2:]),
+        (*good[:2], 7.0, *good[3:]),
         (*good[:3], 1, good[4]), (*good[:4], {"k": "w"}), (*good[:4], {}), (torch.ones(4, 3).t(), *good[1:]), good[:3],
     ):  # fmt: skip
         assert not guarded(*bad), bad
@@ -103,10 +113,20 @@ def test_definitions() -> None:
 def test_arguments_by_identity_and_aliasing() -> None:
     key, other = object(), object()
     a, b = torch.ones(2), torch.ones(2)
-    facts = [Fact(arg(0), "is", key), Fact(arg(1), "same", arg(2)), Fact(arg(1), "different", arg(3)), Fact(arg(1), "disjoint", arg(3))]
+    facts = [
+        Fact(arg(0), "is", key),
+        Fact(arg(1), "same", arg(2)),
+        Fact(arg(1), "different", arg(3)),
+        Fact(arg(1), "disjoint", arg(3)),
+    ]
     guarded = Guarded(facts)
     assert guarded(key, a, a, b)
-    assert not guarded(other, a, a, b) and not guarded(key, a, b, b) and not guarded(key, a, a, a) and not guarded(key, a, a, a[1:])
+    assert (
+        not guarded(other, a, a, b)
+        and not guarded(key, a, b, b)
+        and not guarded(key, a, a, a)
+        and not guarded(key, a, a, a[1:])
+    )
 
 
 ATTRIBUTES: dict[str, tuple[Callable[[Source], list[Fact]], Callable[[Config], Any]]] = {
@@ -119,15 +139,20 @@ ATTRIBUTES: dict[str, tuple[Callable[[Source], list[Fact]], Callable[[Config], A
     "no attribute": (lambda s: [Fact(Source("getattr", s, "new"), "unset")], lambda c: setattr(c, "new", 1)),
     "read": (lambda s: [Fact(Source("getattr", s, "width"), "int", 3)], lambda c: setattr(c, "width", 4)),
     "type": (lambda s: [Fact(s, "type", Config)], lambda c: setattr(c, "__class__", type("Other", (Config,), {}))),
-    "dict": (lambda s: [Fact(Source("attr", s, "width"), "int", 3)], lambda c: setattr(c, "__dict__", {**vars(c), "width": 4})),
+    "dict": (lambda s: [Fact(Source("attr", s, "width"), "int", 3)],
+        lambda c: setattr(c, "__dict__", {**vars(c), "width": 4})),
     "length": (lambda s: [Fact(Source("attr", s, "names"), "length", 2)], lambda c: c.names.append("c")),
-    "element": (lambda s: [Fact(Source("item", Source("attr", s, "names"), 0), "str", "a")], lambda c: c.names.insert(0, "z")),
-    "replaced": (lambda s: [Fact(Source("item", Source("attr", s, "names"), 0), "str", "a")], lambda c: setattr(c, "names", ["z"])),
+    "element": (lambda s: [Fact(Source("item", Source("attr", s, "names"), 0), "str", "a")],
+        lambda c: c.names.insert(0, "z")),
+    "replaced": (lambda s: [Fact(Source("item", Source("attr", s, "names"), 0), "str", "a")],
+        lambda c: setattr(c, "names", ["z"])),
     "keys": (lambda s: [Fact(Source("attr", s, "table"), "keys", ("x",))], lambda c: c.table.update(y=1)),
-    "entry": (lambda s: [Fact(Source("item", Source("attr", s, "table"), "x"), "int", 1)], lambda c: c.table.update(x=2)),
+    "entry": (lambda s: [Fact(Source("item", Source("attr", s, "table"), "x"), "int", 1)],
+        lambda c: c.table.update(x=2)),
     "present": (lambda s: [Fact(Source("attr", s, "table"), "present", "x")], lambda c: c.table.clear()),
     "type of a value": (lambda s: [Fact(Source("attr", s, "width"), "type", int)], lambda c: setattr(c, "width", "w")),
-    "class attribute": (lambda s: [Fact(Source("type", s), "type_absent", "late")], lambda c: setattr(type(c), "late", 1)),
+    "class attribute": (lambda s: [Fact(Source("type", s), "type_absent", "late")],
+        lambda c: setattr(type(c), "late", 1)),
     "class version": (lambda s: [Fact(root(Config), "version")], lambda c: setattr(type(c), "late", 1)),
 }  # fmt: skip
 
@@ -165,9 +190,11 @@ def test_functions() -> None:
     f = make([1])
     source = root(f)
     facts = [
-        Fact(source, "code", (f.__code__, f.__defaults__, f.__kwdefaults__)), Fact(Source("global", source, "GLOBAL"), "int", 3),
+        Fact(source, "code", (f.__code__, f.__defaults__, f.__kwdefaults__)),
+        Fact(Source("global", source, "GLOBAL"), "int", 3),
         Fact(Source("global", source, "len"), "is", len), Fact(Source("cell", source, 0), "length", 1),
-        Fact(Source("global", source, "torch"), "is", torch), Fact(Source("attr", Source("global", source, "torch"), "nn"), "is", torch.nn),
+        Fact(Source("global", source, "torch"), "is", torch),
+        Fact(Source("attr", Source("global", source, "torch"), "nn"), "is", torch.nn),
     ]  # fmt: skip
     guarded = Guarded(facts)
     assert guarded()
@@ -239,7 +266,9 @@ def test_attributes_of_a_parameter_do_not_hold_it_to_its_identity() -> None:
 def test_tied_parameters() -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)])
     places = [Source("item", Source("attr", root(layer), "_parameters"), "weight") for layer in model]
-    guarded = Guarded([Fact(places[0], "different", places[1])], [Input(i, p, spec(model[0].weight)) for i, p in enumerate(places)])
+    guarded = Guarded(
+        [Fact(places[0], "different", places[1])], [Input(i, p, spec(model[0].weight)) for i, p in enumerate(places)]
+    )
     assert guarded()
     model[0].weight = model[1].weight
     assert not guarded()
@@ -342,7 +371,10 @@ def test_a_model() -> None:
 
 def test_the_cost_of_checking_a_model() -> None:
     """About 8,000 facts in well under 15 us; the bound leaves room for a busy machine."""
-    blocks = [torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout()) for _ in range(6)]) for _ in range(24)]
+    blocks = [
+        torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout()) for _ in range(6)])
+        for _ in range(24)
+    ]
     model = torch.nn.Sequential(*blocks)
     facts, inputs = module_facts(model)
     guards = _native.GuardSet(Guarded(facts, inputs).built.program)

@@ -69,7 +69,9 @@ class _Run:
         """All instructions whose operands are known by now."""
         for op, to, left, right in self.plan.numbers if instructions is None else instructions:
             unary = op in ("real_of_int", "real_neg", "real_abs", "real_sqrt", "real_floor")
-            operands = (left,) if op in ("const", "real_const") else (self.numbers[left], 0 if unary else self.numbers[right])
+            operands = (
+                (left,) if op in ("const", "real_const") else (self.numbers[left], 0 if unary else self.numbers[right])
+            )
             if self.numbers[to] is None and None not in operands:
                 self.numbers[to] = number(op, *operands)
         if self.plan.arena >= 0 and self.numbers[self.plan.arena] is not None and not self.arena.numel():
@@ -213,7 +215,8 @@ INTEGERS: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 REALS: dict[str, Callable[[Any, float], Any]] = {
     "real_of_int": lambda a, b: float(a), "real_add": lambda a, b: a + b, "real_sub": lambda a, b: a - b,
-    "real_mul": lambda a, b: a * b, "real_div": lambda a, b: a / b, "real_neg": lambda a, b: -a, "real_abs": lambda a, b: abs(a),
+    "real_mul": lambda a, b: a * b, "real_div": lambda a, b: a / b, "real_neg": lambda a, b: -a, "real_abs": lambda a,
+    b: abs(a),
     "real_min": min, "real_max": max, "real_pow": lambda a, b: a**b, "real_sqrt": lambda a, b: math.sqrt(a),
     "real_floor": lambda a, b: math.floor(a),
 }  # fmt: skip

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan, Slot
 from tests.unit.native import kernels
 from tests.unit.native.plan_twin import word_of
+
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan, Slot
 
 
 class Writer:
@@ -54,7 +54,9 @@ class Writer:
         self.slots.append(Slot(place, dtype, tuple(sizes), self.extents(sizes), **rest))
         return len(self.slots) - 1
 
-    def strided(self, place: str, sizes: Sequence[int], strides: Sequence[int], *, dtype: str = "float32", **rest: Any) -> int:
+    def strided(
+        self, place: str, sizes: Sequence[int], strides: Sequence[int], *, dtype: str = "float32", **rest: Any
+    ) -> int:
         self.slots.append(Slot(place, dtype, tuple(map(self.const, sizes)), tuple(map(self.const, strides)), **rest))
         return len(self.slots) - 1
 
@@ -67,9 +69,18 @@ class Writer:
         self.steps.append(AllocStep(slot))
         return slot
 
-    def axpy(self, x: int, y: int, out: int, extent: int, scale: float = 1.0, work: int = 100, parallel: bool = True) -> None:
+    def axpy(
+        self, x: int, y: int, out: int, extent: int, scale: float = 1.0, work: int = 100, parallel: bool = True
+    ) -> None:
         step = KernelStep(
-            "axpy", kernels.address("axpy"), (x, y, out), (self.real(scale),), extent, self.const(work), parallel, kernels
+            "axpy",
+            kernels.address("axpy"),
+            (x, y, out),
+            (self.real(scale),),
+            extent,
+            self.const(work),
+            parallel,
+            kernels,
         )
         self.steps.append(step)
 
@@ -79,16 +90,27 @@ class Writer:
 
     def call(self, function: Any, args: Sequence[Any], out: int | None = None, **rest: Any) -> None:
         outs = () if out is None else (((), out),)
-        self.steps.append(CallStep(getattr(function, "__name__", "f"), function, tuple(args), (), rest.pop("outs", outs), **rest))
+        self.steps.append(
+            CallStep(getattr(function, "__name__", "f"), function, tuple(args), (), rest.pop("outs", outs), **rest)
+        )
 
-    def matmul(self, out: int, a: int, c: int, sizes: tuple[int, int, int, int], *strides: tuple[int, ...], accumulate: bool = False) -> None:
+    def matmul(
+        self,
+        out: int,
+        a: int,
+        c: int,
+        sizes: tuple[int, int, int, int],
+        *strides: tuple[int, ...],
+        accumulate: bool = False,
+    ) -> None:
         batch, m, n, k = map(self.const, sizes)
         three = [tuple(map(self.const, each)) for each in strides]
         self.steps.append(MatmulStep(out, a, c, batch, m, n, k, *three, accumulate))  # type: ignore[arg-type]
 
     def plan(self, result: Any) -> Plan:
         return Plan(
-            "test", self.bound, self.count, tuple(self.instructions), tuple(self.slots), tuple(self.inputs), tuple(self.steps),
+            "test", self.bound, self.count, tuple(self.instructions), tuple(self.slots), tuple(self.inputs),
+            tuple(self.steps),
             self.arena, tuple(self.finish), result,
         )  # fmt: skip
 

@@ -33,8 +33,10 @@ def tensors() -> list[torch.Tensor]:
         derived = torch.randn(3, requires_grad=True) * 2
     flipped = torch.nn.Parameter(torch.randn(2, 2)).requires_grad_(False)
     return [
-        torch.randn(3, 4), torch.randn(3, 4).t(), torch.randn(()), torch.randn(0, 3), torch.randn((2,) * 7), torch.randn(9)[2:5],
-        torch.randn(1, 3).expand(2, 3), torch.nn.Parameter(torch.randn(2)), torch.randn(2, requires_grad=True), derived, inference,
+        torch.randn(3, 4), torch.randn(3, 4).t(), torch.randn(()), torch.randn(0, 3), torch.randn((2,) * 7),
+        torch.randn(9)[2:5],
+        torch.randn(1, 3).expand(2, 3), torch.nn.Parameter(torch.randn(2)), torch.randn(2, requires_grad=True),
+        derived, inference,
         flipped, torch.randn(2).add_(1).add_(1), *(torch.zeros(2, dtype=row.torch) for row in dtypes.ROWS),
     ]  # fmt: skip
 
@@ -48,7 +50,8 @@ def test_tensors_read_the_same_without_any_fact(without: tuple[str, ...]) -> Non
     for tensor in tensors():
         facts = _native.tensor_facts(tensor)
         assert facts == {
-            "keys": abi.keys_of(tensor), "dtype": codes[dtypes.BY_TORCH[tensor.dtype]], "device_type": 0, "device_index": -1,
+            "keys": abi.keys_of(tensor), "dtype": codes[dtypes.BY_TORCH[tensor.dtype]], "device_type": 0,
+            "device_index": -1,
             "sizes": tuple(tensor.shape), "strides": tensor.stride(), "data": tensor.data_ptr(),
             "requires_grad": tensor.requires_grad, "version": -1 if tensor.is_inference() else tensor._version,
         }  # fmt: skip
@@ -57,13 +60,15 @@ def test_tensors_read_the_same_without_any_fact(without: tuple[str, ...]) -> Non
 def read_state() -> GlobalState:
     return GlobalState(
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
-        (("cpu", torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),), str(torch.get_default_dtype()), "cpu",
+        (("cpu", torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),),
+        str(torch.get_default_dtype()), "cpu",
         torch.are_deterministic_algorithms_enabled(), torch._C._len_torch_function_stack(), abi.thread_keys(),
     )  # fmt: skip
 
 
 MODES: dict[str, Any] = {
-    "nothing": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode, "device": lambda: torch.device("cpu"),
+    "nothing": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode,
+    "device": lambda: torch.device("cpu"),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.float16), "dual": torch.autograd.forward_ad.dual_level,
 }  # fmt: skip
 
@@ -83,15 +88,26 @@ def test_guards_decide_the_same_without_any_fact(without: tuple[str, ...]) -> No
             program = GuardProgram(read_state(), instructions, 1, 1, ("", ""))
             made.append((program, _native.GuardSet(program), GuardProgram(None, instructions, 1, 1, ("", ""))))
     arguments: list[Any] = [torch.randn(4, 3), torch.randn(7, 3), torch.randn(3, 4).t(), torch.randn(4, 3, 1), 3, None]
-    arguments += [torch.randn(4, 3, dtype=torch.float64), torch.randn(0, 3), torch.randn(1, 3), torch.randn(4, 3, requires_grad=True)]
-    arguments += [torch.nn.Parameter(torch.randn(4, 3)), torch._neg_view(torch.randn(4, 3)), torch.empty(4, 3, device="meta")]
+    arguments += [
+        torch.randn(4, 3, dtype=torch.float64),
+        torch.randn(0, 3),
+        torch.randn(1, 3),
+        torch.randn(4, 3, requires_grad=True),
+    ]
+    arguments += [
+        torch.nn.Parameter(torch.randn(4, 3)),
+        torch._neg_view(torch.randn(4, 3)),
+        torch.empty(4, 3, device="meta"),
+    ]
     hits = 0
     for mode in MODES:
         with MODES[mode]():
             for argument in [*arguments, torch.randn(4, 3)]:
                 for program, guards, bare in made:
                     expected, found = check(program, (argument,)), guards.check((argument,))
-                    assert (found if isinstance(found, int) else -2) == (expected.index if isinstance(expected, Miss) else -2)
+                    assert (found if isinstance(found, int) else -2) == (
+                        expected.index if isinstance(expected, Miss) else -2
+                    )
                     hits += isinstance(expected, Hit)
                     stateless, alone = check(bare, (argument,)), _native.GuardSet(bare).check((argument,))
                     assert isinstance(alone, int) is isinstance(stateless, Miss)
@@ -156,8 +172,18 @@ def test_an_unknown_name_is_refused() -> None:
 
 def test_the_probe_leaves_torch_as_it_was() -> None:
     def everything() -> tuple[Any, ...]:
-        state = torch.get_default_dtype(), torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled(), abi.thread_keys()
-        return *state, torch._C._len_torch_function_stack(), torch.random.get_rng_state().tolist(), torch.get_num_threads()
+        state = (
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            abi.thread_keys(),
+        )
+        return (
+            *state,
+            torch._C._len_torch_function_stack(),
+            torch.random.get_rng_state().tolist(),
+            torch.get_num_threads(),
+        )
 
     torch.set_default_dtype(torch.float64)
     try:
@@ -172,7 +198,8 @@ def test_the_probe_leaves_torch_as_it_was() -> None:
 def test_the_extension_imports_without_torch() -> None:
     code = (
         "import importlib.util as u, sys\n"
-        f"s = u.spec_from_file_location('framefuse._native', {_native.__file__!r}); m = u.module_from_spec(s); s.loader.exec_module(m)\n"
+        f"s = u.spec_from_file_location('framefuse._native', {_native.__file__!r})\n"
+        "m = u.module_from_spec(s); s.loader.exec_module(m)\n"
         "assert 'torch' not in sys.modules\n"
         "d = m.Dispatch(lambda a, b=2: a + b, None)\n"
         "assert d(1) == 3 and d.bind(1) == (1, 2)\n"

@@ -15,11 +15,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.native.plans import Writer
 
 from framefuse import _native
 from framefuse.ir.plan import GuardProgram
 from framefuse.native import abi
-from tests.unit.native.plans import Writer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,7 +118,8 @@ def functions(draw: Any) -> Any:
 
 @settings(max_examples=500, deadline=None)
 @given(
-    functions(), st.lists(st.integers(), max_size=5), st.dictionaries(st.sampled_from(["a", "b", "k0", "k1", "z"]), st.integers()),
+    functions(), st.lists(st.integers(), max_size=5),
+    st.dictionaries(st.sampled_from(["a", "b", "k0", "k1", "z"]), st.integers()),
     st.booleans(),
 )  # fmt: skip
 def test_binding_is_cpythons(f: Any, args: list[int], kwargs: dict[str, int], owned: bool) -> None:
@@ -143,7 +144,9 @@ def test_binding_is_cpythons(f: Any, args: list[int], kwargs: dict[str, int], ow
 def test_an_owner_comes_first() -> None:
     owner = Owner()
     seen: list[Any] = []
-    dispatch = _native.Dispatch(Owner.method, lambda args, kwargs: seen.append((args, kwargs)) or Owner.method(*args, **kwargs), owner=owner)
+    dispatch = _native.Dispatch(
+        Owner.method, lambda args, kwargs: seen.append((args, kwargs)) or Owner.method(*args, **kwargs), owner=owner
+    )
     assert dispatch(1, 2, key=3, z=4) == (owner, 1, (2,), 3, {"z": 4}) == seen[0][0][0].method(1, 2, key=3, z=4)
     assert seen == [((owner, 1, 2), {"key": 3, "z": 4})]
     dispatch.enabled = False
@@ -165,7 +168,12 @@ def test_changed_defaults_and_code() -> None:
 
 
 def test_callables_that_are_no_python_functions() -> None:
-    for function, args in ((len, ([1],)), (functools.partial(plain, 1), ()), (Owner().method, (1,)), (torch.sin, (torch.ones(1),))):
+    for function, args in (
+        (len, ([1],)),
+        (functools.partial(plain, 1), ()),
+        (Owner().method, (1,)),
+        (torch.sin, (torch.ones(1),)),
+    ):
         dispatch = _native.Dispatch(function, never)
         assert dispatch(*args) == function(*args) and dispatch.bind(*args) is None
     with pytest.raises(TypeError):
@@ -187,14 +195,19 @@ def test_an_entry_whose_plan_reads_more_than_its_guards_set_is_refused() -> None
 def test_it_looks_like_its_function() -> None:
     plain.mark = "here"  # type: ignore[attr-defined]
     dispatch = _native.Dispatch(plain, never)
-    assert (dispatch.__name__, dispatch.__qualname__, dispatch.__doc__, dispatch.__module__) == ("plain", "plain", "Adds.", __name__)
+    assert (dispatch.__name__, dispatch.__qualname__, dispatch.__doc__, dispatch.__module__) == (
+        "plain",
+        "plain",
+        "Adds.",
+        __name__,
+    )
     assert dispatch.__wrapped__ is plain and dispatch.function is plain and dispatch.mark == "here"
     assert inspect.signature(dispatch) == inspect.signature(plain) and inspect.unwrap(dispatch) is plain
     assert inspect.getsource(dispatch) == inspect.getsource(plain) and typing.get_type_hints(dispatch)["return"] is int
     assert dispatch.__defaults__ == (2,) and callable(dispatch) and "plain" in repr(dispatch)
     assert dispatch == dispatch and dispatch != plain and len({dispatch, dispatch}) == 1
     with pytest.raises(AttributeError):
-        dispatch.nothing  # noqa: B018
+        dispatch.nothing
     dispatch.own = 1  # type: ignore[attr-defined]
     assert dispatch.own == 1 and vars(dispatch) == {"own": 1}
     dispatch.__name__ = "other"
@@ -234,7 +247,7 @@ def test_cycles_are_collected() -> None:
     def f() -> None:
         pass
 
-    dispatch = _native.Dispatch(f, lambda args, kwargs: dispatch)
+    dispatch = _native.Dispatch(f, functools.partial(plain, f))
     f.dispatch = dispatch  # type: ignore[attr-defined]
     dispatch.add(entry(("const", dispatch), arguments=0))
     refs = [weakref.ref(f), weakref.ref(dispatch)]

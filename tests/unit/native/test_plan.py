@@ -17,18 +17,31 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.native import kernels, plan_twin
+from tests.unit.native.plans import Writer, word_of
 
 from framefuse import _native
 from framefuse.ir.plan import NUMBER_OPS, NumbersStep, Plan, ReleaseStep, Slot
 from framefuse.native import abi
-from tests.unit.native import kernels, plan_twin
-from tests.unit.native.plans import Writer, word_of
 
 # Every behaviour below must hold whatever is known of torch: each entry leaves out one fact that plans use.
-WITHOUT = [(), ("wrap",), ("getters",), ("handle",), ("grad_mode",), ("blas",), ("gomp",), ("num_threads",), ("key_set",), ("sizes",)]
+WITHOUT = [
+    (),
+    ("wrap",),
+    ("getters",),
+    ("handle",),
+    ("grad_mode",),
+    ("blas",),
+    ("gomp",),
+    ("num_threads",),
+    ("key_set",),
+    ("sizes",),
+]
 
 
-@pytest.fixture(scope="module", autouse=True, params=WITHOUT, ids=lambda names: "without-" + "-".join(names) if names else "all")
+@pytest.fixture(
+    scope="module", autouse=True, params=WITHOUT, ids=lambda names: "without-" + "-".join(names) if names else "all"
+)
 def known(request: pytest.FixtureRequest) -> Iterator[frozenset[str]]:
     yield abi.initialise(request.param)
     abi.initialise()
@@ -37,7 +50,11 @@ def known(request: pytest.FixtureRequest) -> Iterator[frozenset[str]]:
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, torch.Tensor):
         equal = type(left) is type(right) and left.dtype == right.dtype and left.shape == right.shape
-        return equal and left.stride() == right.stride() and torch.allclose(left, right, rtol=1e-5, atol=1e-6, equal_nan=True)
+        return (
+            equal
+            and left.stride() == right.stride()
+            and torch.allclose(left, right, rtol=1e-5, atol=1e-6, equal_nan=True)
+        )
     if isinstance(left, (list, tuple)):
         return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict):
@@ -121,7 +138,17 @@ def test_matmul_in_every_layout(dtype: str, accumulate: bool) -> None:
     kind = getattr(torch, dtype)
     layouts = {"rows": lambda m, n: (m * n, n, 1), "columns": lambda m, n: (m * n, 1, m)}
     for (b, m, n, k), la, lc, lo in itertools.product(
-        [(1, 3, 4, 5), (3, 2, 7, 4), (2, 1, 5, 3), (2, 4, 1, 3), (2, 3, 4, 1), (1, 1, 1, 1), (0, 2, 2, 2), (2, 3, 4, 0)], *[layouts] * 3
+        [
+            (1, 3, 4, 5),
+            (3, 2, 7, 4),
+            (2, 1, 5, 3),
+            (2, 4, 1, 3),
+            (2, 3, 4, 1),
+            (1, 1, 1, 1),
+            (0, 2, 2, 2),
+            (2, 3, 4, 0),
+        ],
+        *[layouts] * 3,
     ):
         w = Writer()
         sizes = [(b, m, k), (b, k, n), (b, m, n)]
@@ -129,7 +156,9 @@ def test_matmul_in_every_layout(dtype: str, accumulate: bool) -> None:
         slots = [w.strided("input", size, stride, dtype=dtype) for size, stride in zip(sizes, strides, strict=True)]
         w.inputs = [0, 1, 2]
         w.matmul(slots[2], slots[0], slots[1], (b, m, n, k), *strides, accumulate=accumulate)
-        a, c, out = (torch.empty_strided(size, stride, dtype=kind).normal_() for size, stride in zip(sizes, strides, strict=True))
+        a, c, out = (
+            torch.empty_strided(size, stride, dtype=kind).normal_() for size, stride in zip(sizes, strides, strict=True)
+        )
         expected = (out if accumulate else 0) + a @ c
         _native.PlanProgram(w.plan(("const", None))).run((a, c, out), ())
         assert torch.allclose(out, expected, atol=1e-5), (la, lc, lo, b, m, n, k)
@@ -213,7 +242,9 @@ def test_sizes_that_a_call_tells() -> None:
         x = w.input(0, (w.const(6),))
         count = w.free()
         found = w.slot("call", (count,))
-        w.call(torch.masked_select, (("tensor", x), ("register", 1)), found, binds=((found, 0, count),), normal=(found,))
+        w.call(
+            torch.masked_select, (("tensor", x), ("register", 1)), found, binds=((found, 0, count),), normal=(found,)
+        )
         if further:
             double = w.free()
             w.steps.append(NumbersStep((("add", double, count, count),)))
@@ -253,7 +284,9 @@ def test_lazy_negatives_are_computed() -> None:
     w.call(torch._neg_view, (("tensor", x),), out, normal=(out,))
     doubled = w.fresh((n,))
     w.axpy(out, out, doubled, n)
-    assert torch.equal(_native.PlanProgram(w.plan(("tensor", doubled))).run((torch.ones(4),), ()), torch.full((4,), -2.0))
+    assert torch.equal(
+        _native.PlanProgram(w.plan(("tensor", doubled))).run((torch.ones(4),), ()), torch.full((4,), -2.0)
+    )
 
 
 def test_every_template() -> None:
@@ -263,20 +296,23 @@ def test_every_template() -> None:
     plan = w.plan((
         "tuple", ("tensor", x), ("int", 0), ("real", 1), ("const", marker), ("register", 2),
         ("list", ("int", 0), ("list",)), ("set", ("int", 0), ("const", "a")), ("frozenset", ("int", 0)),
-        ("dict", (("const", "b"), ("int", 0)), (("int", 0), ("tuple",))), ("slice", ("int", 0), ("const", None), ("const", 2)),
+        ("dict", (("const", "b"), ("int", 0)), (("int", 0), ("tuple",))),
+        ("slice", ("int", 0), ("const", None), ("const", 2)),
         ("build", complex, ("real", 1), ("int", 0)), ("build", dict),
     ))  # fmt: skip
     held = ["held"]
     result = agree(plan, (torch.zeros(2), None, held), (7, word_of(2.5)))
     assert result[1:] == (
-        7, 2.5, marker, held, [7, []], {7, "a"}, frozenset((7,)), {"b": 7, 7: ()}, slice(7, None, 2), complex(2.5, 7), {}
+        7, 2.5, marker, held, [7, []], {7, "a"}, frozenset((7,)), {"b": 7, 7: ()}, slice(7, None, 2), complex(2.5, 7),
+        {}
     )  # fmt: skip
     assert result[4] is held and list(result[8]) == ["b", 7]
 
 
 @pytest.mark.parametrize(
     "template",
-    [("tensor",), ("tensor", 5), ("int", 9), ("nothing",), (), "int", ("const",), ("slice", ("const", 1)), ("build",), ("build", 3),
+    [("tensor",), ("tensor", 5), ("int", 9), ("nothing",), (), "int", ("const",), ("slice", ("const", 1)), ("build",),
+        ("build", 3),
      ("list", 3), ("dict", (("const", 1),)), ("register", -1)],
 )  # fmt: skip
 def test_bad_templates_are_refused(template: Any) -> None:
@@ -503,7 +539,9 @@ def test_many_runs_leak_nothing(known: frozenset[str]) -> None:
     w.axpy(x, x, inner, 0)
     w.axpy(inner, inner, out, 0)
     w.negative(x, 0)
-    program = _native.PlanProgram(w.plan(("list", ("tensor", out), ("int", 0), ("dict", (("const", 1), ("tuple", ("tensor", x)))))))
+    program = _native.PlanProgram(
+        w.plan(("list", ("tensor", out), ("int", 0), ("dict", (("const", 1), ("tuple", ("tensor", x))))))
+    )
     good, bad = torch.ones(64), -torch.ones(64)
 
     def rounds(count: int) -> None:
@@ -559,7 +597,9 @@ class TestNumbers:
     @settings(max_examples=400, deadline=None)
     @given(st.data())
     def test_integers(self, known: Any, data: st.DataObject) -> None:
-        words = data.draw(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)), min_size=2, max_size=2))
+        words = data.draw(
+            st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9)), min_size=2, max_size=2)
+        )
         op = data.draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "min", "max"]))
         self.compare(op, words)
 
@@ -568,7 +608,9 @@ class TestNumbers:
     def test_reals(self, known: Any, data: st.DataObject) -> None:
         special = [0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, math.inf, -math.inf, math.nan, 1e308, 5e-324]
         real = st.one_of(st.floats(), st.sampled_from(special))
-        op = data.draw(st.sampled_from([name for name in NUMBER_OPS if name.startswith("real_") and name != "real_const"]))
+        op = data.draw(
+            st.sampled_from([name for name in NUMBER_OPS if name.startswith("real_") and name != "real_const"])
+        )
         if op == "real_of_int":
             self.compare(op, [data.draw(st.integers(-(2**63), 2**63 - 1)), 0])
         else:
