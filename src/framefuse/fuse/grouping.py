@@ -10,7 +10,7 @@ from framefuse.fuse.calls import may_see_views
 from framefuse.fuse.cells import Cell, Group
 from framefuse.fuse.indexing import MOVES
 from framefuse.fuse.layout import Order, dense_strides, preferred_orders
-from framefuse.fuse.products import product_views
+from framefuse.fuse.products import product_order, product_view
 from framefuse.fuse.ranges import ZERO
 from framefuse.fuse.reductions import inner_index, may_join_reduction
 from framefuse.fuse.strided import Strides, View, strided
@@ -123,8 +123,11 @@ class Grouping:
         group = self.open(node)
         self.home[node] = group
         self.publish(node, group)
-        views = product_views(node, self.strides_of, self.graph.hints)
-        for number, view in enumerate(views):
+        for number, operand in enumerate(node.inputs):
+            view = product_view(operand, self.strides_of, self.graph.hints)
+            # Another call may count on the layout that the operand has; then the product becomes a library call.
+            if view is None and operand not in self.readers and operand not in self.output_orders:
+                self.orders[operand] = product_order(operand, self.strides_of, self.graph.hints)
             self.read(group, node, number, view)
 
     def read(self, group: Group, node: Node, number: int, view: View | None) -> None:

@@ -249,11 +249,11 @@ class Nest:
                 axes = [axis for axis in self.group.axes if axis in current.inner and axis not in self.loops.absorbed]
                 sizes = [self.loops.extents[axis] for axis in axes]
                 size = product(sizes)
-                if not may_scratch or size.constant is None or size.constant > SCRATCH_LIMIT:
+                if not may_scratch or self.hint(size) > SCRATCH_LIMIT:
                     current.saved.remove(cell)
                     continue
                 name = self.emitter.fresh("s")
-                self.emitter.scopes[-1].body.append(Scratch(name, dtype, size))
+                self.emitter.scopes[-1].body.append(Scratch(name, dtype, self.emitter.parameters.index(size)))
                 self.emitter.kept[cell] = (name, address([axis.expr for axis in axes], row_major(sizes)), dtype)
 
     def built(self, title: str, body: Sequence, extent: Expr, work: Expr, parallel: bool) -> Built:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from framefuse.fuse.layout import Order, estimate
 from framefuse.fuse.ranges import ONE, ZERO
 from framefuse.fuse.strided import Strides, View, is_product_layout, one_batch_stride, strided
 from framefuse.ir.graph import Node
@@ -13,12 +14,20 @@ from framefuse.ir.schedule import RunMatmul
 BLAS_TYPES = ("float32", "float64")
 
 
-def product_views(
-    node: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]
-) -> tuple[View | None, View | None]:
-    """Both operands of a product as views that it can read, None for one that must be copied to memory of its own."""
-    first, second = (_readable(strided(operand, strides_of, hints)) for operand in node.inputs)
-    return first, second
+def product_view(operand: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]) -> View | None:
+    """The operand as a view that BLAS can read, None for one that must be copied to memory of its own."""
+    return _readable(strided(operand, strides_of, hints))
+
+
+def product_order(operand: Node, strides_of: Callable[[Node], Strides], hints: Mapping[Symbol, int]) -> Order:
+    """The layout of a copied operand: matrices one after the other, each along the memory that the copy reads."""
+    rank = len(operand.shape)
+    view = strided(operand, strides_of, hints)
+    order = tuple(range(rank))
+    if view is None:
+        return order
+    row, column = (estimate(stride, hints) for stride in view.strides[-2:])
+    return (*order[:-2], rank - 1, rank - 2) if 0 < row < column else order
 
 
 def _readable(view: View | None) -> View | None:

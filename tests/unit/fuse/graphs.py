@@ -140,6 +140,9 @@ class Builder:
             step = step * size
         return tuple(reversed(found))
 
+    def sizes(self, values: Sequence[Size]) -> tuple[Expr, ...]:
+        return tuple(map(expr, values))
+
     def graph(self, *outputs: Node, writes: Sequence[tuple[int, Node]] = (), bound: Any = ()) -> Graph:
         results = tuple(
             Output(n, node, tuple(range(len(node.shape)))) if isinstance(node, Node) else node

@@ -1,5 +1,7 @@
 """Graphs become few kernels, and the kernels compute what torch computes, at the recorded sizes and at others."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
@@ -386,3 +388,61 @@ def test_writes():
     wanted = first + 1, first * second, first.clone()
     results = run(schedule, [first, second])
     torch.testing.assert_close((results[0], first, second), wanted)
+
+
+def test_channels_last_stays():
+    b = Builder(s0=2)
+    nhwc = (ROWS, 4, 5, 5), (100, 1, 20, 4)
+    x = b.input(nhwc[0], strides=nhwc[1])
+    w = b.input((4, 4, 1, 1))
+    bias = b.input((4, 1, 1))
+    y = b.library(torch.conv2d, [x, w], nhwc[0], FLOAT32, strides=tuple(b.sizes(nhwc[1])))
+    active = b.maximum(b.add(y, bias), 0.0)
+    z = b.library(torch.conv2d, [active, w], nhwc[0], FLOAT32, strides=tuple(b.sizes(nhwc[1])))
+    graph = b.graph(b.add(z, x))
+    graph = replace(graph, outputs=(replace(graph.outputs[0], order=(0, 2, 3, 1)),))
+    schedule = fuse(graph)
+    assert len(kernels(schedule)) == 2
+    for kernel in kernels(schedule):
+        assert kernel.body[0].kind == "parallel_vector" or len(kernel.body[0].body) == 1
+    inputs = torch.randn(2, 4, 5, 5).contiguous(memory_format=torch.channels_last), torch.randn(4, 4, 1, 1)
+    check(graph, schedule, *inputs, torch.randn(4, 1, 1))
+    assert run(schedule, [*inputs, torch.randn(4, 1, 1)])[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_results_lie_as_eager_left_them():
+    b = Builder(s0=3, s1=5)
+    x = b.input((ROWS, COLUMNS), strides=(1, ROWS))
+    graph = b.graph(b.exp(x))
+    graph = replace(graph, outputs=(replace(graph.outputs[0], order=(1, 0)),))
+    schedule = fuse(graph)
+    assert kernels(schedule)[0].body[0].kind == "parallel_vector"
+    x = torch.randn(5, 3).t()
+    assert run(schedule, [x])[0].stride() == x.exp().stride()
+
+
+def test_shared_rows_of_many_readers_are_computed_once():
+    b = Builder(s0=300, s1=5000)
+    x, table = b.input((ROWS, COLUMNS)), b.input((COLUMNS,))
+    row = b.exp(b.sin(b.mul(table, 2.0)))
+    graph = b.graph(b.add(x, row), b.reduce("sum", b.mul(b.cos(x), row), 1), b.reduce("amax", b.add(x, row), 0))
+    schedule = fuse(graph)
+    assert sum("sin" in print_kernel(kernel) for kernel in kernels(schedule)) == 1
+    check(graph, schedule, torch.randn(3, 5), torch.randn(5))
+
+
+def test_random_calls_keep_their_order():
+    b = Builder(s0=3)
+    x = b.input((ROWS,))
+    first = b.library(torch.bernoulli, [b.sigmoid(x)], (ROWS,), FLOAT32, random=True)
+    b.library(torch.bernoulli, [b.abs(b.sin(x))], (ROWS,), FLOAT32, random=True)
+    last = b.library(torch.bernoulli, [b.sigmoid(b.neg(x))], (ROWS,), FLOAT32, random=True)
+    schedule = fuse(b.graph(last, b.add(first, 1.0)))
+    calls = [item for item in schedule.items if isinstance(item, RunCall)]
+    assert len(calls) == 3
+    x = torch.randn(100)
+    torch.manual_seed(7)
+    results = run(schedule, [x])
+    torch.manual_seed(7)
+    wanted = [torch.bernoulli(p) for p in (x.sigmoid(), x.sin().abs(), (-x).sigmoid())]
+    torch.testing.assert_close(results, [wanted[2], wanted[0] + 1])
