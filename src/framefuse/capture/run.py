@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import FunctionType
 from typing import Any
@@ -14,6 +15,12 @@ from framefuse.capture.tracebacks import Trail
 from framefuse.ir.source import Line
 
 LONGEST = 3_000_000
+
+
+@functools.cache
+def is_users(module: str) -> bool:
+    """Whether lines of this module are shown as the user's."""
+    return not module.startswith(("torch.", "framefuse.capture"))
 
 
 class Machine(Calls, Attributes):
@@ -35,8 +42,7 @@ class Machine(Calls, Attributes):
     def line(self) -> Line | None:
         """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
         for frame in reversed(self.frames):
-            name = frame.globals.get("__name__", "")
-            if not name.startswith(("torch.", "framefuse.capture")):
+            if is_users(frame.globals.get("__name__", "")):
                 return frame.code.line(frame.step - 1)
         if self.frames:
             frame = self.frames[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Any, Protocol
 
 import torch
@@ -27,9 +28,10 @@ CODE_LIKE = (
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
 SEQUENCES = (list, tuple)
-CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+CONTAINERS = (list, tuple, dict, set, frozenset)
 KEY_ATOMS = frozenset((int, str, bool, type(None), bytes))
 IMMUTABLE_TYPE = 1 << 8
+HEAP_TYPE = 1 << 9
 
 
 class Host(Protocol):
@@ -62,6 +64,11 @@ class Sources:
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
+        # Ids and keys for which a fact was stated: the same question comes many times.
+        self.stated_types: set[int] = set()
+        self.stated_versions: set[int] = set()
+        self.stated_lengths: set[int] = set()
+        self.stated_absences: set[tuple[int, str]] = set()
         self.symbols = 0
 
     # Sources --------------------------------------------------------------------------------------------------------
@@ -200,28 +207,30 @@ class Sources:
 
     def absent(self, holder: Any, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
-        if not self.host.alive or (id(holder), "attr", (str, name)) in self.written:
+        if (id(holder), name) in self.stated_absences or (id(holder), "attr", (str, name)) in self.written:
             return
+        if not self.host.alive:
+            return
+        self.stated_absences.add((id(holder), name))
         found = self.mapping(holder)
         if found is not None:
             self.fact(found[1], "absent", name)
 
     def typed(self, holder: Any) -> None:
         """The type of a known object is what it was."""
+        if id(holder) in self.stated_types:
+            return
         entry = self.known.get(id(holder))
         if entry is not None and self.host.alive and not isinstance(holder, (type, types.FunctionType)):
+            self.stated_types.add(id(holder))
             self.fact(entry[1], "type", type(holder))
 
     def version(self, cls: type) -> None:
         """No attribute on the MRO of ``cls`` was assigned since."""
-        if self.host.alive and not cls.__flags__ & IMMUTABLE_TYPE and id(cls) not in self.known_versions:
-            self.known_versions.add(id(cls))
-            self.fact(self.root(cls), "version")
-
-    @property
-    def known_versions(self) -> set[int]:
-        found: set[int] = self.__dict__.setdefault("_versions", set())
-        return found
+        if id(cls) in self.stated_versions or cls.__flags__ & IMMUTABLE_TYPE or not self.host.alive:
+            return
+        self.stated_versions.add(id(cls))
+        self.fact(self.root(cls), "version")
 
     def function(self, function: types.FunctionType) -> None:
         """The code, defaults and closure of a known function are what they were."""
@@ -296,8 +305,11 @@ class Sources:
         entry = self.known.get(id(container))
         if entry is None or not self.host.alive or self.changed_container(container):
             return
-        if isinstance(container, CONTAINERS):
+        if id(container) not in self.stated_lengths and isinstance(container, CONTAINERS):
+            self.stated_lengths.add(id(container))
             self.fact(entry[1], "length", len(container))
+        elif not isinstance(container, CONTAINERS):
+            self.inside(container)
 
     def item(self, container: Any, key: Any, value: Any) -> Any:
         """An element read from a container by an atom key."""
@@ -330,7 +342,10 @@ class Sources:
     def whole(self, container: Any) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
         entry = self.known.get(id(container))
-        if entry is None or not self.host.alive or not isinstance(container, CONTAINERS):
+        if entry is None or not self.host.alive:
+            return
+        if not isinstance(container, CONTAINERS):
+            self.inside(container)
             return
         if self.changed_container(container) or (id(container), "whole", None) in self.seen:
             return
@@ -361,15 +376,37 @@ class Sources:
         else:
             self.host.kill("argument", "a dict with keys that are no atoms")
 
+    def inside(self, value: Any) -> None:
+        """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
+        if id(value) in self.known and self.host.alive and has_hidden_state(type(value)) and not self._fixed(value):
+            self.host.kill("argument", f"the state of a {type(value).__name__}")
+
+    def _fixed(self, value: Any) -> bool:
+        return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
+
     def deep(self, value: Any, depth: int = 0) -> None:
         """As :meth:`whole`, also for what lies inside known or new containers."""
         if type(value) in ATOMS or depth > 6:
             return
+        if not isinstance(value, CONTAINERS):
+            self.inside(value)
         if isinstance(value, CONTAINERS):
             self.whole(value)
             children = value.values() if isinstance(value, dict) else value
             for child in list(children):
                 self.deep(child, depth + 1)
+
+
+# Types written in C whose content the facts describe, or that have none.
+DESCRIBED = frozenset(
+    (object, list, tuple, dict, set, frozenset, OrderedDict, torch.Size, types.MethodType, functools.partial)
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def has_hidden_state(kind: type) -> bool:
+    """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
+    return any(not base.__flags__ & HEAP_TYPE and base not in DESCRIBED for base in kind.__mro__)
 
 
 def _nothing() -> None:
