@@ -6,6 +6,7 @@ Run `python tools/fit_maths.py` to print the table anew. Reference values come f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import mpmath as mp  # type: ignore[import-untyped]
 import numpy as np
@@ -85,10 +86,27 @@ def tables() -> dict[str, tuple[list[float], float]]:
     }  # fmt: skip
 
 
+def erf_pieces() -> list[list[float]]:
+    """With a = (k + t) / 4, erf(a) = a + a * P_k(t) for k = 0..3 and P_k(t) for k = 4..15: one row a power of t,
+    highest first, of 16 columns.
+    """
+
+    def wanted(k: int, t: mp.mpf) -> mp.mpf:
+        a = (k + t) / 4
+        if k >= 4:
+            return mp.erf(a)
+        return mp.erf(a) / a - 1 if a > mp.mpf("1e-9") else 2 / mp.sqrt(mp.pi) - 1
+
+    columns = [fit(partial(wanted, k), 0.0, 1.0, 5, lambda t: mp.mpf(1))[0] for k in range(16)]
+    return [[column[power] for column in columns] for power in range(6)]
+
+
 def main() -> None:
     for name, (coefficients, error) in tables().items():
         digits = ", ".join(f"{value:.9g}" for value in coefficients)
         print(f"# {error:.1e}\n{name} = ({digits})")
+    rows = ",\n".join("    (" + ", ".join(f"{value:.9g}" for value in row) + ")" for row in erf_pieces())
+    print(f"ERF_PIECES = (\n{rows},\n)")
 
 
 if __name__ == "__main__":

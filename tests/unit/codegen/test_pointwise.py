@@ -24,7 +24,7 @@ IN_DOUBLE = {"remainder", "fmod"}
 # Highest error against float64 in units in the last place, for our own polynomials.
 ULP = {
     "exp": 1.1, "exp2": 1.1, "expm1": 1.6, "log": 1.1, "log2": 1.6, "log10": 1.6, "log1p": 1.6, "sin": 2.0,
-    "cos": 2.0, "tan": 1.1, "tanh": 1.5, "erf": 1.5, "sigmoid": 2.0,
+    "cos": 2.0, "tan": 1.1, "tanh": 1.5, "erf": 1.7, "sigmoid": 2.0,
 }  # fmt: skip
 
 

@@ -109,6 +109,10 @@ class Builder:
         text = constant_text(value, elem)
         return Reg(f"splat ({elem} {text})" if lanes else text, elem, lanes)
 
+    def vector(self, values: Sequence[float], elem: str) -> Reg:
+        """A constant with a value for each lane."""
+        return Reg("<" + ", ".join(f"{elem} {constant_text(v, elem)}" for v in values) + ">", elem, len(values))
+
     def like(self, value: float | int | bool, other: Reg) -> Reg:
         """A constant of another value's type."""
         return self.const(value, other.elem, other.lanes)

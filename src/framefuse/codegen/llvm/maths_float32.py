@@ -23,6 +23,8 @@ LOG10E_HIGH, LOG10E_LOW = 0.4342944920063019, -1.0103050052231683e-08
 PI_1, PI_2, PI_3 = 3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15
 # Beyond this the three parts of pi are too few; the library's reduction takes over.
 LARGE_ANGLE = 10000.0
+# From here erf rounds to 1.
+ERF_IS_ONE = 3.9999997615814209
 EXPM1_LARGEST = 88.72283172607422
 SMALLEST_NORMAL = 1.1754943508222875e-38
 
@@ -100,12 +102,38 @@ def tanh(b: Builder, x: Reg) -> Reg:
 
 
 def erf(b: Builder, x: Reg) -> Reg:
+    if b.target.scalef and x.lanes == 16:
+        return _erf_by_pieces(b, x)
+    return _erf_by_exp(b, x)
+
+
+def _erf_by_exp(b: Builder, x: Reg) -> Reg:
     """An odd polynomial below 0.92, then 1 - exp(-P(x)) with P fitted to -log(erfc(x))."""
     a, u = b.intrinsic("fabs", x), b.mul(x, x)
     small = b.fma(a, b.polynomial(u, table.ERF_SMALL), a)
     limited = b.select(b.compare("ogt", a, b.like(4.0, a)), b.like(4.0, a), a)
     large = b.sub(b.like(1.0, a), exp(b, b.neg(b.polynomial(limited, table.ERF_LARGE)), clamp=False))
     result = b.select(b.compare("ogt", a, b.like(0.92, a)), large, small)
+    return b.intrinsic("copysign", result, x)
+
+
+def _erf_by_pieces(b: Builder, x: Reg) -> Reg:
+    """``a + a * P_k(t)`` below 1 and ``P_k(t)`` above, with a = |x| = (k + t) / 4: AVX-512 picks the coefficients of
+    piece k from registers.
+    """
+    a = b.intrinsic("fabs", x)
+    a = b.select(b.compare("ogt", a, b.like(ERF_IS_ONE, a)), b.like(ERF_IS_ONE, a), a)
+    quarters = b.mul(a, b.like(4.0, a))
+    piece = b.intrinsic("trunc", quarters)
+    t, k = b.sub(quarters, piece), b.convert("fptosi", piece, "i32")
+    symbol = "llvm.x86.avx512.permvar.sf.512"
+    b.declarations[symbol] = f"declare {x.type} @{symbol}({x.type}, {k.type})"
+    total: Reg | None = None
+    for row in table.ERF_PIECES:
+        coefficient = b.op(x.elem, 16, f"call {x.type} @{symbol}({b.vector(row, x.elem)}, {k})")
+        total = coefficient if total is None else b.fma(total, t, coefficient)
+    assert total is not None
+    result = b.select(b.compare("oge", a, b.like(1.0, a)), total, b.fma(a, total, a))
     return b.intrinsic("copysign", result, x)
 
 

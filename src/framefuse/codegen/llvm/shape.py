@@ -23,7 +23,7 @@ from framefuse.ir.loops import (
 # Instructions of a row in a vector loop where they are not one; functions that are called count as many.
 INSTRUCTIONS = {
     "exp": 12, "exp2": 12, "expm1": 18, "log": 24, "log2": 26, "log10": 26, "log1p": 32, "sin": 16, "cos": 16,
-    "tan": 22, "tanh": 26, "erf": 32, "sigmoid": 15, "maximum": 2, "minimum": 2, "floordiv": 12,
+    "tan": 22, "tanh": 26, "erf": 20, "sigmoid": 15, "maximum": 2, "minimum": 2, "floordiv": 12,
     "remainder": 12,
 }  # fmt: skip
 CALLED = 40
