@@ -1,4 +1,4 @@
-"""Loads the extension from the file named by FRAMEFUSE_NATIVE, or the built one, without framefuse or torch."""
+"""Loads the extension from the file that FRAMEFUSE_NATIVE names, without framefuse or torch."""
 
 import importlib.util
 import os
@@ -18,13 +18,12 @@ def _load(name, path):
 
 
 def load():
-    """The extension module and framefuse.native.tags, of the installed framefuse where that is imported already."""
-    if hasattr(sys.modules.get("framefuse"), "__path__"):
+    """The extension module and framefuse.native.tags; the installed ones where FRAMEFUSE_NATIVE names no file."""
+    path = os.environ.get("FRAMEFUSE_NATIVE")
+    if not path:
         return importlib.import_module("framefuse._native"), importlib.import_module("framefuse.native.tags")
     if "framefuse" not in sys.modules:
         package = sys.modules["framefuse"] = types.ModuleType("framefuse")
-        given = os.environ.get("FRAMEFUSE_NATIVE")
-        path = given or next((ROOT / "src" / "framefuse").glob(f"_native.{sys.implementation.cache_tag}*.so"))
-        package._native = _load("framefuse._native", str(path))
+        package._native = _load("framefuse._native", path)
         package.tags = _load("framefuse_tags", str(ROOT / "src" / "framefuse" / "native" / "tags.py"))
     return sys.modules["framefuse"]._native, sys.modules["framefuse"].tags
