@@ -406,7 +406,16 @@ DESCRIBED = frozenset(
 @functools.lru_cache(maxsize=4096)
 def has_hidden_state(kind: type) -> bool:
     """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
-    return any(not base.__flags__ & HEAP_TYPE and base not in DESCRIBED for base in kind.__mro__)
+    return any(base not in DESCRIBED and written_in_c(base) for base in kind.__mro__)
+
+
+def written_in_c(kind: type) -> bool:
+    """Whether a class is C code with fields of its own: Python classes grow by a dict, weak references and slots."""
+    if not kind.__flags__ & HEAP_TYPE or kind.__base__ is None:
+        return True
+    own = vars(kind)
+    growth = kind.__basicsize__ - kind.__base__.__basicsize__
+    return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
 
 
 def _nothing() -> None:
