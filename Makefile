@@ -23,7 +23,7 @@ demo: $(VENV)/.built ## the op chain and a handful of models against eager and t
 
 test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
 	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
-	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.built ## ruff and mypy
 	@$(PY) -m ruff check -q --output-format concise .
