@@ -29,6 +29,9 @@ class Value:
     first: int = -1
     last: int = -1
     pinned: bool = False  # lives to the end of the call
+    over: tuple[int, ...] = ()  # buffers whose memory its first writer may take, when they end there
+    taken: int = -1  # the one that it took
+    given: bool = False  # to such a buffer
 
     @property
     def bytes(self) -> Expr:
@@ -73,6 +76,7 @@ class Buffers:
         is used again when its lifetime has ended and its size is equal or, for constants, large enough (best fit).
         """
         blocks: list[Block] = []
+        homes: dict[int, Block] = {}
         end = expr(0)
         waiting = sorted((v for v in self.values if v.place == "arena"), key=lambda v: v.first)
         for value in waiting:
@@ -80,14 +84,27 @@ class Buffers:
                 value.place = "fresh"
                 continue
             size = (value.bytes + (ALIGN - 1)) // ALIGN * ALIGN
-            block = self._free_block(blocks, size, value.first)
+            block = self._ending(value, homes) or self._free_block(blocks, size, value.first)
             if block is None:
                 block = Block(end, size, 0)
                 blocks.append(block)
                 end = end + size
             block.free = value.last + 1
+            homes[id(value)] = block
             value.offset = block.offset
         return end
+
+    def _ending(self, value: Value, homes: Mapping[int, Block]) -> Block | None:
+        """The block of a buffer of the same size that the writer of ``value`` is the last to read."""
+        for number in value.over:
+            other = self.values[number]
+            block = homes.get(id(other))
+            ends = other.last == value.first and other.bytes is value.bytes and not other.given
+            if block is not None and ends and block.free == other.last + 1:
+                value.taken = number
+                other.given = True
+                return block
+        return None
 
     def _free_block(self, blocks: Sequence[Block], size: Expr, now: int) -> Block | None:
         free = [block for block in blocks if block.free <= now]

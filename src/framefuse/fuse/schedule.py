@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from framefuse.fuse.calls import matmul_call, may_see_views
 from framefuse.fuse.cells import Group
 from framefuse.fuse.grouping import Grouping
+from framefuse.fuse.in_place import in_place, overwritable
 from framefuse.fuse.kernels import build_kernels
 from framefuse.fuse.layout import Order
 from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
@@ -117,8 +118,9 @@ class _Writer:
         )
         for number in (*outputs, *(w[1] for w in writes)):
             self.buffers.values[number].pinned = True
+        self.plan_in_place()
         arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
-        items = with_lifetimes(self.items, self.buffers)
+        items = with_lifetimes([self.placed(item) for item in self.items], self.buffers)
         return Schedule(self.graph, self.buffers.memories(), items, outputs, arena, writes, tuple(self.notes))
 
     # ---- buffers
@@ -158,15 +160,52 @@ class _Writer:
 
     # ---- items
 
+    def plan_in_place(self) -> None:
+        """Offers to written buffers the memory of read ones that end there, where that is possible for every call of
+        an equal kernel: a kernel that writes in place is another kernel, to be compiled once more.
+        """
+        values = self.buffers.values
+        calls: dict[tuple[object, ...], list[RunKernel]] = {}
+        offers: dict[tuple[object, ...], set[tuple[str, str]]] = {}
+        for place, item in enumerate(self.items):
+            if not isinstance(item, RunKernel):
+                continue
+            named = list(zip(item.kernel.buffers, item.buffers, strict=True))
+            inside = [(b, n) for b, n in named if values[n].place == "arena"]
+            starting = [(b.name, n) for b, n in inside if b.written and values[n].first == place]
+            ending = [(b.name, n) for b, n in inside if not b.written and values[n].last == place]
+            pairs = {(w, r) for w, a in starting for r, b in ending if values[a].bytes is values[b].bytes}
+            key = item.kernel.identity
+            offers[key] = offers.get(key, pairs) & pairs
+            calls.setdefault(key, []).append(item)
+        for key, pairs in offers.items():
+            allowed = overwritable(calls[key][0].kernel) if pairs else {}
+            for written, read in sorted(pairs):
+                if read in allowed.get(written, ()):
+                    for item in calls[key]:
+                        names = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
+                        values[names[written]].over += (names[read],)
+
+    def placed(self, item: Item) -> Item:
+        """A kernel told which of its buffers are one memory."""
+        if not isinstance(item, RunKernel):
+            return item
+        names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
+        pairs = {
+            buffer.name: names[self.buffers.values[number].taken]
+            for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)
+            if buffer.written and self.buffers.values[number].taken in names
+        }
+        return replace(item, kernel=in_place(item.kernel, pairs)) if pairs else item
+
     def kernels(self, group: Group) -> None:
         for built in build_kernels(group, self.grouping.strides_of, self.threads):
             self.kernel(built)
 
     def kernel(self, built: Built) -> None:
         touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
-        item = RunKernel(
-            built.kernel, touched, built.numbers, built.extent, built.work, built.parallel and self.threads
-        )
+        parallel = built.parallel and self.threads
+        item = RunKernel(built.kernel, touched, built.numbers, built.extent, built.work, parallel)
         self.append(item, touched, built.kernel.title)
 
     def product(self, node: Node) -> None:

@@ -75,6 +75,7 @@ def _overlaps(schedule: Schedule) -> Iterator[str]:
             root = _root(schedule, number)
             if schedule.memories[root].place == "arena":
                 lives[root] = (lives.get(root, (position, 0))[0], position)
+    shared = _shared(schedule)
     spans = {number: _span(schedule, number, hints) for number in lives}
     size = estimate(schedule.arena, hints)
     numbers = sorted(lives)
@@ -83,8 +84,25 @@ def _overlaps(schedule: Schedule) -> Iterator[str]:
             yield f"buffer {a} lies at {spans[a]} of an arena of {size} bytes"
         for b in numbers[place + 1 :]:
             together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1]
-            if together and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
+            if together and (a, b) not in shared and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
                 yield f"buffers {a} and {b} share the arena at the same time"
+
+
+def _shared(schedule: Schedule) -> set[tuple[int, int]]:
+    """Pairs of buffers of which a kernel writes one over the other, where that ends the life of the other."""
+    last = {}
+    for position, item in enumerate(schedule.items):
+        for number in reads_and_writes(item)[0]:
+            last[_root(schedule, number)] = position
+    found: set[tuple[int, int]] = set()
+    for position, item in enumerate(schedule.items):
+        if isinstance(item, RunKernel):
+            numbers = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
+            for buffer in item.kernel.buffers:
+                if buffer.aliases and last[numbers[buffer.aliases]] == position:
+                    a, b = sorted((numbers[buffer.name], numbers[buffer.aliases]))
+                    found.add((a, b))
+    return found
 
 
 def _span(schedule: Schedule, number: int, hints: Mapping[Symbol, int]) -> tuple[int, int]:

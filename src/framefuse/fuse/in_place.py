@@ -1,0 +1,81 @@
+"""Turns a kernel into the pairs of buffers that may be one memory: each element is read for the last time before it is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from framefuse.ir.loops import Accumulate, Apply, Check, Kernel, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.numbers import Expr, Symbol
+
+Path = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A load or store in textual order; ``index`` and the extents of the loops around it are over loop depths."""
+
+    buffer: str
+    store: bool
+    masked: bool
+    index: Expr
+    path: Path
+
+
+def overwritable(kernel: Kernel) -> dict[str, tuple[str, ...]]:
+    """For each written buffer the read buffers whose memory it may take."""
+    touches = list(_touches(kernel.body, (), {}))
+    found: dict[str, tuple[str, ...]] = {}
+    for written in kernel.buffers:
+        if not written.written:
+            continue
+        places = [place for place, touch in enumerate(touches) if touch.store and touch.buffer == written.name]
+        sources = [
+            read.name
+            for read in kernel.buffers
+            if not read.written and read.dtype.size == written.dtype.size and _precedes(touches, read.name, places)
+        ]
+        if sources:
+            found[written.name] = tuple(sources)
+    return found
+
+
+def in_place(kernel: Kernel, pairs: dict[str, str]) -> Kernel:
+    """The kernel with written buffers that are the memory of read ones."""
+    buffers = tuple(replace(buffer, aliases=pairs.get(buffer.name)) for buffer in kernel.buffers)
+    return replace(kernel, buffers=buffers)
+
+
+def _precedes(touches: Sequence[Touch], read: str, stores: Sequence[int]) -> bool:
+    """Whether all loads of ``read`` come before the first store, and at each point load the element that it writes."""
+    if not stores:
+        return False
+    first = touches[stores[0]]
+    places = [place for place, touch in enumerate(touches) if touch.buffer == read]
+    same = all((touches[p].index, touches[p].path) == (first.index, first.path) for p in (*places, *stores))
+    return same and not any(touches[p].masked for p in places) and bool(places) and places[-1] < stores[0]
+
+
+def _touches(body: Iterable[Statement], path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:
+    for statement in body:
+        match statement:
+            case Loop(axis, extent, inner, _):
+                deeper = {**depths, axis: Symbol(f"@d{len(path)}").expr}
+                yield from _touches(inner, (*path, extent.substitute(depths)), deeper)
+            case Let(_, value) | Check(value) | Accumulate(_, value, _):
+                yield from _loads(value, path, depths)
+            case Store(buffer, index, value):
+                yield from _loads(value, path, depths)
+                yield Touch(buffer, True, False, index.substitute(depths), path)
+
+
+def _loads(value: Value, path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:
+    if isinstance(value, Apply):
+        for arg in value.args:
+            yield from _loads(arg, path, depths)
+    elif isinstance(value, Load):
+        if value.mask is not None:
+            yield from _loads(value.mask, path, depths)
+        yield Touch(value.buffer, False, value.mask is not None, value.index.substitute(depths), path)
