@@ -163,8 +163,12 @@ def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     if len(args) > count and not flags & 4:
         least = count - len(defaults)
         takes = f"from {least} to {count} positional arguments" if defaults else _plural(count, "positional argument")
-        were = "was" if len(args) == 1 else "were"
-        raise TypeError(f"{title}() takes {takes} but {len(args)} {were} given")
+        named_only = sum(slots[place] is not UNBOUND for place in range(count, total))
+        also = (
+            f" positional argument{'s' if len(args) != 1 else ''} (and {_plural(named_only, 'keyword-only argument')})"
+        )
+        were = "was" if len(args) == 1 and not named_only else "were"
+        raise TypeError(f"{title}() takes {takes} but {len(args)}{also if named_only else ''} {were} given")
     first = count - len(defaults)
     for place in range(max(given, first), count):
         if slots[place] is UNBOUND:

@@ -31,7 +31,8 @@ NATIVE_MODULES = frozenset(
     "multiprocessing ctypes site zipimport "
     "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
 )
-INTERPRETED_OURS = frozenset(("framefuse.capture.twins",))
+# The benchmarks stand in for a user's program.
+INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.bench")
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
@@ -75,7 +76,7 @@ def runs_natively(function: types.FunctionType) -> bool:
     top = module.partition(".")[0]
     if top == "torch":
         native = not module.startswith(INTERPRETED_TORCH) and not _wraps_foreign(function)
-    elif module in INTERPRETED_OURS:
+    elif module.startswith(INTERPRETED_OURS):
         native = False
     else:
         native = top in NATIVE_MODULES

@@ -378,7 +378,8 @@ class Sources:
 
     def inside(self, value: Any) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
-        if id(value) in self.known and self.host.alive and has_hidden_state(type(value)) and not self._fixed(value):
+        kind: Any = type(value)
+        if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
             self.host.kill("argument", f"the state of a {type(value).__name__}")
 
     def _fixed(self, value: Any) -> bool:
@@ -404,7 +405,7 @@ DESCRIBED = frozenset(
 
 
 @functools.lru_cache(maxsize=4096)
-def has_hidden_state(kind: type) -> bool:
+def has_hidden_state(kind: Any) -> bool:
     """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
     return any(base not in DESCRIBED and written_in_c(base) for base in kind.__mro__)
 

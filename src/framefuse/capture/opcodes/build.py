@@ -128,18 +128,22 @@ def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     target = frame.stack[-argument]
     if not hasattr(value, "keys"):
-        title = _title(frame.stack[-argument - 2])
+        title = callable_title(frame.stack[-argument - 2])
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
     for key in value.keys():
         if key in target:
-            title = _title(frame.stack[-argument - 2])
+            title = callable_title(frame.stack[-argument - 2])
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
         target[key] = value[key]
 
 
-def _title(function: Any) -> str:
-    name = getattr(function, "__qualname__", None) or repr(function)
-    return f"{getattr(function, '__module__', None)}.{name}()"
+def callable_title(function: Any) -> str:
+    """How CPython's own messages name a callable."""
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return f"{module}.{name}()" if module is not None and module != "builtins" else f"{name}()"
 
 
 def _mapping(machine: Any, value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.opcodes.build import callable_title
 
 
 @handles("KW_NAMES")
@@ -40,7 +41,7 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     sources = machine.recorder.sources
     if type(args) is not tuple:
         if not hasattr(type(args), "__iter__"):
-            raise TypeError(f"Value after * must be an iterable, not {type(args).__name__}")
+            raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
         args = tuple(machine.iterable(args))
     elif id(args) in sources.known:
         sources.whole(args)
