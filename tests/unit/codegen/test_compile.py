@@ -141,7 +141,7 @@ def test_a_child_forked_during_a_compile_can_compile(compiler):
 
 
 def test_memory_levels_off():
-    """Kernels that nobody holds are given back: 300 more cost less than a page of code each."""
+    """Kernels that nobody holds are given back: 150 more cost less than two pages each."""
 
     def resident() -> int:
         with open("/proc/self/statm") as file:
@@ -151,12 +151,12 @@ def test_memory_levels_off():
         for number in range(first, first + count):
             compile_kernel(plus(20.0 + number / 7), False)
 
-    compile_many(0, 600)
+    compile_many(0, 300)
     gc.collect()
     before = resident()
-    compile_many(600, 300)
+    compile_many(300, 150)
     gc.collect()
-    assert resident() - before < 300 * 8192
+    assert resident() - before < 150 * 8192
 
 
 def test_text_is_for_the_reference_machine(golden):

@@ -118,6 +118,14 @@ def test_sum_of_a_million_is_close_to_double():
     assert abs(out.item() / x.double().sum().item() - 1) < 2e-7
 
 
+@pytest.mark.parametrize("rows", [63, 64, 65, 20000])
+def test_sums_of_many_rows_are_as_exact_as_eagers(rows):
+    x, out = torch.randn(rows, 20), torch.zeros(20)
+    assert run(k.column_operation("sum"), [x, out], [rows, 20]) == 0
+    exact = x.double().sum(0)
+    assert (out - exact).abs().max() <= 3 * (x.sum(0) - exact).abs().max() + 1e-5
+
+
 def test_a_sum_always_has_the_same_bits():
     x, results = torch.randn(4099), set()
     for _ in range(3):

@@ -7,7 +7,10 @@ import torch
 from tests.unit.codegen import kernels as k
 from tests.unit.codegen.machine import run
 
+from framefuse.codegen.llvm import library
+from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.pointwise import known
+from framefuse.codegen.llvm.target import host
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, ROWS, DType
 from framefuse.ir.ops import TABLE
 
@@ -180,3 +183,14 @@ def test_extremes_of_a_constant_are_eagers(first):
             assert torch.equal(out.nan_to_num(7), wanted.nan_to_num(7))
             assert torch.equal(out.isnan(), wanted.isnan())
             assert torch.equal(out.signbit()[~out.isnan()], wanted.signbit()[~out.isnan()])
+
+
+@pytest.mark.parametrize("name", ["tan", "pow", "lgamma", "erfinv"])
+def test_without_sleef_lanes_call_the_c_library(name, monkeypatch):
+    monkeypatch.setattr(library, "address", lambda symbol: None)
+    args = [torch.rand(37) * 0.9 for _ in range(TABLE[name].arity)]
+    kernel = k.pointwise([FLOAT32] * len(args), k.apply(name, *(k.load(f"x{n}", k.I) for n in range(len(args)))))
+    assert "Sleef" not in emit(kernel, host()).text
+    out = torch.empty(37)
+    assert run(kernel, [*args, out], [37], target=host()) == 0
+    torch.testing.assert_close(out, expected(TABLE[name], args))

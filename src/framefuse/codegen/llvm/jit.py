@@ -51,7 +51,10 @@ def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:
     """
     with LOCK:
         begun = time.perf_counter()
-        module = llvm.parse_assembly(text)
+        try:
+            module = llvm.parse_assembly(text)
+        except RuntimeError as error:
+            raise CompilerBug(f"LLVM refuses the code of a kernel: {error}") from error
         parsed = time.perf_counter()
         data = _machine(target).emit_object(module)
         times["parse"] = parsed - begun

@@ -19,6 +19,8 @@ from framefuse.ir.numbers import Symbol
 ARG = ("argmax", "argmin")
 # Scratch rows up to this many bytes live on the stack, longer ones are allocated.
 STACK_ROW = 32768
+# Terms of a float sum that are added in order by a serial loop.
+BLOCK = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -144,17 +146,38 @@ class Loops:
             self.changed(running)
 
     def serial(self, statement: Loop, start: Reg, end: Reg, fed: list[Running], scope: Scope | None = None) -> None:
-        """One turn an iteration; ``scope`` is given when this is the scalar tail of a vector loop."""
+        """One turn an iteration; ``scope`` is given when this is the scalar tail of a vector loop.
+
+        Float sums are taken in blocks of BLOCK terms, whose sums are added after: adding thousands of terms to one
+        register in order would have ten times the error of eager's sums.
+        """
         values = self.values
         before = None if scope else Region("")
         scope = scope or Scope(before or Region(""))
+        sums = [r for r in fed if r.op == "sum" and r.compared.is_float]
 
         def turn(index: Reg) -> None:
-            axis = values.fresh("computed", INT64, lambda group: index, values.depth)
-            values.symbols[statement.axis] = axis
+            values.symbols[statement.axis] = values.fresh("computed", INT64, lambda group: index, values.depth)
             self.statements(statement.body)
 
-        self.turns(start, end, 1, fed, scope, before, turn)
+        constant = statement.extent.constant
+        if not sums or statement.kind.startswith("parallel") or (constant is not None and constant <= BLOCK):
+            self.turns(start, end, 1, fed, scope, before, turn)
+            return
+
+        def block(index: Reg) -> None:
+            b = self.b
+            totals = [r.groups for r in sums]
+            for r in sums:
+                r.groups = [reductions.identity(b, r.op, r.compared, r.lanes) for _ in r.groups]
+            last = b.intrinsic("smin", b.add(index, b.const(BLOCK, "i64")), end)
+            inner = Region("")
+            self.turns(index, last, 1, fed, Scope(inner), inner, turn)
+            for r, groups in zip(sums, totals, strict=True):
+                pairs = zip(groups, r.groups, strict=True)
+                r.groups = [reductions.joined(b, r.op, r.compared, total, part) for total, part in pairs]
+
+        self.turns(start, end, BLOCK, fed, scope, before, block)
 
     def turns(
         self,
