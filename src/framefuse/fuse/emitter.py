@@ -77,6 +77,30 @@ class Emitter:
         found = scope.known.get(cell)
         if found is not None:
             return found
+        for operand in self._operands(cell):  # one after the other: a long chain must not become a deep recursion
+            self._value(operand, self.scope_for(self.shape.axes[operand]))
+        return self._value(cell, scope)
+
+    def _operands(self, cell: Cell) -> list[Cell]:
+        """The cells behind ``cell`` that have no value yet, operands first; not those behind an indirect position."""
+        order: list[Cell] = []
+        seen: set[Cell] = {cell}
+        stack = [(cell, False)]
+        while stack:
+            current, done = stack.pop()
+            if done:
+                order.append(current)
+                continue
+            stack.append((current, True))
+            if current.kind == "load" or current in self.readable:
+                continue
+            for kid in reversed(current.kids if current.position is None else current.kids[:1]):
+                if kid not in seen and kid not in self.scope_for(self.shape.axes[kid]).known:
+                    seen.add(kid)
+                    stack.append((kid, False))
+        return order[:-1]
+
+    def _value(self, cell: Cell, scope: Scope) -> Computed:
         if cell in self.readable:
             name, index, dtype = self.kept[cell]
             found = self._named(scope, cell, loaded(Load(name, self.parameters.index(index), dtype)))

@@ -39,9 +39,10 @@ def _readable(view: View | None) -> View | None:
     return view if one_batch_stride(sizes[:-2], strides[:-2]) is not None else None
 
 
-def is_blas(node: Node, a: View, c: View) -> bool:
+def is_blas(node: Node, a: View, c: View, out_strides: Strides) -> bool:
     """Whether the product is one BLAS call; other dtypes and layouts are a library call."""
-    return node.dtype.name in BLAS_TYPES and _readable(a) is not None and _readable(c) is not None
+    views = (a, c, View(node, node, out_strides, ZERO))
+    return node.dtype.name in BLAS_TYPES and all(_readable(view) is not None for view in views)
 
 
 def run_matmul(node: Node, out: int, a: tuple[int, View], c: tuple[int, View], out_strides: Strides) -> RunMatmul:

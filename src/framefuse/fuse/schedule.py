@@ -210,7 +210,7 @@ class _Writer:
 
     def product(self, node: Node) -> None:
         a, c = self.grouping.views[(node, 0)], self.grouping.views[(node, 1)]
-        if not is_blas(node, a, c):
+        if not is_blas(node, a, c, self.grouping.strides_of(node)):
             self.matmul_call(node, a, c)
             return
         out = self.number(node)

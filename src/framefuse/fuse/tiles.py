@@ -16,6 +16,7 @@ from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Let, Load,
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 STAGED_ABOVE = 100_000  # nanoseconds of work from which two threads repay a second kernel
+SHORT = 32  # rows that fit the registers of a plain loop
 TILE = 512  # columns whose running results stay in the first-level cache
 ROWS = 8  # rows of a column tile that are summed before they join the running result
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
@@ -104,7 +105,7 @@ def may_tile(nest: Nest, passes: Sequence[Pass], runs: Runs) -> bool:
     wide = [p for p in passes if p.inner]
     if len(wide) != 1 or wide[0].level or not wide[0].reduces or wide[0].saved or not _is_plain(wide[0]):
         return False
-    return len(runs[wide[0].inner]) == 1 and nest.hint(product(nest.group.axes[a] for a in wide[0].inner)) > 32
+    return len(runs[wide[0].inner]) == 1 and nest.hint(product(nest.group.axes[a] for a in wide[0].inner)) > SHORT
 
 
 def column_tiles(

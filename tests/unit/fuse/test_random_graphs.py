@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 
-from framefuse.fuse import fuse
+from framefuse.fuse import fuse, nest, passes, tiles, work
+from framefuse.fuse import kernels as kernel_forms
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loop_printer import print_kernel
 from framefuse.ir.numbers import Symbol
@@ -141,7 +142,23 @@ def graphs(draw):
     return growing.b.graph(*outputs.values())
 
 
-@pytest.mark.parametrize("threads", [True, False])
+@pytest.fixture(scope="module", params=["rows", "chunks", "tiles"])
+def threads(request):
+    """Three settings: what small tensors get, and the forms for large ones at limits that small tensors pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "rows":
+            patch.setattr(nest, "BLOCK", 2)
+            patch.setattr(kernel_forms, "BLOCK", 2)
+            for module in (nest, kernel_forms, tiles):
+                patch.setattr(module, "CHUNK", 3)
+        if request.param == "tiles":
+            for name, value in {"STAGED_ABOVE": -1, "SHORT": 1, "TILE": 3, "ROWS": 2}.items():
+                patch.setattr(tiles, name, value)
+            patch.setattr(work, "KEPT_ABOVE", 0.0)
+            patch.setattr(passes, "SAVED_ABOVE", 0.0)
+        yield request.param != "chunks"
+
+
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(graph=graphs(), sizes=st.sampled_from([(3, 4), (1, 2), (5, 1), (0, 3), (2, 0)]))
 def test_random_graphs(graph, sizes, threads):

@@ -446,3 +446,24 @@ def test_random_calls_keep_their_order():
     torch.manual_seed(7)
     wanted = [torch.bernoulli(p) for p in (x.sigmoid(), x.sin().abs(), (-x).sigmoid())]
     torch.testing.assert_close(results, [wanted[2], wanted[0] + 1])
+
+
+def test_long_chains_neither_recurse_nor_grow_without_bound():
+    b = Builder(s0=8)
+    x = b.input((ROWS, 2))
+    y = x
+    for _ in range(1000):
+        y = b.neg(y)
+    graph = b.graph(y)
+    schedule = fuse(graph)
+    assert 2 <= len(kernels(schedule)) <= 5
+    check(graph, schedule, torch.randn(2, 2))
+
+
+def test_a_product_is_laid_out_as_eager_left_it():
+    b = Builder(s0=3)
+    x, w = b.input((2, ROWS, 4)), b.input((4, 5))
+    graph = b.graph(b.matmul(x, b.expand(w, (2, 4, 5))))
+    for order in [(0, 1, 2), (0, 2, 1), (1, 0, 2)]:
+        turned = replace(graph, outputs=(replace(graph.outputs[0], order=order),))
+        check(turned, fuse(turned), torch.randn(2, 3, 4), torch.randn(4, 5))
