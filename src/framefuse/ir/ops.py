@@ -21,7 +21,7 @@ class Op:
 
     ``arity`` is the number of tensor operands (-1: any). ``dtype`` says the result's: ``same`` (all operands have one
     dtype, the result too), ``bool``, ``attr`` (attr ``dtype``), ``second`` (that of the second operand, for
-    ``where``), ``index`` (int64). ``domain`` names the kinds of operands allowed: any, float, integral (ints and
+    ``where``), ``first`` (that of the first), ``index`` (int64). ``domain`` names the kinds of operands allowed: any, float, integral (ints and
     bool), number (all but bool). ``formula`` is the reference as Python over torch with operands ``a b c``;
     ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over operands ``a b c``, result
     ``r`` and incoming gradient ``g`` (None: no gradient flows). ``cost`` is the rough time of one float32 element in a
@@ -123,85 +123,61 @@ def _other() -> Iterable[Op]:
     yield Op("input", CREATE, 0, "attr", attrs=("index",), cost=0.0)
     # attr value: bool, int, float, Expr or Real; shape is the node's
     yield Op("full", CREATE, 0, "attr", attrs=("value",), formula="torch.full(shape, value, dtype=dtype)", cost=0.0)
-    # start + step * position along axis 0 of a one-dimensional shape, in the node's dtype; start and step are int,
-    # float, Expr or Real
-    yield Op(
-        "iota", CREATE, 0, "attr", attrs=("start", "step"), formula="start + step * torch.arange(shape[0])", cost=0.05
-    )
-    yield Op(
-        "expand", VIEW, 1, attrs=(), formula="a.expand(shape)", derivative=("sum_to(g)",), cost=0.0
-    )  # numpy broadcasting to the node's shape
-    yield Op("reshape", VIEW, 1, attrs=(), formula="a.reshape(shape)", derivative=("reshape(g)",), cost=0.0)
-    yield Op(
-        "permute", VIEW, 1, attrs=("axes",), formula="a.permute(axes)", derivative=("permute(g)",), cost=0.0
-    )  # result axis i is operand axis axes[i]
-    # one start, length (the shape) and step (int) per axis; start is Expr; steps may be negative (flip)
-    yield Op(
-        "slice", VIEW, 1, attrs=("starts", "steps"), formula="a[slices]", derivative=("slice_backward(g)",), cost=0.0
-    )
+    # start + step * position along axis 0 of a one-dimensional shape, computed in double (float dtypes) or int64 and
+    # rounded to the node's dtype; start and step are int, float, Expr or Real
+    formula = "(start + step * torch.arange(shape[0], dtype=wide)).to(dtype)"
+    yield Op("iota", CREATE, 0, "attr", attrs=("start", "step"), formula=formula, cost=0.05)
+    yield from _views()
+    yield from _reads()
+    yield from _calls()
+
+
+def _views() -> Iterable[Op]:
+    def row(name: str, attrs: tuple[str, ...], formula: str, vjp: str | None, cost: float = 0.0, arity: int = 1) -> Op:
+        return Op(name, VIEW, arity, attrs=attrs, formula=formula, derivative=(vjp,) if vjp else None, cost=cost)
+
+    # numpy broadcasting to the node's shape
+    yield row("expand", (), "a.expand(shape)", "sum_to(g)")
+    yield row("reshape", (), "a.reshape(shape)", "reshape(g)")
+    # result axis i is operand axis axes[i]
+    yield row("permute", ("axes",), "a.permute(axes)", "permute(g)")
+    # one start, length (the shape) and step (int, not 0) per axis; start is Expr; steps may be negative (flip)
+    yield row("slice", ("starts", "steps"), "a[slices]", "slice_backward(g)")
     # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after
-    yield Op(
-        "pad",
-        VIEW,
-        1,
-        attrs=("before", "value"),
-        formula="torch.nn.functional.pad(a, ...)",
-        derivative=("pad_backward(g)",),
-        cost=0.05,
-    )
-    yield Op("cat", VIEW, -1, attrs=("axis",), formula="torch.cat(operands, axis)", derivative=None, cost=0.05)
+    yield row("pad", ("before", "value"), "torch.nn.functional.pad(a, amounts, value=value)", "pad_backward(g)", 0.05)
+    yield row("cat", ("axis",), "torch.cat(operands, axis)", None, 0.05, arity=-1)
+
+
+def _reads() -> Iterable[Op]:
     # result[..., i..., ...] = a[..., index[i...], ...]: operands a, index (any integer dtype), attr axis; result
-    # shape is a.shape with that axis replaced by
-    # index.shape. attr wrap: negative indices count from the end. attr error: eager's exception kind on a bad index
-    # (the kernel reports, eager re-runs).
-    yield Op(
-        "take",
-        INDEX,
-        2,
-        attrs=("axis", "wrap"),
-        formula="a[(slice(None),) * axis + (index,)]",
-        derivative=None,
-        cost=0.3,
-    )
-    # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather
-    yield Op("gather", INDEX, 2, attrs=("axis",), formula="torch.gather(a, axis, index)", derivative=None, cost=1.0)
-    for name, result in (
-        ("sum", "attr"),
-        ("prod", "attr"),
-        ("amax", "same"),
-        ("amin", "same"),
-        ("any", "bool"),
-        ("all", "bool"),
-    ):
-        # keepdims False: reduced axes vanish from the shape. sum and prod have attr dtype: that of accumulation and
-        # result
-        yield Op(name, REDUCE, 1, result, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=None, cost=0.06)
+    # shape is a.shape with that axis replaced by index.shape. attr wrap: negative indices count from the end. A bad
+    # index is eager's error (the kernel reports, eager re-runs).
+    formula = "a[(slice(None),) * axis + (b.long(),)]"
+    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, cost=0.3)
+    # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64 and a bad one is eager's error
+    formula = "torch.gather(a, axis, b.long())"
+    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, cost=1.0)
+    # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.
+    for name in ("sum", "amax", "amin"):
+        yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", cost=0.06)
+    yield Op("prod", REDUCE, 1, attrs=("axes",), formula="prod(a, axes)", cost=0.06)
+    for name in ("any", "all"):
+        yield Op(name, REDUCE, 1, "bool", attrs=("axes",), formula=f"torch.{name}(a, axes)", cost=0.06)
+    # one axis, or all (the index into the flattened operand); the first of equal extremes, and NaN before all
     for name in ("argmax", "argmin"):
-        yield Op(
-            name, REDUCE, 1, "index", attrs=("axes",), formula=f"torch.{name}(a, axis)", derivative=None, cost=0.15
-        )  # one axis, or all (flat index)
+        yield Op(name, REDUCE, 1, "index", attrs=("axes",), formula=f"torch.{name}(a, axis)", cost=0.15)
+
+
+def _calls() -> Iterable[Op]:
     # (..., m, k) x (..., k, n) with equal leading dimensions: a single BLAS product, or a library call where BLAS
     # lacks the dtype
-    yield Op(
-        "matmul",
-        CALL,
-        2,
-        formula="torch.matmul(a, b)",
-        derivative=("matmul(g, transpose(b))", "matmul(transpose(a), g)"),
-        domain="float",
-        cost=0.0,
-    )
+    vjp = ("matmul(g, transpose(b))", "matmul(transpose(a), g)")
+    yield Op("matmul", CALL, 2, formula="torch.matmul(a, b)", derivative=vjp, domain="float", cost=0.0)
     # any torch callable: attrs target, name, args, kwargs (templates over Arg(i), Expr, Real and constants), random.
-    # Its results are ``result`` nodes.
-    yield Op(
-        "library",
-        CALL,
-        -1,
-        "attr",
-        attrs=("target", "name", "args", "kwargs", "random"),
-        formula="target(*args, **kwargs)",
-        cost=0.0,
-    )
+    # Its results are ``result`` nodes; shape and dtype of the call itself mean nothing. random: also one that is
+    # called for its effect; such calls stay, in program order. A computed operand is row-major in memory.
+    attrs = ("target", "name", "args", "kwargs", "random")
+    yield Op("library", CALL, -1, "attr", attrs=attrs, formula="target(*args, **kwargs)", cost=0.0)
     yield Op("result", CALL, 1, "attr", attrs=("path",), formula="follow(a, path)", cost=0.0)
 
 

@@ -1,0 +1,300 @@
+"""Turns requests for primitives into interned graph nodes with symbolic shapes, and collects what was assumed of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
+from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.numbers import Expr, Relation, Symbol, expr, product
+from framefuse.ir.ops import TABLE
+from framefuse.ir.source import Line
+
+Shape = tuple[Expr, ...]
+Size = Expr | int
+
+# How a pointwise row's result dtype follows from its operands, as one lookup.
+RESULT = {name: row.dtype for name, row in TABLE.items()}
+ZERO, ONE = expr(0), expr(1)
+
+
+class Unprovable(Exception):
+    """A rule would need a fact about sizes that is known only while the graph runs."""
+
+
+class Builder:
+    """Makes nodes. Equal pure nodes are the same object; views fold into their operand where the fold is exact.
+
+    ``hints`` are the recorded values of symbols: decisions about sizes are taken on them and left in ``relations``.
+    ``bound`` are the symbols that are set only at run time; no relation may speak of them.
+    """
+
+    def __init__(self, hints: Mapping[Symbol, int]) -> None:
+        self.hints = dict(hints)
+        self.nodes: list[Node] = []
+        self.relations: dict[Relation, None] = {}
+        self.bound: set[Symbol] = set()
+        self.line: Line | None = None
+        self._table: dict[Any, Node] = {}
+        self._sizes: dict[Expr, int] = {}
+        self._counts: dict[Shape, Expr] = {}
+
+    # ---- sizes -------------------------------------------------------------------------------------------------------
+
+    def size(self, value: Expr) -> int:
+        """The recorded value of a size."""
+        found = self._sizes.get(value)
+        if found is None:
+            found = self._sizes[value] = value.evaluate(self.hints)
+        return found
+
+    def sizes(self, shape: Iterable[Expr]) -> tuple[int, ...]:
+        """The recorded values of a shape."""
+        return tuple(self.size(value) for value in shape)
+
+    def count(self, shape: Shape) -> Expr:
+        """The number of elements."""
+        found = self._counts.get(shape)
+        if found is None:
+            found = self._counts[shape] = product(shape)
+        return found
+
+    def require(self, op: str, left: Expr, right: Expr, why: str) -> None:
+        """Records that ``left <op> right`` was used; raises Unprovable when run-time sizes decide it or it was false."""
+        if left is right and op in ("==", "<="):
+            return
+        relation = Relation(op, left, right, why)
+        known = relation.constant
+        if known is True:
+            return
+        if known is False or not self.bound.isdisjoint(left.symbols | right.symbols) or not relation.holds(self.hints):
+            raise Unprovable(str(relation))
+        self.relations[relation] = None
+
+    def same_size(self, left: Expr, right: Expr, why: str) -> Expr:
+        """The common size of two dimensions that must be equal; the simpler expression."""
+        if left is right:
+            return left
+        self.require("==", left, right, why)
+        return right if right.constant is not None else left
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The shape to which all broadcast, as eager decided it on the recorded sizes."""
+        first = shapes[0]
+        if all(shape is first or shape == first for shape in shapes[1:]):
+            return first
+        rank = max(len(shape) for shape in shapes)
+        result = []
+        for place in range(-rank, 0):
+            size = ONE
+            for shape in shapes:
+                if -place <= len(shape):
+                    size = self._broadcast_pair(size, shape[place])
+            result.append(size)
+        return tuple(result)
+
+    def _broadcast_pair(self, left: Expr, right: Expr) -> Expr:
+        if left is right or right is ONE:
+            return left
+        if left is ONE:
+            return right
+        if self.size(left) == 1 and self.size(right) != 1:
+            self.require("==", left, ONE, "broadcasting")
+            return right
+        if self.size(right) == 1 and self.size(left) != 1:
+            self.require("==", right, ONE, "broadcasting")
+            return left
+        return self.same_size(left, right, "sizes that broadcast")
+
+    # ---- nodes -------------------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        op: str,
+        inputs: tuple[Node, ...],
+        attrs: tuple[tuple[str, Any], ...],
+        dtype: DType,
+        shape: Shape,
+        *,
+        key: Any = None,
+        device: str | None = None,
+    ) -> Node:
+        """The pure node with these parts; ``key`` stands for ``attrs`` where their own equality is too coarse."""
+        place = inputs[0].device if inputs else device or "cpu"
+        identity = (op, inputs, attrs if key is None else key, dtype.name, shape, place)
+        found = self._table.get(identity)
+        if found is None:
+            found = self._table[identity] = Node(op, inputs, attrs, dtype, shape, None, self.line, place)
+            self.nodes.append(found)
+        return found
+
+    def opaque(
+        self,
+        op: str,
+        inputs: tuple[Node, ...],
+        attrs: tuple[tuple[str, Any], ...],
+        dtype: DType,
+        shape: Shape,
+        strides: Shape | None,
+        device: str,
+    ) -> Node:
+        """A node that equals no other: inputs, library calls and their results."""
+        node = Node(op, inputs, attrs, dtype, shape, strides, self.line, device)
+        self.nodes.append(node)
+        return node
+
+    def full(self, value: Scalar, dtype: DType, shape: Shape, device: str | None = None) -> Node:
+        """A constant or run-time number in every element."""
+        if isinstance(value, Expr) and value.constant is not None:
+            value = value.constant
+        if isinstance(value, (bool, int, float)):
+            value = bool(value) if dtype is BOOL else float(value) if dtype.is_float else int(value)
+        return self.make("full", (), (("value", value),), dtype, shape, key=_number_key(value), device=device)
+
+    def iota(self, start: Scalar, step: Scalar, dtype: DType, length: Expr, device: str | None = None) -> Node:
+        """``start + step * position``, shape ``(length,)``."""
+        attrs = (("start", start), ("step", step))
+        key = (_number_key(start), _number_key(step))
+        return self.make("iota", (), attrs, dtype, (length,), key=key, device=device)
+
+    def pointwise(self, op: str, *inputs: Node) -> Node:
+        """A pointwise row on operands of one shape."""
+        rule = RESULT[op]
+        dtype = inputs[0].dtype if rule == "same" else BOOL if rule == "bool" else inputs[1].dtype
+        if op == "where" and inputs[1] is inputs[2]:
+            return inputs[1]
+        return self.make(op, inputs, (), dtype, inputs[0].shape)
+
+    def cast(self, node: Node, dtype: DType) -> Node:
+        """The values converted as eager converts them."""
+        if node.dtype is dtype:
+            return node
+        if node.op == "full" and dtype.compute == dtype.name:
+            value = node.attrs[0][1]
+            if _survives(value, node.dtype, dtype):
+                return self.full(value, dtype, node.shape, node.device)
+        if node.op == "expand":
+            return self.expand(self.cast(node.inputs[0], dtype), node.shape)
+        return self.make("cast", (node,), (("dtype", dtype),), dtype, node.shape, key=dtype.name)
+
+    # ---- views -------------------------------------------------------------------------------------------------------
+
+    def expand(self, node: Node, shape: Shape) -> Node:
+        """Numpy broadcasting to ``shape``; the sizes were compared before."""
+        if node.shape == shape:
+            return node
+        if node.op == "full":
+            return self.full(node.attrs[0][1], node.dtype, shape, node.device)
+        if node.op == "expand":
+            node = node.inputs[0]
+        return self.make("expand", (node,), (), node.dtype, shape)
+
+    def reshape(self, node: Node, shape: Shape) -> Node:
+        """The same elements in row-major order; requires equal element counts."""
+        if node.shape == shape:
+            return node
+        self.require("==", self.count(node.shape), self.count(shape), "sizes of a reshape")
+        if node.op == "reshape":
+            node = node.inputs[0]
+            if node.shape == shape:
+                return node
+        return self.make("reshape", (node,), (), node.dtype, shape)
+
+    def permute(self, node: Node, axes: Sequence[int]) -> Node:
+        """Result axis ``i`` is operand axis ``axes[i]``."""
+        order = tuple(axes)
+        if node.op == "permute":
+            inner = node.attrs[0][1]
+            order, node = tuple(inner[axis] for axis in order), node.inputs[0]
+        if order == tuple(range(len(order))):
+            return node
+        shape = tuple(node.shape[axis] for axis in order)
+        return self.make("permute", (node,), (("axes", order),), node.dtype, shape)
+
+    def slice(self, node: Node, starts: Sequence[Size], steps: Sequence[int], shape: Sequence[Size]) -> Node:
+        """``shape[i]`` elements of axis ``i`` from ``starts[i]`` on, every ``steps[i]``-th; the caller proved them in
+        bounds.
+        """
+        first, sizes, strides = tuple(map(expr, starts)), tuple(map(expr, shape)), tuple(steps)
+        if sizes == node.shape and all(step == 1 for step in strides) and all(start is ZERO for start in first):
+            return node
+        if node.op == "slice":
+            before, inner = node.attrs[0][1], node.attrs[1][1]
+            first = tuple(a + b * step for a, b, step in zip(before, first, inner, strict=True))
+            strides = tuple(a * b for a, b in zip(inner, strides, strict=True))
+            node = node.inputs[0]
+        return self.make("slice", (node,), (("starts", first), ("steps", strides)), node.dtype, sizes)
+
+    def narrow(self, node: Node, axis: int, start: Size, length: Size) -> Node:
+        """``length`` elements of one axis from ``start`` on."""
+        starts: list[Size] = [ZERO] * len(node.shape)
+        shape: list[Size] = list(node.shape)
+        starts[axis], shape[axis] = start, length
+        return self.slice(node, starts, [1] * len(shape), shape)
+
+    def pad(self, node: Node, before: Sequence[Size], after: Sequence[Size], value: Scalar) -> Node:
+        """Constant padding by non-negative amounts."""
+        first = tuple(map(expr, before))
+        shape = tuple(size + a + b for size, a, b in zip(node.shape, first, after, strict=True))
+        if shape == node.shape:
+            return node
+        attrs = (("before", first), ("value", value))
+        return self.make("pad", (node,), attrs, node.dtype, shape, key=(first, _number_key(value)))
+
+    def cat(self, nodes: Sequence[Node], axis: int) -> Node:
+        """The operands one after the other along ``axis``; their other sizes are equal."""
+        if len(nodes) == 1:
+            return nodes[0]
+        total = ZERO
+        for node in nodes:
+            total = total + node.shape[axis]
+        shape = (*nodes[0].shape[:axis], total, *nodes[0].shape[axis + 1 :])
+        return self.make("cat", tuple(nodes), (("axis", axis),), nodes[0].dtype, shape)
+
+    # ---- reads at positions, reductions, products --------------------------------------------------------------------
+
+    def take(self, node: Node, index: Node, axis: int, wrap: bool) -> Node:
+        """Rows of ``axis`` at integer positions; ``wrap`` lets negative ones count from the end."""
+        shape = (*node.shape[:axis], *index.shape, *node.shape[axis + 1 :])
+        return self.make("take", (node, index), (("axis", axis), ("wrap", wrap)), node.dtype, shape)
+
+    def gather(self, node: Node, index: Node, axis: int) -> Node:
+        """torch.gather."""
+        return self.make("gather", (node, index), (("axis", axis),), node.dtype, index.shape)
+
+    def reduce(self, op: str, node: Node, axes: Sequence[int], keep: bool = False) -> Node:
+        """A reduction over ``axes``; ``keep`` leaves them with size 1."""
+        rule = RESULT[op]
+        dtype = BOOL if rule == "bool" else INT64 if rule == "index" else node.dtype
+        order = tuple(sorted(axes))
+        shape = tuple(size for axis, size in enumerate(node.shape) if axis not in order)
+        if not order and dtype is node.dtype:
+            return node
+        result = self.make(op, (node,), (("axes", order),), dtype, shape)
+        if not keep:
+            return result
+        return self.reshape(result, tuple(ONE if axis in order else size for axis, size in enumerate(node.shape)))
+
+    def matmul(self, left: Node, right: Node) -> Node:
+        """(..., m, k) times (..., k, n) with equal leading dimensions and equal k."""
+        return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))
+
+
+def _number_key(value: Any) -> Any:
+    """A key that tells 1 from 1.0 from True, 0.0 from -0.0, and NaN from nothing else."""
+    return value if isinstance(value, Expr) else (type(value).__name__, repr(value))
+
+
+def _survives(value: Any, old: DType, new: DType) -> bool:
+    """Whether a constant converts to ``new`` without a change, so that the cast may be folded."""
+    if not isinstance(value, (bool, int, float)) or value != value or abs(value) > 2**24:
+        return False
+    if old.is_float and old.name != "float64" and not float(value).is_integer():
+        return False  # the constant is rounded to its own dtype first
+    return new.is_float or (float(value).is_integer() and (value >= 0 or new.kind == "int") and abs(value) <= 127)
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The dtype in which kernels do this dtype's arithmetic."""
+    return BY_NAME[dtype.compute]

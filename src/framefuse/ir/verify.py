@@ -1,0 +1,128 @@
+"""Checks a graph against the facts of the table's rows: arity, attributes, dtypes and shapes of every node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from framefuse.errors import CompilerBug
+from framefuse.ir.dtypes import BOOL, INT64
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.numbers import Expr, product
+from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, Op
+
+Evaluate = Callable[[Expr], int]
+
+
+def verify(graph: Graph, after: str = "lower") -> None:
+    """Raises :class:`CompilerBug` naming the first node that breaks a rule and the pass ``after`` which it was found."""
+    seen: set[Node] = set()
+    for place, node in enumerate(graph.nodes):
+        wrong = _wrong(node, seen, graph)
+        if wrong:
+            raise CompilerBug(f"after {after}: node {place} ({node.op}): {wrong}")
+        seen.add(node)
+    for output in graph.outputs:
+        if output.node not in seen:
+            raise CompilerBug(f"after {after}: output {output.value} is not among the nodes")
+        if sorted(output.order) != list(range(len(output.node.shape))):
+            raise CompilerBug(f"after {after}: output {output.value} has order {output.order}")
+    for write in graph.writes:
+        target = graph.inputs[write.input]
+        if write.node not in seen or write.node.dtype is not target.dtype or write.node.shape != target.shape:
+            raise CompilerBug(f"after {after}: the write to input {write.input} does not fit it")
+
+
+def _wrong(node: Node, seen: set[Node], graph: Graph) -> str | None:
+    row = TABLE.get(node.op)
+    if row is None:
+        return "no row of the table"
+    if any(operand not in seen for operand in node.inputs):
+        return "an operand comes later"
+    if row.arity not in (-1, len(node.inputs)):
+        return f"{len(node.inputs)} operands for {row.arity}"
+    if tuple(name for name, _ in node.attrs) != row.attrs:
+        return f"attributes {[name for name, _ in node.attrs]} for {list(row.attrs)}"
+    return _wrong_dtype(node, row) or _wrong_shape(node, row, graph)
+
+
+def _wrong_dtype(node: Node, row: Op) -> str | None:
+    dtypes = [operand.dtype for operand in node.inputs]
+    if row.kind == POINTWISE:
+        compared = dtypes[1:] if node.op == "where" else dtypes
+        if any(dtype is not compared[0] for dtype in compared):
+            return f"operands of dtypes {', '.join(map(str, dtypes))}"
+        if node.op == "where" and dtypes[0] is not BOOL:
+            return f"condition of dtype {dtypes[0]}"
+        kind = compared[0]
+        if (row.domain == "float" and not kind.is_float) or (row.domain == "integral" and not kind.is_integral):
+            return f"operand of dtype {kind} outside the domain {row.domain}"
+        if row.domain == "number" and kind is BOOL:
+            return "bool operand outside the domain number"
+        if kind.compute != kind.name and node.op not in ("cast", "where", "eq", "ne", "lt", "le", "gt", "ge"):
+            return f"arithmetic on {kind}"
+    expected = {
+        "same": dtypes[0] if dtypes else node.dtype, "first": dtypes[0] if dtypes else node.dtype, "bool": BOOL,
+        "second": dtypes[1] if len(dtypes) > 1 else node.dtype, "index": INT64, "attr": node.dtype,
+    }[row.dtype]  # fmt: skip
+    if node.op == "cast" and node.attr("dtype") is not node.dtype:
+        return "attr dtype is not the node's"
+    return None if node.dtype is expected else f"dtype {node.dtype} for {expected}"
+
+
+def _wrong_shape(node: Node, row: Op, graph: Graph) -> str | None:
+    def sizes(shape: tuple[Expr, ...]) -> tuple[int, ...]:
+        return tuple(size.evaluate(graph.hints) for size in shape)
+
+    mine = sizes(node.shape)
+    if node.op in ("input", "library", "result", "full"):
+        return None
+    given = [sizes(operand.shape) for operand in node.inputs]
+    if row.kind == POINTWISE:
+        same = all(operand.shape == node.shape for operand in node.inputs)
+        return None if same else f"operand shapes {[list(o.shape) for o in node.inputs]} for {list(node.shape)}"
+    if row.kind == REDUCE:
+        axes = node.attr("axes")
+        left = tuple(size for axis, size in enumerate(node.inputs[0].shape) if axis not in axes)
+        return None if left == node.shape and axes == tuple(sorted(set(axes))) else f"axes {axes} of {given[0]}"
+    return None if SHAPES[node.op](node, given, mine) else f"shape {list(node.shape)} of operands {given}"
+
+
+def _slice_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]) -> bool:
+    if not len(node.attr("starts")) == len(node.attr("steps")) == len(mine) == len(given[0]):
+        return False
+    return all(step != 0 for step in node.attr("steps"))
+
+
+def _take_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]) -> bool:
+    axis = node.attr("axis")
+    return mine == (*given[0][:axis], *given[1], *given[0][axis + 1 :])
+
+
+def _cat_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]) -> bool:
+    axis = node.attr("axis")
+    rest = all((*size[:axis], *size[axis + 1 :]) == (*mine[:axis], *mine[axis + 1 :]) for size in given)
+    return rest and mine[axis] == sum(size[axis] for size in given)
+
+
+def _expand_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]) -> bool:
+    tail = mine[len(mine) - len(given[0]) :]
+    return len(given[0]) <= len(mine) and all(a in (1, b) for a, b in zip(given[0], tail, strict=True))
+
+
+def _matmul_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]) -> bool:
+    a, b = given
+    return len(a) >= 2 and a[:-2] == b[:-2] == mine[:-2] and a[-1] == b[-2] and mine[-2:] == (a[-2], b[-1])
+
+
+SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]] = {
+    "iota": lambda node, given, mine: len(mine) == 1,
+    "expand": _expand_fits,
+    "reshape": lambda node, given, mine: product(given[0]) is product(mine),
+    "permute": lambda node, given, mine: mine == tuple(given[0][axis] for axis in node.attr("axes")),
+    "slice": _slice_fits,
+    "pad": lambda node, given, mine: len(node.attr("before")) == len(mine) == len(given[0]),
+    "cat": _cat_fits,
+    "take": _take_fits,
+    "gather": lambda node, given, mine: mine == given[1],
+    "matmul": _matmul_fits,
+}

@@ -1,0 +1,21 @@
+"""Turns traces of torch calls into graphs over the closed set of primitives, each call checked against eager."""
+
+from framefuse.lower import (  # noqa: F401  importing a family registers its rules
+    activations,
+    attention,
+    casts,
+    convolution,
+    creation,
+    embedding,
+    indexing,
+    known_shapes,
+    losses,
+    normalisation,
+    pointwise,
+    products,
+    reductions,
+    views,
+)
+from framefuse.lower.lower import lower
+
+__all__ = ["lower"]

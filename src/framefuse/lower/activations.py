@@ -1,0 +1,227 @@
+"""Lowers activation functions to the formulas that eager's kernels compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.ir.dtypes import BOOL
+from framefuse.ir.graph import Node
+from framefuse.lower import element as e
+from framefuse.lower.context import Lowering
+from framefuse.lower.element import Element, where
+from framefuse.lower.pointwise import clamp
+from framefuse.lower.promotion import row
+from framefuse.lower.rules import Shapes, Unsupported, register, rule
+
+# ---- one formula of the operand each; floats only --------------------------------------------------------------------
+
+
+def _mish(a: Element) -> Element:
+    return a * e.tanh(e.log1p(e.exp(a)))
+
+
+FORMULAS: dict[str, Callable[[Element], Element]] = {
+    "silu": lambda a: a / (1.0 + e.exp(-a)),
+    "mish": _mish,
+    "hardswish": lambda a: a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0,
+    "hardsigmoid": lambda a: e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0,
+    "logsigmoid": lambda a: e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a))),
+    "selu": lambda a: _elu(a, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0),
+}
+
+
+def _activation(formula: Callable[[Element], Element]) -> Callable[..., Node]:
+    def lowered(lo: Lowering, input: Node, inplace: bool = False, *, out: Any = None) -> Node:
+        _need_float(input)
+        return lo.compute(formula, input)
+
+    return lowered
+
+
+def _need_float(node: Node) -> None:
+    if not node.dtype.is_float:
+        raise Unsupported("integers")
+
+
+for _name, _formula in FORMULAS.items():
+    register((_name,), "activations", _activation(_formula))
+
+
+@rule("relu")
+def relu(lo: Lowering, input: Node, inplace: bool = False) -> Node:
+    if input.dtype is BOOL:
+        raise Unsupported("bool")
+    return lo.compute(lambda a: e.maximum(a.number(0), a), input)
+
+
+@rule("F.relu6", "nn.relu6")
+def relu6(lo: Lowering, input: Node, inplace: bool = False) -> Node:
+    return clamp(lo, input, 0.0, 6.0)
+
+
+@rule("F.hardtanh", "nn.hardtanh")
+def hard_tanh(lo: Lowering, input: Node, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Node:
+    return clamp(lo, input, min_val, max_val)
+
+
+@rule("gelu")
+def gelu(lo: Lowering, input: Node, approximate: str = "none") -> Node:
+    _need_float(input)
+    if approximate == "tanh":
+        slope = math.sqrt(2.0) * (2.0 / math.sqrt(math.pi)) * 0.5
+        return lo.compute(lambda a: 0.5 * a * (1.0 + e.tanh(slope * e.fma(a * a * a, 0.044715, a))), input)
+    return lo.compute(lambda a: a * 0.5 * (1.0 + e.erf(a * math.sqrt(0.5))), input)
+
+
+def _elu(a: Element, alpha: float, scale: float, input_scale: float) -> Element:
+    negative = e.expm1(a * input_scale if input_scale != 1.0 else a) * (alpha * scale)
+    return where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
+
+
+@rule("F.elu", "nn.elu")
+def elu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: _elu(a, float(alpha), 1.0, 1.0), input)
+
+
+@rule("celu")
+def celu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: _elu(a, float(alpha), 1.0, 1.0 / alpha), input)
+
+
+@rule("leaky_relu")
+def leaky_relu(lo: Lowering, input: Node, negative_slope: Any = 0.01, inplace: bool = False) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: where(a > 0.0, a, a * negative_slope), input)
+
+
+@rule("prelu")
+def prelu(lo: Lowering, input: Node, weight: Node) -> Node:
+    _need_float(input)
+    if weight.dtype is not input.dtype or len(weight.shape) > 1:
+        raise Unsupported("weight")
+    if len(weight.shape) == 1 and weight.shape[0].constant != 1:
+        if len(input.shape) < 2:
+            raise Unsupported("channels")
+        weight = lo.along(weight, 1, len(input.shape))
+    elif len(weight.shape) == 1:
+        weight = lo.reshape(weight, ())
+    return lo.compute(lambda a, w: where(a > 0.0, a, a * w), input, weight, dtype=input.dtype)
+
+
+@rule("softplus")
+def softplus(lo: Lowering, input: Node, beta: Any = 1.0, threshold: Any = 20.0) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: where(a * beta > threshold, a, e.log1p(e.exp(a * beta)) / beta), input)
+
+
+@rule("softsign")
+def softsign(lo: Lowering, input: Node) -> Node:
+    _need_float(input)
+    bottom = lo.compute(lambda a: a + 1, lo.compute(abs, input))
+    return lo.compute(lambda a, b: a / b, input, bottom)
+
+
+@rule("tanhshrink")
+def tanhshrink(lo: Lowering, input: Node) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a, t: a - t, input, lo.compute(e.tanh, input))
+
+
+@rule("hardshrink")
+def hardshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: where((a >= -lambd) & (a <= lambd), 0.0, a), input)
+
+
+@rule("softshrink")
+def softshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
+    _need_float(input)
+    return lo.compute(lambda a: where(a > lambd, a - lambd, where(a < -lambd, a + lambd, a * 0.0)), input)
+
+
+@rule("threshold")
+def threshold(lo: Lowering, input: Node, threshold: Any, value: Any, inplace: bool = False) -> Node:
+    if input.dtype is BOOL:
+        raise Unsupported("bool")
+    return lo.compute(lambda a: where(a <= threshold, value, a), input)
+
+
+@rule("F.rrelu")
+def rrelu(
+    lo: Lowering, input: Node, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Node:
+    if training:
+        raise Unsupported("random")
+    return leaky_relu(lo, input, (lower + upper) / 2)
+
+
+@rule("glu")
+def glu(lo: Lowering, input: Node, dim: int = -1) -> Node:
+    _need_float(input)
+    axis = lo.axis(dim, len(input.shape))
+    half = input.shape[axis] // 2
+    lo.require("==", half * 2, input.shape[axis], "halves of glu")
+    value, gate = lo.narrow(input, axis, 0, half), lo.narrow(input, axis, half, half)
+    return lo.compute(lambda a, b: a * e.sigmoid(b), value, gate)
+
+
+@rule("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+def dropout(
+    lo: Lowering, input: Node, p: float = 0.5, training: Any = None, inplace: bool = False, *, train: Any = None
+) -> Any:
+    active = training if training is not None else train
+    if active or active is None:
+        return Shapes((input.shape,))
+    return input
+
+
+# ---- softmax ---------------------------------------------------------------------------------------------------------
+
+
+def _softmax_operand(lo: Lowering, input: Node, dim: Any, dtype: Any) -> tuple[Node, int, Any]:
+    if dim is None:
+        raise Unsupported("no dimension")
+    result = row(dtype) if dtype is not None else input.dtype
+    if not result.is_float:
+        raise Unsupported("integers")
+    return lo.widen(lo.cast(input, result)), lo.axis(dim, len(input.shape)), result
+
+
+@rule("softmax", "special.softmax")
+def softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dtype: Any = None) -> Node:
+    if not isinstance(_stacklevel, int):  # torch.softmax has the dtype in third place
+        dtype = _stacklevel
+    node, axis, result = _softmax_operand(lo, input, dim, dtype)
+    if not node.shape:
+        return lo.cast(lo.compute(lambda a: e.exp(a - a), node), result)
+    high = lo.reduce("amax", node, (axis,), True)
+    top = lo.compute(lambda a, m: e.exp(a - m), node, high)
+    return lo.cast(lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True)), result)
+
+
+@rule("F.softmin")
+def softmin(lo: Lowering, input: Node, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Node:
+    return softmax(lo, lo.compute(lambda a: -a, input), dim, 3, dtype)
+
+
+@rule("log_softmax", "special.log_softmax")
+def log_softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dtype: Any = None) -> Node:
+    if not isinstance(_stacklevel, int):
+        dtype = _stacklevel
+    node, axis, result = _softmax_operand(lo, input, dim, dtype)
+    return lo.cast(log_softmax_of(lo, node, axis), result)
+
+
+def log_softmax_of(lo: Lowering, node: Node, axis: int) -> Node:
+    """log_softmax in the node's own dtype."""
+    if not node.shape:
+        return lo.compute(lambda a: a - a, node)
+    high = lo.reduce("amax", node, (axis,), True)
+    shifted = lo.compute(lambda a, m: a - m, node, high)
+    total = lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True)
+    return lo.compute(lambda a, s: a - e.log(s), shifted, total)
+

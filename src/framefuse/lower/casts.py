@@ -1,0 +1,86 @@
+"""Lowers conversions of dtype and device, and copies that keep values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.ir.dtypes import BY_NAME, DType
+from framefuse.ir.graph import Node
+from framefuse.lower.context import Lowering
+from framefuse.lower.promotion import row
+from framefuse.lower.rules import Unsupported, register, rule
+
+
+def _to_method(dtype: DType) -> Callable[..., Node]:
+    def lowered(lo: Lowering, input: Node, memory_format: Any = None) -> Node:
+        return lo.cast(input, dtype)
+
+    return lowered
+
+
+for _name, _dtype in {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64",
+    "int": "int32", "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool",
+}.items():  # fmt: skip
+    register((f"Tensor.{_name}",), "casts", _to_method(BY_NAME[_dtype]))
+
+
+@rule("Tensor.to")
+def to(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node:
+    dtype = kwargs.get("dtype")
+    for value in (*args, kwargs.get("device"), kwargs.get("other")):
+        if isinstance(value, Node):
+            _same_device(input, value.device)
+            dtype = value.dtype.torch
+        elif isinstance(value, torch.dtype):
+            dtype = value
+        elif isinstance(value, (torch.device, str)):
+            _same_device(input, str(torch.device(value)))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            raise Unsupported("a device by number")
+    return lo.cast(input, row(dtype)) if dtype is not None else input
+
+
+def _same_device(node: Node, device: str) -> None:
+    if device != node.device:
+        raise Unsupported(f"to device {device}")
+
+
+@rule("type_as")
+def type_as(lo: Lowering, input: Node, other: Node) -> Node:
+    _same_device(input, other.device)
+    return lo.cast(input, other.dtype)
+
+
+@rule("Tensor.type")
+def type_(lo: Lowering, input: Node, dtype: Any = None, non_blocking: bool = False) -> Node:
+    if not isinstance(dtype, torch.dtype):
+        raise Unsupported("a type by name")
+    return lo.cast(input, row(dtype))
+
+
+@rule("clone", "contiguous", "detach", "Tensor.data", "Tensor.cpu", "alias")
+def same(lo: Lowering, input: Node, memory_format: Any = None) -> Node:
+    return input
+
+
+@rule("Tensor.copy_")
+def copy_(lo: Lowering, input: Node, other: Node, non_blocking: bool = False) -> Node:
+    if other.device != input.device:
+        raise Unsupported("another device")
+    return lo.expand(lo.cast(other, input.dtype), lo.broadcast(input.shape, other.shape))
+
+
+@rule("Tensor.fill_", "fill")
+def fill(lo: Lowering, input: Node, value: Any) -> Node:
+    if isinstance(value, Node):
+        return copy_(lo, input, value)
+    return lo.full(value, input.dtype, input.shape, input.device)
+
+
+@rule("Tensor.zero_")
+def zero(lo: Lowering, input: Node) -> Node:
+    return lo.full(0, input.dtype, input.shape, input.device)

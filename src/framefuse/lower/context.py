@@ -1,0 +1,119 @@
+"""Gives lowering rules their vocabulary: promotion, broadcasting and eager's rounding around a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from framefuse.ir.builder import ONE, Builder, Shape
+from framefuse.ir.dtypes import BOOL, BY_NAME, DType
+from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.numbers import Expr, Symbol, expr
+from framefuse.lower.element import Element
+from framefuse.lower.promotion import is_number, result_dtype, to_float
+from framefuse.lower.rules import Unsupported
+
+
+class Lowering(Builder):
+    """The builder as rules see it; ``default`` is torch's default dtype while recording."""
+
+    def __init__(self, hints: Mapping[Symbol, int], default: DType) -> None:
+        super().__init__(hints)
+        self.default = default
+
+    # ---- arguments ---------------------------------------------------------------------------------------------------
+
+    def axis(self, dim: Any, rank: int) -> int:
+        """A dimension number made non-negative; 0-d tensors have one axis as far as dimension numbers go."""
+        if isinstance(dim, Expr):
+            dim = dim.constant
+        if not isinstance(dim, int):
+            raise Unsupported("a dimension that is no number")
+        limit = max(rank, 1)
+        if not -limit <= dim < limit:
+            raise Unsupported("a dimension out of range")
+        return dim % limit
+
+    def axes(self, dims: Any, rank: int) -> tuple[int, ...]:
+        """One or several dimension numbers as sorted axes; None or an empty tuple means all."""
+        if dims is None or (isinstance(dims, (tuple, list)) and not dims):
+            return tuple(range(rank))
+        if isinstance(dims, (tuple, list)):
+            return tuple(sorted({self.axis(dim, rank) for dim in dims})) if rank else ()
+        return (self.axis(dims, rank),) if rank else ()
+
+    def shape_of(self, *sizes: Any) -> Shape:
+        """Sizes given as separate numbers or as one sequence."""
+        if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+            sizes = tuple(sizes[0])
+        if not all(isinstance(size, (int, Expr)) for size in sizes):
+            raise Unsupported("sizes that are no integers")
+        return tuple(expr(size) for size in sizes)
+
+    # ---- formulas ----------------------------------------------------------------------------------------------------
+
+    def compute(
+        self,
+        formula: Callable[..., Element],
+        *operands: Node | Scalar,
+        dtype: DType | None = None,
+        floating: bool = False,
+    ) -> Node:
+        """One eager operation: operands are promoted (to a float dtype where ``floating``), broadcast, computed in
+        the dtype in which eager computes, and rounded back once. A bool result of the formula stays bool.
+        """
+        for operand in operands:
+            if not isinstance(operand, Node) and not is_number(operand):
+                raise Unsupported(f"operand of type {type(operand).__name__}")
+        kind = dtype or result_dtype(operands, self.default)
+        if floating:
+            kind = to_float(kind, self.default)
+        arithmetic = kind.compute
+        inner = kind if arithmetic == kind.name else self.row(arithmetic)
+        tensors = [operand for operand in operands if isinstance(operand, Node)]
+        shape = tensors[0].shape if len(tensors) == 1 else self.broadcast(*(node.shape for node in tensors))
+        device = tensors[0].device
+        elements = []
+        for operand in operands:
+            if isinstance(operand, Node):
+                node = self.expand(self.cast(operand, inner), shape)
+            else:
+                node = self.full(operand, inner, shape, device)
+            elements.append(Element(self, node))
+        result = formula(*elements).node
+        if result.dtype is BOOL and kind is not BOOL:
+            return result
+        return self.cast(result, kind)
+
+    def row(self, name: str) -> DType:
+        """The dtype of that name."""
+        return BY_NAME[name]
+
+    def element(self, node: Node) -> Element:
+        """The node as an operand of a formula."""
+        return Element(self, node)
+
+    def widen(self, node: Node) -> Node:
+        """The node in the dtype in which eager computes with it."""
+        return self.cast(node, self.row(node.dtype.compute))
+
+    # ---- shapes ------------------------------------------------------------------------------------------------------
+
+    def keep(self, shape: Shape, axes: Sequence[int]) -> Shape:
+        """``shape`` with size 1 at ``axes``."""
+        return tuple(ONE if axis in axes else size for axis, size in enumerate(shape))
+
+    def lead(self, node: Node, rank: int) -> Node:
+        """The node with size-1 dimensions put in front until it has ``rank`` of them."""
+        missing = rank - len(node.shape)
+        return self.reshape(node, (ONE,) * missing + node.shape) if missing > 0 else node
+
+    def along(self, node: Node, axis: int, rank: int) -> Node:
+        """A one-dimensional node laid along ``axis`` of a tensor with ``rank`` dimensions."""
+        shape = [ONE] * rank
+        shape[axis] = node.shape[0]
+        return self.reshape(node, tuple(shape))
+
+    def total(self, shape: Shape, axes: Sequence[int]) -> Expr:
+        """The number of elements that a reduction over ``axes`` reads for each result."""
+        return self.count(tuple(shape[axis] for axis in axes))

@@ -1,0 +1,175 @@
+"""Lowers functions that make tensors of constants, ranges and triangles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import Shape
+from framefuse.ir.dtypes import BOOL, INT64, DType
+from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.numbers import Expr, Real, expr, maximum
+from framefuse.lower.context import Lowering
+from framefuse.lower.promotion import is_number, number_dtype, row
+from framefuse.lower.rules import Unsupported, rule
+
+
+def _place(lo: Lowering, device: Any, layout: Any, model: Node | None = None) -> str:
+    if layout not in (None, torch.strided):
+        raise Unsupported("layout")
+    if device is None:
+        return model.device if model is not None else "cpu"
+    return str(torch.device(device))
+
+
+def _constant(lo: Lowering, value: Scalar, size: tuple[Any, ...], options: dict[str, Any], dtype: DType | None = None) -> Node:
+    known = {"dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names", "memory_format"}
+    if options.keys() - known or options.get("requires_grad") or options.get("pin_memory"):
+        raise Unsupported("options")
+    kind = row(options["dtype"]) if options.get("dtype") is not None else dtype or lo.default
+    place = _place(lo, options.get("device"), options.get("layout"))
+    return lo.full(value, kind, lo.shape_of(*size), place)
+
+
+@rule("torch.zeros")
+def zeros(lo: Lowering, *size: Any, **options: Any) -> Node:
+    return _constant(lo, 0, _sizes(size, options), options)
+
+
+@rule("torch.ones")
+def ones(lo: Lowering, *size: Any, **options: Any) -> Node:
+    return _constant(lo, 1, _sizes(size, options), options)
+
+
+def _sizes(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    return (options.pop("size"),) if "size" in options else size
+
+
+@rule("torch.full")
+def full(lo: Lowering, size: Any, fill_value: Any, **options: Any) -> Node:
+    if not is_number(fill_value):
+        raise Unsupported("fill value")
+    return _constant(lo, fill_value, (size,), options, number_dtype(fill_value, lo.default))
+
+
+@rule("scalar_tensor")
+def scalar_tensor(lo: Lowering, value: Any, **options: Any) -> Node:
+    return _constant(lo, value, ((),), options)
+
+
+@rule("torch.tensor", "torch.as_tensor")
+def tensor(lo: Lowering, data: Any, **options: Any) -> Node:
+    if isinstance(data, Node) or not is_number(data):
+        raise Unsupported("data that is no number")
+    return _constant(lo, data, ((),), options, number_dtype(data, lo.default))
+
+
+def _like(lo: Lowering, model: Node, value: Scalar, options: dict[str, Any], shape: Shape | None = None) -> Node:
+    options.setdefault("device", model.device)
+    options["device"] = options["device"] or model.device
+    size = model.shape if shape is None else shape
+    return _constant(lo, value, (size,), options, model.dtype)
+
+
+@rule("zeros_like")
+def zeros_like(lo: Lowering, input: Node, **options: Any) -> Node:
+    return _like(lo, input, 0, options)
+
+
+@rule("ones_like")
+def ones_like(lo: Lowering, input: Node, **options: Any) -> Node:
+    return _like(lo, input, 1, options)
+
+
+@rule("full_like")
+def full_like(lo: Lowering, input: Node, fill_value: Any, **options: Any) -> Node:
+    if not is_number(fill_value):
+        raise Unsupported("fill value")
+    return _like(lo, input, fill_value, options)
+
+
+@rule("new_zeros")
+def new_zeros(lo: Lowering, input: Node, *size: Any, **options: Any) -> Node:
+    return _like(lo, input, 0, options, lo.shape_of(*_sizes(size, options)))
+
+
+@rule("new_ones")
+def new_ones(lo: Lowering, input: Node, *size: Any, **options: Any) -> Node:
+    return _like(lo, input, 1, options, lo.shape_of(*_sizes(size, options)))
+
+
+@rule("new_full")
+def new_full(lo: Lowering, input: Node, size: Any, fill_value: Any, **options: Any) -> Node:
+    if not is_number(fill_value):
+        raise Unsupported("fill value")
+    return _like(lo, input, fill_value, options, lo.shape_of(size))
+
+
+@rule("new_tensor")
+def new_tensor(lo: Lowering, input: Node, data: Any, **options: Any) -> Node:
+    if not is_number(data):
+        raise Unsupported("data that is no number")
+    return _constant(lo, data, ((),), {"device": input.device, **options}, number_dtype(data, lo.default))
+
+
+@rule("torch.arange")
+def arange(lo: Lowering, start: Any, end: Any = None, step: Any = 1, **options: Any) -> Node:
+    if end is None:
+        start, end = 0, start
+    numbers = (start, end, step)
+    if not all(is_number(value) for value in numbers) or options.get("requires_grad"):
+        raise Unsupported("bounds")
+    whole = all(isinstance(value, (int, Expr)) for value in numbers)
+    kind = row(options["dtype"]) if options.get("dtype") is not None else INT64 if whole else lo.default
+    place = _place(lo, options.get("device"), options.get("layout"))
+    if whole and isinstance(step, int) and step != 0:
+        length = -((expr(start) - expr(end)) // step) if step > 0 else -((expr(end) - expr(start)) // -step)
+        if length.constant is None:
+            # Below its start a range is eager's error; the recorded case has at least no element.
+            lo.require("<=", expr(0), length, "the length of arange")
+        return lo.iota(start, step, kind, length if length.constant is None else maximum(length, 0), place)
+    if any(isinstance(value, (Expr, Real)) for value in numbers):
+        raise Unsupported("a run-time fraction")
+    return lo.iota(float(start), float(step), kind, expr(math.ceil((end - start) / step)), place)
+
+
+def positions(lo: Lowering, shape: Shape, axis: int, device: str) -> Node:
+    """The index along ``axis`` of every element, int64."""
+    line = lo.along(lo.iota(0, 1, INT64, shape[axis], device), axis, len(shape))
+    return lo.expand(line, shape)
+
+
+@rule("torch.eye")
+def eye(lo: Lowering, n: Any, m: Any = None, **options: Any) -> Node:
+    shape = lo.shape_of(n, n if m is None else m)
+    kind = row(options["dtype"]) if options.get("dtype") is not None else lo.default
+    place = _place(lo, options.get("device"), options.get("layout"))
+    if options.get("requires_grad"):
+        raise Unsupported("requires_grad")
+    return lo.cast(lo.pointwise("eq", positions(lo, shape, 0, place), positions(lo, shape, 1, place)), kind)
+
+
+def _triangle(lo: Lowering, input: Node, diagonal: Any, op: str) -> Node:
+    rank = len(input.shape)
+    if rank < 2:
+        raise Unsupported("no matrix")
+    row_index = positions(lo, input.shape, rank - 2, input.device)
+    column = positions(lo, input.shape, rank - 1, input.device)
+    shifted = lo.compute(lambda c: c - diagonal, column) if diagonal != 0 else column
+    inside = lo.pointwise(op, shifted, row_index)
+    if input.dtype is BOOL:
+        return lo.pointwise("bit_and", inside, input)
+    return lo.pointwise("where", inside, input, lo.full(0, input.dtype, input.shape, input.device))
+
+
+@rule("tril")
+def tril(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> Node:
+    return _triangle(lo, input, diagonal, "le")
+
+
+@rule("triu")
+def triu(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> Node:
+    return _triangle(lo, input, diagonal, "ge")
+

@@ -1,0 +1,27 @@
+"""Lowers embedding to reads of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.ir.graph import Node
+from framefuse.lower.context import Lowering
+from framefuse.lower.rules import Unsupported, rule
+
+
+@rule("F.embedding")
+def embedding(
+    lo: Lowering, input: Node, weight: Node, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Node:  # fmt: skip
+    if max_norm is not None or len(weight.shape) != 2 or input.dtype.name not in ("int64", "int32"):
+        raise Unsupported("rows are renormalised")
+    return lo.take(weight, input, 0, False)
+
+
+@rule("torch.embedding")
+def embedding_of_torch(
+    lo: Lowering, weight: Node, indices: Node, padding_idx: Any = -1, scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Node:  # fmt: skip
+    return embedding(lo, indices, weight)

@@ -1,0 +1,219 @@
+"""Lowers reads and writes by index: basic indexing as views, integer tensors as reads at positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.dtypes import BOOL, INT64
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, ceildiv, expr
+from framefuse.lower.aliases import Inexpressible, path_between, scatter
+from framefuse.lower.context import Lowering
+from framefuse.lower.pointwise import select_where
+from framefuse.lower.promotion import is_number
+from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.views import in_bounds
+
+
+@dataclass(slots=True)
+class _Box:
+    """A basic index applied: where each operand axis starts, its step and length, and the result's dimensions.
+
+    ``shown`` lists them in order: an operand axis, or None for a new dimension. ``tensors`` pairs an operand axis (it
+    stays whole in the box) with the integer tensor that reads it.
+    """
+
+    starts: list[Expr]
+    steps: list[int]
+    lengths: list[Expr]
+    shown: list[int | None]
+    tensors: list[tuple[int, Node]]
+
+
+def _parse(lo: Lowering, node: Node, index: Any) -> _Box:
+    items = list(index) if isinstance(index, tuple) else [index]
+    used = sum(_axes_of(item) for item in items)
+    rank = len(node.shape)
+    if used > rank:
+        raise Unsupported("too many indices")
+    if ... not in [item for item in items if not isinstance(item, Node)]:
+        items.append(...)
+    box = _Box([expr(0)] * rank, [1] * rank, list(node.shape), [], [])
+    axis = 0
+    for item in items:
+        if item is ...:
+            box.shown += range(axis, axis + rank - used)
+            axis += rank - used
+        elif item is None:
+            box.shown.append(None)
+        elif isinstance(item, slice):
+            box.starts[axis], box.steps[axis], box.lengths[axis] = _slice(lo, item, node.shape[axis])
+            box.shown.append(axis)
+            axis += 1
+        elif isinstance(item, Node):
+            box.tensors.append((axis, item))
+            box.shown.append(axis)
+            axis += 1
+        else:
+            place = in_bounds(lo, item, node.shape[axis])
+            lo.require("<", place, node.shape[axis], "an index")
+            box.starts[axis], box.lengths[axis] = place, ONE
+            axis += 1
+    return box
+
+
+def _axes_of(item: Any) -> int:
+    if item is None or item is ...:
+        return 0
+    if isinstance(item, Node):
+        if not item.dtype.is_integral or item.dtype is BOOL or item.dtype.name == "uint8":
+            raise Unsupported("a mask as index")
+        return 1
+    if isinstance(item, bool) or not isinstance(item, (int, Expr, slice)):
+        raise Unsupported(f"an index of type {type(item).__name__}")
+    return 1
+
+
+def _slice(lo: Lowering, item: slice, size: Expr) -> tuple[Expr, int, Expr]:
+    """Start, step and length of a Python slice of a dimension, as decided by the recorded sizes."""
+    step = 1 if item.step is None else item.step
+    if not isinstance(step, int) or step <= 0 or any(isinstance(bound, Node) for bound in (item.start, item.stop)):
+        raise Unsupported("step or bounds of a slice")
+    start = expr(0) if item.start is None else _clamped(lo, item.start, size)
+    stop = size if item.stop is None else _clamped(lo, item.stop, size)
+    if lo.size(stop) <= lo.size(start):
+        lo.require("<=", stop, start, "an empty slice")
+        return expr(0), 1, expr(0)
+    lo.require("<=", start, stop, "a slice")
+    return start, step, stop - start if step == 1 else ceildiv(stop - start, step)
+
+
+def _clamped(lo: Lowering, bound: Any, size: Expr) -> Expr:
+    place = expr(bound)
+    if lo.size(place) < 0:
+        if place.constant is None:
+            lo.require("<", place, expr(0), "a negative bound")
+        place = place + size
+        if lo.size(place) < 0:
+            lo.require("<=", place, expr(0), "a slice")
+            return expr(0)
+    if lo.size(place) <= lo.size(size):
+        lo.require("<=", expr(0), place, "a slice")
+        lo.require("<=", place, size, "a slice")
+        return place
+    lo.require("<=", size, place, "a slice")
+    return size
+
+
+@rule("__getitem__")
+def getitem(lo: Lowering, input: Node, index: Any) -> Any:
+    if isinstance(index, list):
+        raise Unsupported("a list as index")
+    box = _parse(lo, input, index)
+    view = lo.slice(input, box.starts, box.steps, box.lengths)
+    if len(box.tensors) == 1:
+        return _take(lo, view, box)
+    if box.tensors:
+        return _many(lo, box)
+    return lo.reshape(view, tuple(ONE if axis is None else box.lengths[axis] for axis in box.shown))
+
+
+def _take(lo: Lowering, view: Node, box: _Box) -> Node:
+    (axis, index), *_ = box.tensors
+    taken = lo.take(view, index, axis, True)
+    shape: list[Expr] = []
+    for shown in box.shown:
+        shape += index.shape if shown == axis else [ONE if shown is None else box.lengths[shown]]
+    return lo.reshape(taken, tuple(shape))
+
+
+def _many(lo: Lowering, box: _Box) -> Shapes:
+    """Several integer tensors side by side: torch reads; the result's shape is known."""
+    places = [box.shown.index(axis) for axis, _ in box.tensors]
+    if places != list(range(places[0], places[0] + len(places))):
+        raise Unsupported("index tensors apart from each other")
+    read = lo.broadcast(*(index.shape for _, index in box.tensors))
+    sizes = [ONE if axis is None else box.lengths[axis] for axis in box.shown]
+    return Shapes(((*sizes[: places[0]], *read, *sizes[places[-1] + 1 :]),))
+
+
+@rule("Tensor.__setitem__")
+def setitem(lo: Lowering, input: Node, index: Any, value: Any) -> Node:
+    """The operand's contents after the write."""
+    if isinstance(index, Node) and index.dtype is BOOL:
+        return _masked(lo, input, index, value)
+    if isinstance(index, list):
+        raise Unsupported("a list as index")
+    box = _parse(lo, input, index)
+    if box.tensors:
+        raise Unsupported("positions are written")
+    view = getitem(lo, input, index)
+    path = path_between(view, input)
+    if path is None:
+        raise Unsupported("a view of unknown form")
+    new = _fitted(lo, input, value, view.shape)
+    try:
+        return scatter(lo, path, input, new)
+    except Inexpressible as error:
+        raise Unsupported(str(error)) from error
+
+
+def _fitted(lo: Lowering, input: Node, value: Any, shape: Shape) -> Node:
+    if not isinstance(value, Node):
+        if not is_number(value):
+            raise Unsupported("value")
+        return lo.full(value, input.dtype, shape, input.device)
+    while len(value.shape) > len(shape) and value.shape[0] is ONE:
+        value = lo.reshape(value, value.shape[1:])
+    if value.device != input.device or lo.broadcast(shape, value.shape) != shape:
+        raise Unsupported("value does not fit")
+    return lo.expand(lo.cast(value, input.dtype), shape)
+
+
+def _masked(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
+    if isinstance(value, Node) and value.shape:
+        raise Unsupported("values for a mask")
+    rank = len(mask.shape)
+    for size, mine in zip(mask.shape, input.shape[:rank], strict=True):
+        lo.require("==", size, mine, "a mask")
+    wide = lo.reshape(mask, mask.shape + (ONE,) * (len(input.shape) - rank))
+    return select_where(lo, wide, value, input, input.dtype)
+
+
+# ---- positions -------------------------------------------------------------------------------------------------------
+
+
+@rule("index_select")
+def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any = None) -> Node:
+    if not input.shape or len(index.shape) > 1:
+        raise Unsupported("a scalar")
+    line = index if index.shape else lo.reshape(index, (ONE,))
+    return lo.take(input, line, lo.axis(dim, len(input.shape)), False)
+
+
+@rule("gather")
+def gather(lo: Lowering, input: Node, dim: Any, index: Node, *, sparse_grad: bool = False, out: Any = None) -> Node:
+    if not input.shape or len(input.shape) != len(index.shape):
+        raise Unsupported("a scalar")
+    axis = lo.axis(dim, len(input.shape))
+    for place, (mine, read) in enumerate(zip(input.shape, index.shape, strict=True)):
+        if place != axis and mine is not read:
+            lo.require("<=", read, mine, "gather")
+    return lo.gather(input, lo.cast(index, INT64), axis)
+
+
+@rule("take_along_dim")
+def take_along_dim(lo: Lowering, input: Node, indices: Node, dim: Any = None, *, out: Any = None) -> Node:
+    if dim is None:
+        line = lo.reshape(input, (lo.count(input.shape),))
+        return lo.gather(line, lo.cast(lo.reshape(indices, (lo.count(indices.shape),)), INT64), 0)
+    axis = lo.axis(dim, len(input.shape))
+    if len(input.shape) != len(indices.shape) or not input.shape:
+        raise Unsupported("ranks")
+    apart = [lo.broadcast((a,), (b,))[0] for a, b in zip(input.shape, indices.shape, strict=True)]
+    read, held = list(apart), list(apart)
+    read[axis], held[axis] = indices.shape[axis], input.shape[axis]
+    return lo.gather(lo.expand(input, tuple(held)), lo.cast(lo.expand(indices, tuple(read)), INT64), axis)
+

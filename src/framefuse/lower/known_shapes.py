@@ -1,0 +1,67 @@
+"""Gives the result shapes of library calls whose sizes follow from their operands' sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import expr
+from framefuse.lower.context import Lowering
+from framefuse.lower.rules import Shapes, register, rule
+
+# Calls that give one tensor of their first operand's shape.
+SAME = (
+    "cumsum", "cumprod", "logcumsumexp", "argsort", "masked_scatter", "scatter", "scatter_add", "scatter_reduce",
+    "index_add", "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
+    "empty_like", "renorm", "polygamma", "i0", "bucketize", "msort", "put", "diagonal_scatter",
+    "select_scatter", "slice_scatter", "matrix_exp", "special.i0e", "special.i1",
+    "special.i1e", "special.ndtr", "special.ndtri", "special.entr", "local_response_norm", "gumbel_softmax",
+)  # fmt: skip
+# Calls that give two tensors of their first operand's shape.
+PAIRS = ("sort", "cummax", "cummin")
+
+
+def _like_first(count: int) -> Callable[..., Shapes]:
+    def lowered(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Shapes:
+        return Shapes((input.shape,) * count)
+
+    return lowered
+
+
+for _name in SAME:
+    register((_name,), "known_shapes", _like_first(1))
+for _name in PAIRS:
+    register((_name,), "known_shapes", _like_first(2))
+
+
+@rule("topk")
+def topk(
+    lo: Lowering, input: Node, k: Any, dim: Any = -1, largest: bool = True, sorted: bool = True, *, out: Any = None
+) -> Shapes:
+    axis = lo.axis(dim, len(input.shape))
+    lo.require("<=", expr(k), input.shape[axis], "topk")
+    shape = (*input.shape[:axis], expr(k), *input.shape[axis + 1 :]) if input.shape else ()
+    return Shapes((shape, shape))
+
+
+@rule("F.one_hot")
+def one_hot(lo: Lowering, tensor: Node, num_classes: Any = -1) -> Shapes:
+    if num_classes == -1:
+        raise TypeError("the number of classes depends on values")
+    return Shapes(((*tensor.shape, expr(num_classes)),))
+
+
+@rule("torch.rand", "torch.randn", "torch.empty")
+def made(lo: Lowering, *size: Any, **options: Any) -> Shapes:
+    return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))
+
+
+@rule("new_empty")
+def new_empty(lo: Lowering, input: Node, *size: Any, **options: Any) -> Shapes:
+    return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))
+
+
+@rule("searchsorted")
+def searchsorted(lo: Lowering, sorted_sequence: Node, input: Any, **options: Any) -> Shapes:
+    return Shapes((input.shape if isinstance(input, Node) else (),))

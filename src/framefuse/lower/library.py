@@ -1,0 +1,97 @@
+"""Turns a torch call that no rule expresses into a library node, with in-place calls made pure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# Names whose result has sizes that depend on values: their sizes are always run-time numbers.
+DATA_DEPENDENT = frozenset(
+    (
+        "nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave",
+        "where", "__getitem__", "take_along_dim", "_unique2", "unique_dim", "histogramdd", "index", "tensor_split",
+        "coalesce", "to_sparse", "split_with_sizes", "nonzero_numpy", "one_hot", "combinations", "tolist",
+    )
+)  # fmt: skip
+# Calls that tell something about a tensor and leave nothing behind: what they told is in the trace's facts.
+QUERIES = frozenset(
+    (
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "__len__",
+        "is_floating_point", "is_complex", "is_signed", "get_device", "element_size", "is_inference", "is_conj",
+        "is_neg", "is_same_size", "is_tensor", "is_nonzero_size", "dtype", "device", "shape", "ndim", "is_cuda",
+        "layout", "requires_grad", "is_leaf", "is_sparse", "is_quantized", "is_meta", "is_nested", "is_mkldnn",
+        "is_mps", "is_xpu", "is_cpu", "itemsize", "nbytes", "names", "grad_fn", "output_nr", "_version", "retains_grad",
+        "has_names", "result_type", "can_cast", "is_distributed", "is_shared", "is_pinned", "__hash__", "_is_view",
+        "is_vulkan", "is_ipu", "is_maia", "is_xla", "is_mtia", "is_sparse_csr", "name", "grad", "_base", "dim_order",
+    )
+)  # fmt: skip
+# Calls whose result depends on where in memory the operand's elements lie.
+LAYOUT = frozenset(
+    ("as_strided", "as_strided_", "set_", "untyped_storage", "storage", "data_ptr", "view_as_real", "view_as_complex",
+     "resize_", "resize_as_", "as_strided_copy", "as_strided_scatter", "unsafe_view", "_unsafe_view")
+)  # fmt: skip
+TORCH_NAMES = ("torch", "torch.nn.functional", "torch._tensor", "torch.functional", "torch._C._nn")
+
+
+def of_torch(target: Any) -> bool:
+    """Whether the callable is torch's own, so that its results' sizes follow from sizes alone (but for
+    :data:`DATA_DEPENDENT`).
+    """
+    module = getattr(target, "__module__", None)
+    if module is not None:
+        return str(module) in TORCH_NAMES or str(module).startswith(("torch.special", "torch.linalg", "torch.fft"))
+    kind = type(target).__name__
+    if kind == "builtin_function_or_method":
+        return str(type(getattr(target, "__self__", None)).__module__) in ("builtins", "torch", "torch._C")
+    return kind in ("method_descriptor", "wrapper_descriptor", "method-wrapper", "getset_descriptor")
+
+
+@dataclass(frozen=True, slots=True)
+class OnCopies:
+    """Runs an in-place call on copies of the operands that it writes and returns the copies, the result left out.
+
+    ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``; inside a list operand all
+    tensors are copied. Strides are kept.
+    """
+
+    target: Callable[..., Any]
+    places: tuple[int | str, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        positional, named, copies = list(args), dict(kwargs), []
+        for place in self.places:
+            holder: Any = named if isinstance(place, str) else positional
+            value = holder[place].clone()
+            copies.append(value)
+            holder[place] = value
+        self.target(*positional, **named)
+        return tuple(copies)
+
+    @property
+    def __name__(self) -> str:
+        return f"{getattr(self.target, '__name__', 'call')}_on_copies"
+
+
+@dataclass(frozen=True, slots=True)
+class UnderAutocast:
+    """Runs a call under CPU autocast to ``dtype``, as it was recorded."""
+
+    target: Callable[..., Any]
+    dtype: torch.dtype
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._state():
+            return self.target(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[None]:
+        with torch.autocast("cpu", dtype=self.dtype, cache_enabled=False):
+            yield
+
+    @property
+    def __name__(self) -> str:
+        return f"{getattr(self.target, '__name__', 'call')}_autocast"

@@ -1,0 +1,196 @@
+"""Lowers loss functions to pointwise arithmetic and one reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr
+from framefuse.lower import element as e
+from framefuse.lower.activations import log_softmax
+from framefuse.lower.context import Lowering
+from framefuse.lower.element import Element, where
+from framefuse.lower.reductions import accumulate
+from framefuse.lower.rules import Unsupported, rule
+
+
+def reduced(lo: Lowering, node: Node, reduction: Any, divisor: Expr | None = None) -> Node:
+    """The loss of each element, their sum, or their mean, in the node's dtype; torch's names or numbers."""
+    if reduction in ("none", 0):
+        return node
+    axes = tuple(range(len(node.shape)))
+    if reduction in ("sum", 2):
+        return accumulate(lo, "sum", node, axes, False, node.dtype)
+    if reduction not in ("mean", 1):
+        raise Unsupported("reduction")
+    count = lo.count(node.shape) if divisor is None else divisor
+    total = lo.reduce("sum", lo.widen(node), axes)
+    size = count if count.constant is None else count.constant
+    return lo.cast(lo.compute(lambda a: a / size, total), node.dtype)
+
+
+def _need_floats(*nodes: Node) -> None:
+    if not all(node.dtype.is_float for node in nodes):
+        raise Unsupported("integers")
+
+
+def _elementwise(formula: Callable[..., Element]) -> Callable[..., Node]:
+    def lowered(
+        lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
+        weight: Any = None,
+    ) -> Node:  # fmt: skip
+        _need_floats(input, target)
+        if size_average is not None or reduce is not None or weight is not None:
+            raise Unsupported("old arguments or a weight")
+        return reduced(lo, lo.compute(formula, input, target), reduction)
+
+    return lowered
+
+
+rule("F.mse_loss")(_elementwise(lambda a, b: (a - b) * (a - b)))
+rule("F.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
+
+
+@rule("F.smooth_l1_loss")
+def smooth_l1_loss(
+    lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
+    beta: Any = 1.0,
+) -> Node:  # fmt: skip
+    _need_floats(input, target)
+    if size_average is not None or reduce is not None or not isinstance(beta, (int, float)):
+        raise Unsupported("old arguments")
+
+    def formula(a: Element, b: Element) -> Element:
+        distance = abs(a - b)
+        if beta == 0:
+            return distance
+        return where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta)
+
+    return reduced(lo, lo.compute(formula, input, target), reduction)
+
+
+@rule("F.huber_loss")
+def huber_loss(
+    lo: Lowering, input: Node, target: Node, reduction: Any = "mean", delta: Any = 1.0, weight: Any = None
+) -> Node:
+    _need_floats(input, target)
+    if weight is not None:
+        raise Unsupported("a weight")
+
+    def formula(a: Element, b: Element) -> Element:
+        distance = abs(a - b)
+        return where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
+
+    return reduced(lo, lo.compute(formula, input, target), reduction)
+
+
+@rule("F.binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, reduce: Any = None,
+    reduction: Any = "mean", pos_weight: Any = None,
+) -> Node:  # fmt: skip
+    _need_floats(input, target)
+    if size_average is not None or reduce is not None:
+        raise Unsupported("old arguments")
+
+    def formula(a: Element, t: Element, *rest: Element) -> Element:
+        log_sigmoid = e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))
+        if pos_weight is None:
+            return (1.0 - t) * a - log_sigmoid
+        return (1.0 - t) * a - ((rest[0] - 1.0) * t + 1.0) * log_sigmoid
+
+    loss = lo.compute(formula, input, target, *([pos_weight] if pos_weight is not None else []))
+    if weight is not None:
+        loss = lo.compute(lambda a, w: a * w, loss, weight)
+    return reduced(lo, loss, reduction)
+
+
+@rule("F.kl_div")
+def kl_div(
+    lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
+    log_target: bool = False,
+) -> Node:  # fmt: skip
+    _need_floats(input, target)
+    if size_average is not None or reduce is not None:
+        raise Unsupported("old arguments")
+
+    def formula(a: Element, t: Element) -> Element:
+        if log_target:
+            return e.exp(t) * (t - a)
+        entropy = where(e.isnan(t), t, where(e.eq(t, 0.0), 0.0, t * e.log(t)))
+        return entropy - t * a
+
+    loss = lo.compute(formula, input, target)
+    if reduction == "batchmean":
+        return reduced(lo, loss, "mean", input.shape[0])
+    return reduced(lo, loss, reduction)
+
+
+# ---- classes ---------------------------------------------------------------------------------------------------------
+
+
+@rule("F.nll_loss")
+def nll_loss(
+    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, ignore_index: Any = -100,
+    reduce: Any = None, reduction: Any = "mean",
+) -> Node:  # fmt: skip
+    if size_average is not None or reduce is not None or target.dtype.is_float or not isinstance(ignore_index, int):
+        raise Unsupported("old arguments or probabilities")
+    if len(target.shape) != max(len(input.shape) - 1, 0) or not input.shape:
+        raise Unsupported("ranks")
+    _need_floats(input)
+    axis = 1 if len(input.shape) > 1 else 0
+    wide = lo.widen(input)
+    index = lo.cast(target, INT64)
+    counted = lo.pointwise("ne", index, lo.full(ignore_index, INT64, index.shape, index.device))
+    index = lo.pointwise("where", counted, index, lo.full(0, INT64, index.shape, index.device))
+    column = lo.reshape(index, (*index.shape[:axis], lo.shape_of(1)[0], *index.shape[axis:]))
+    for place, (mine, read) in enumerate(zip(wide.shape, column.shape, strict=True)):
+        if place != axis:
+            lo.require("==", mine, read, "one class for each row")
+    picked = lo.reshape(lo.gather(wide, column, axis), index.shape)
+    if weight is None:
+        factor = lo.cast(counted, wide.dtype)
+        loss = _kept(lo, picked, counted)
+    else:
+        chosen = lo.take(lo.cast(weight, wide.dtype), index, 0, False)
+        factor = _kept(lo, lo.compute(lambda w: -w, chosen), counted)
+        loss = _kept(lo, lo.compute(lambda a, w: a * w, picked, chosen), counted)
+    if reduction in ("none", 0):
+        return lo.cast(loss, input.dtype)
+    axes = tuple(range(len(loss.shape)))
+    total = lo.reduce("sum", loss, axes)
+    if reduction in ("mean", 1):
+        total = lo.compute(lambda a, n: a / n, total, lo.reduce("sum", factor, axes))
+    return lo.cast(total, input.dtype)
+
+
+def _kept(lo: Lowering, node: Node, counted: Node) -> Node:
+    """The negated values where they count, else zero."""
+    negated = lo.compute(lambda a: -a, node)
+    return lo.pointwise("where", counted, negated, lo.full(0.0, node.dtype, node.shape, node.device))
+
+
+@rule("F.cross_entropy")
+def cross_entropy(
+    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, ignore_index: Any = -100,
+    reduce: Any = None, reduction: Any = "mean", label_smoothing: Any = 0.0,
+) -> Node:  # fmt: skip
+    if label_smoothing != 0.0 or size_average is not None or reduce is not None:
+        raise Unsupported("smoothed labels")
+    axis = 1 if len(input.shape) > 1 else 0
+    logs = log_softmax(lo, input, axis)
+    if not target.dtype.is_float:
+        return nll_loss(lo, logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    if weight is not None or len(target.shape) != len(input.shape) or target.dtype is not input.dtype:
+        raise Unsupported("weighted probabilities")
+    for mine, other in zip(input.shape, target.shape, strict=True):
+        lo.require("==", mine, other, "probabilities")
+    terms = lo.compute(lambda a, t: a * t, lo.widen(logs), lo.widen(target))
+    loss = lo.compute(lambda a: -a, lo.reduce("sum", terms, (axis,)))
+    if reduction == "mean":
+        rows = lo.count(input.shape) // input.shape[axis]
+        return lo.cast(reduced(lo, loss, "mean", rows), input.dtype)
+    return lo.cast(reduced(lo, loss, reduction), input.dtype)

@@ -1,0 +1,458 @@
+"""Turns a trace of torch calls into a graph of primitives, checking each call against what eager produced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framefuse.errors import Reason, Stop
+from framefuse.ir.builder import Shape, Unprovable
+from framefuse.ir.dtypes import BOOL, BY_NAME, BY_TORCH
+from framefuse.ir.facts import TensorSpec
+from framefuse.ir.graph import Arg, Graph, Node, Output, Write
+from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.lower.context import Lowering
+from framefuse.lower.library import DATA_DEPENDENT, LAYOUT, QUERIES, OnCopies, UnderAutocast, of_torch
+from framefuse.lower.outputs import Definition, Outputs
+from framefuse.lower.rules import Shapes, Unsupported, find
+from framefuse.lower.strides import dense_order, dense_strides
+from framefuse.lower.values import Values, outside, refs
+
+# What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
+# call of the rule (TypeError) or a wrong assumption in it is the same case, since the result is checked anyhow.
+FALLBACK = (Unsupported, Unprovable, TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError)
+
+
+def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None) -> Graph:
+    """The graph of ``trace``.
+
+    Sizes of the graph are expressions over the symbols of inputs and, for results of library calls whose sizes no
+    rule gives, over symbols bound at run time. ``notes`` receives (call name, reason) for each call that became a
+    library call. Raises :class:`Stop` where no graph says what the program did.
+    """
+    return _Lowerer(trace, notes if notes is not None else []).graph()
+
+
+class _Lowerer:
+    def __init__(self, trace: Trace, notes: list[tuple[str, str]]) -> None:
+        self.trace = trace
+        self.notes = notes
+        default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
+        self.builder = Lowering(trace.hints, default)
+        self.values = Values(self.builder, trace)
+        self.symbols: dict[Symbol, Expr] = {}
+        self.bound: list[tuple[Symbol, Node, int]] = []
+        self.kept: list[Node] = []
+        self.taken: set[Node] = set()
+        self.definer: dict[int, Definition] = {}
+
+    def graph(self) -> Graph:
+        inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))
+        for index, call in enumerate(self.trace.calls):
+            self.builder.line = call.line
+            self._call(index, call)
+        self.builder.line = None
+        outputs = Outputs(self.builder, self.trace, self.values, self.definer, self.library).outputs(
+            outside(self.trace)
+        )
+        writes = tuple(
+            Write(self.values.inputs[value], self.values.contents[value], bumps)
+            for value, bumps in self.values.written.items()
+        )
+        self._check_relations()
+        return Graph(
+            name=self.trace.name,
+            inputs=inputs,
+            nodes=self._live(inputs, outputs, writes),
+            outputs=outputs,
+            writes=writes,
+            relations=tuple(self.builder.relations),
+            values=self.symbols,
+            bound=tuple(self.bound),
+            hints=self.builder.hints,
+        )
+
+    # ---- inputs ------------------------------------------------------------------------------------------------------
+
+    def _input(self, place: int) -> Node:
+        entry = self.trace.assumptions.inputs[place]
+        meta = self._meta(entry.value)
+        shape = tuple(expr(size) for size in entry.spec.sizes)
+        dtype = BY_TORCH[meta.dtype]
+        strides = _spec_strides(entry.spec, shape)
+        node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
+        self.values.define(entry.value, node)
+        self._bind_symbols(entry.value, shape)
+        return node
+
+    def _meta(self, value: int) -> TensorMeta:
+        meta = self.trace.metas[value]
+        if not meta.plain or meta.dtype not in BY_TORCH:
+            fact = f"A tensor of a special kind ({meta.dtype}) takes part."
+            raise Stop(Reason("L03", fact, "Keep such tensors outside the compiled function.", self.builder.line))
+        return meta
+
+    def _bind_symbols(self, value: int, shape: Shape) -> None:
+        symbols = self.trace.size_symbols
+        for dimension, size in enumerate(shape):
+            symbol = symbols.get((value, dimension))
+            if symbol is not None and size is not symbol.expr:
+                self.symbols[symbol] = size
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def _call(self, index: int, call: Call) -> None:
+        results = tuple(_paths(call.result))
+        fresh = [(path, value) for path, value in results if value not in self.values.contents]
+        for _, value in fresh:
+            if call.grad_enabled and self._meta(value).requires_grad:
+                fact, advice = f"{call.name} is recorded for a backward pass.", "Call it under torch.no_grad()."
+                raise Stop(Reason("L01", fact, advice, call.line))
+        written = _written(call, results)
+        if not results and not written:
+            if call.name not in QUERIES:
+                self._effect(call)
+            return
+        if call.name == "requires_grad_":
+            raise Stop(Reason("L01", "requires_grad_ is called.", "Call it outside.", call.line))
+        if written:
+            self._write(index, call, written, fresh)
+            return
+        nodes = self._by_rule(call, fresh)
+        if nodes is None:
+            nodes = self._by_library(call, fresh)
+        for (path, value), node in zip(fresh, nodes, strict=True):
+            self._define(call, path, value, node)
+
+    def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
+        own = node if node.op == "result" and node not in self.taken else None
+        self.taken.add(node)
+        self.definer[value] = Definition(call, path, own)
+        self.values.define(value, node)
+        self._bind_symbols(value, node.shape)
+
+    def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
+        """The nodes of the call's new values by its rule, or None when there is none, it refuses or it is wrong."""
+        metas = [self.trace.metas[value] for _, value in fresh]
+        found = self._rule_result(call)
+        if found is None:
+            return None
+        if isinstance(found, Shapes):
+            if not self._shapes_agree(call, found.shapes, metas):
+                return None
+            return self._by_library(call, fresh, found.shapes)
+        nodes = []
+        for (path, _), meta in zip(fresh, metas, strict=True):
+            node = _follow(found, path)
+            if not isinstance(node, Node) or not self._agrees(node, meta):
+                self.notes.append((call.name, f"rule gave {_describe(node)}, eager {meta.dtype}{list(meta.sizes)}"))
+                return None
+            nodes.append(node)
+        return tuple(nodes)
+
+    def _rule_result(self, call: Call) -> Any:
+        """What the rule of the call answers; relations of a rule that failed are forgotten."""
+        rule = find(call.target) if call.target != "setitem" else None
+        if rule is None:
+            self.notes.append((call.name, "no rule"))
+            return None
+        before = dict(self.builder.relations)
+        try:
+            args = [self._argument(value) for value in call.args]
+            kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
+            if any(isinstance(arg, Node) and arg.dtype.kind == "complex" for arg in (*args, *kwargs.values())):
+                raise Unsupported("complex operands")
+            found = rule(self.builder, *args, **kwargs)
+            if call.random and not isinstance(found, Shapes):
+                raise Unsupported("random")
+            return found
+        except FALLBACK as error:
+            self.builder.relations = before
+            self.notes.append((call.name, f"{type(error).__name__}: {error}"))
+            return None
+
+    def _agrees(self, node: Node, meta: TensorMeta) -> bool:
+        return (
+            node.dtype.torch is meta.dtype
+            and node.device == meta.device
+            and len(node.shape) == len(meta.sizes)
+            and self.builder.sizes(node.shape) == meta.sizes
+        )
+
+    def _shapes_agree(self, call: Call, shapes: Sequence[Shape], metas: Sequence[TensorMeta]) -> bool:
+        agree = len(shapes) == len(metas) and all(
+            self.builder.sizes(shape) == meta.sizes for shape, meta in zip(shapes, metas, strict=True)
+        )
+        if not agree:
+            self.notes.append((call.name, "the shape rule disagrees with eager"))
+        return agree
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self.values.contents[value.value]
+        if isinstance(value, (Expr, Real)):
+            return self._number(value)
+        kind = type(value)
+        if kind is tuple or kind is list or kind is torch.Size:
+            return tuple(self._argument(part) for part in value)
+        if kind is dict:
+            return {name: self._argument(part) for name, part in value.items()}
+        if kind is slice:
+            return slice(self._argument(value.start), self._argument(value.stop), self._argument(value.step))
+        return value
+
+    def _number(self, value: Expr | Real) -> Any:
+        known = value.substitute(self.symbols)
+        if isinstance(known, Expr) and known.constant is not None:
+            return known.constant
+        return known
+
+    # ---- library calls -----------------------------------------------------------------------------------------------
+
+    def _by_library(
+        self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]], shapes: Sequence[Shape] | None = None
+    ) -> tuple[Node, ...]:
+        if call.name in LAYOUT:
+            self._check_layout(call)
+        metas = [self.trace.metas[value] for _, value in fresh]
+        paths = [path for path, _ in fresh]
+        if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
+            shapes = [()] * len(metas)
+        return self.library(call, call.target, paths, metas, shapes)
+
+    def library(
+        self,
+        call: Call,
+        target: Any,
+        paths: Sequence[tuple[int, ...]],
+        metas: Sequence[TensorMeta],
+        shapes: Sequence[Shape] | None = None,
+        replaced: dict[int, Node] | None = None,
+    ) -> tuple[Node, ...]:
+        """The call as a library node; its results at ``paths``. Operands named in ``replaced`` are those nodes. A call
+        without results is made for its effect, so it keeps its place among the random ones.
+        """
+        operands: list[Node] = []
+        template = self._template(call.args, operands, replaced or {})
+        named = self._template(call.kwargs, operands, replaced or {})
+        if target == "setitem":
+            target = torch.Tensor.__setitem__
+        if call.autocast is not None:
+            target = UnderAutocast(target, getattr(torch, call.autocast.removeprefix("torch.")))
+        known = not self.builder.bound and _constant(operands) and call.name not in DATA_DEPENDENT
+        if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
+            shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
+        attrs = (
+            ("target", target),
+            ("name", call.name),
+            ("args", template),
+            ("kwargs", named),
+            ("random", call.random or not metas),
+        )
+        dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
+        node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
+        if call.random or not metas:
+            self.kept.append(node)
+        results = []
+        for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
+            results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
+        return tuple(results)
+
+    def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
+        fresh: list[tuple[Symbol, int]] = []
+        if shape is None:
+            sizes: list[Expr] = []
+            for dimension, size in enumerate(meta.sizes):
+                symbol = Symbol(f"u{len(self.builder.bound)}")
+                self.builder.bound.add(symbol)
+                self.builder.hints[symbol] = size
+                fresh.append((symbol, dimension))
+                sizes.append(symbol.expr)
+            shape = tuple(sizes)
+        order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
+        strides = dense_strides(shape, order)
+        dtype = BY_TORCH[meta.dtype]
+        node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
+        self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
+        return node
+
+    def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
+        if isinstance(value, Ref):
+            node = replaced.get(value.value) or self.values.contents[value.value]
+            if node not in operands:
+                operands.append(node)
+            return Arg(operands.index(node))
+        if isinstance(value, (Expr, Real)):
+            return self._number(value)
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind(self._template(part, operands, replaced) for part in value)
+        if kind is dict:
+            return {name: self._template(part, operands, replaced) for name, part in value.items()}
+        if kind is slice:
+            parts = (value.start, value.stop, value.step)
+            return slice(*(self._template(part, operands, replaced) for part in parts))
+        if isinstance(value, torch.Tensor):
+            fact = "A tensor of unknown origin is an operand."
+            raise Stop(Reason("L04", fact, "Give it as an argument or attribute.", self.builder.line))
+        return value
+
+    def _check_layout(self, call: Call) -> None:
+        """A call that reads memory order needs operands whose memory is eager's own or row-major."""
+        for value in refs(call.args):
+            meta, node = self.trace.metas[value], self.values.contents[value]
+            row_major = dense_order(meta.sizes, meta.strides) == tuple(range(len(meta.sizes)))
+            if node.op != "input" and not row_major:
+                fact = f"{call.name} reads the memory order of a tensor."
+                raise Stop(Reason("L05", fact, "Call .contiguous() on it first.", call.line))
+
+    def _effect(self, call: Call) -> None:
+        self.library(call, call.target, (), ())
+
+    # ---- writes ------------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, index: int, call: Call, written: tuple[int, ...], fresh: Sequence[tuple[tuple[int, ...], int]]
+    ) -> None:
+        """An in-place call: its operands' new contents are computed and put in their place."""
+        if len(written) == 1 and not fresh:
+            node = self._new_contents(call, written[0])
+            if node is not None:
+                self.values.assign(written[0], node, index, call.line)
+                return
+        if fresh:
+            fact = f"{call.name} both writes an operand and gives a new tensor."
+            raise Stop(Reason("L02", fact, "Use the form that returns its results.", call.line))
+        places = self._places(call, written)
+        metas = [self.trace.metas[value] for value in written]
+        shapes = [self.values.contents[value].shape for value in written]
+        target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
+        copies = OnCopies(target, places)
+        nodes = self.library(call, copies, [(place,) for place in range(len(written))], metas, shapes)
+        for value, node in zip(written, nodes, strict=True):
+            self.values.assign(value, node, index, call.line)
+
+    def _new_contents(self, call: Call, value: int) -> Node | None:
+        """The written operand's contents by the rule of the call, in its own dtype and shape; None without one."""
+        old = self.values.contents[value]
+        if call.target == "setitem" or call.name in ("__setitem__", "setitem"):
+            found = self._setitem(call)
+        else:
+            found = self._rule_result(call)
+        if not isinstance(found, Node) or found.device != old.device:
+            return None
+        if len(found.shape) > len(old.shape) or found.dtype.kind == "complex" or old.dtype.kind == "complex":
+            return None
+        try:
+            if self.builder.broadcast(found.shape, old.shape) != old.shape:
+                return None
+        except Unprovable:
+            return None
+        return self.builder.expand(self.builder.cast(found, old.dtype), old.shape)
+
+    def _setitem(self, call: Call) -> Node | None:
+        rule = find(torch.Tensor.__setitem__)
+        before = dict(self.builder.relations)
+        try:
+            if rule is None or call.kwargs:
+                raise Unsupported("no rule")
+            return rule(self.builder, *(self._argument(value) for value in call.args))  # type: ignore[no-any-return]
+        except FALLBACK as error:
+            self.builder.relations = before
+            self.notes.append((call.name, f"{type(error).__name__}: {error}"))
+            return None
+
+    def _places(self, call: Call, written: tuple[int, ...]) -> tuple[int | str, ...]:
+        places: list[int | str] = []
+        for value in written:
+            found: list[int | str] = [place for place, arg in enumerate(call.args) if arg == Ref(value)]
+            found += [name for name, arg in call.kwargs.items() if isinstance(arg, Ref) and arg.value == value]
+            if len(found) != 1:
+                fact = f"{call.name} writes memory that is not one of its direct operands."
+                raise Stop(Reason("L02", fact, "Use the form that returns its result.", call.line))
+            places.append(found[0])
+        return tuple(places)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def _check_relations(self) -> None:
+        for relation in self.trace.assumptions.relations:
+            known = relation.substitute(self.symbols)
+            if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
+                fact = f"The program branches on a size that is known only while it runs ({relation})."
+                raise Stop(Reason("L06", fact, "Branch on the size of an argument instead."))
+
+    def _live(self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
+        """The nodes that something outside needs, in program order."""
+        marked: set[Node] = set(inputs)
+        waiting = [output.node for output in outputs] + [write.node for write in writes] + self.kept
+        while waiting:
+            node = waiting.pop()
+            if node not in marked:
+                marked.add(node)
+                waiting += node.inputs
+        self.bound = [entry for entry in self.bound if self._needed(entry, marked)]
+        return tuple(node for node in self.builder.nodes if node in marked)
+
+    def _needed(self, entry: tuple[Symbol, Node, int], marked: set[Node]) -> bool:
+        return entry[1] in marked
+
+
+def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
+    """The values that the call wrote; an in-place name counts as well where the version counter said nothing."""
+    if call.written or not call.name.endswith("_") or call.name.endswith("__") or call.name == "requires_grad_":
+        return call.written
+    first = call.args[0] if call.args else None
+    if isinstance(first, Ref) and any(value == first.value for _, value in results):
+        return (first.value,)
+    return ()
+
+
+def _paths(result: Any, path: tuple[int, ...] = ()) -> Any:
+    """(path, value) of each tensor in a call's result."""
+    if isinstance(result, Ref):
+        yield path, result.value
+    elif isinstance(result, (tuple, list)):
+        for place, part in enumerate(result):
+            yield from _paths(part, (*path, place))
+    elif isinstance(result, dict):
+        for key, part in result.items():
+            yield from _paths(part, (*path, key))
+
+
+def _follow(found: Any, path: tuple[int, ...]) -> Any:
+    for step in path:
+        found = found[step]
+    return found
+
+
+def _describe(node: Any) -> str:
+    return f"{node.dtype}{list(node.shape)} on {node.device}" if isinstance(node, Node) else type(node).__name__
+
+
+def _constant(nodes: Sequence[Node]) -> bool:
+    return all(size.constant is not None for node in nodes for size in node.shape)
+
+
+def _no_numbers(*templates: Any) -> bool:
+    """True when no run-time number is among the arguments."""
+    for value in templates:
+        if isinstance(value, (Expr, Real)):
+            return False
+        if isinstance(value, (tuple, list)) and not _no_numbers(*value):
+            return False
+        if isinstance(value, dict) and not _no_numbers(*value.values()):
+            return False
+        if isinstance(value, slice) and not _no_numbers(value.start, value.stop, value.step):
+            return False
+    return True
+
+
+def _spec_strides(spec: TensorSpec, shape: Shape) -> Shape:
+    if spec.order is not None:
+        return dense_strides(shape, spec.order)
+    assert spec.strides is not None, "a spec without an order has strides"
+    return tuple(expr(stride) for stride in spec.strides)

@@ -1,0 +1,157 @@
+"""Lowers layer, group, batch and instance norms to moments and pointwise arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.ir.dtypes import FLOAT32, DType
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import product
+from framefuse.lower import element as e
+from framefuse.lower.context import Lowering
+from framefuse.lower.element import Element
+from framefuse.lower.reductions import mean_of, moments, power_norm
+from framefuse.lower.rules import Unsupported, rule
+
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def _inner(node: Node) -> DType:
+    """The dtype in which eager takes moments."""
+    if not node.dtype.is_float:
+        raise Unsupported("integers")
+    return node.dtype if node.dtype.name == "float64" else FLOAT32
+
+
+def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None) -> Node:
+    """``node * weight + bias`` in the node's dtype."""
+    for factor, formula in ((weight, lambda a, w: a * w), (bias, lambda a, b: a + b)):
+        if factor is not None:
+            node = lo.compute(formula, node, lo.cast(factor, node.dtype))
+    return node
+
+
+def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Any) -> Node:
+    """``(node - mean) / sqrt(variance + eps)`` over ``axes``, in the node's dtype."""
+    centre, squares = moments(lo, node, axes)
+    total = lo.total(node.shape, axes)
+    count = total if total.constant is None else total.constant
+    scale = lo.compute(lambda s: e.rsqrt(s / count + eps), squares)
+    return lo.compute(lambda a, m, r: (a - m) * r, node, centre, scale)
+
+
+def _trailing(lo: Lowering, input: Node, normalized_shape: Any) -> tuple[int, ...]:
+    shape = lo.shape_of(normalized_shape)
+    rank = len(input.shape)
+    axes = tuple(range(rank - len(shape), rank))
+    for axis, size in zip(axes, shape, strict=True):
+        lo.require("==", input.shape[axis], size, "the normalised shape")
+    return axes
+
+
+@rule("layer_norm")
+def layer_norm(
+    lo: Lowering, input: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5,
+    cudnn_enable: bool = True,
+) -> Node:  # fmt: skip
+    axes = _trailing(lo, input, normalized_shape)
+    node = standardise(lo, lo.cast(input, _inner(input)), axes, eps)
+    return lo.cast(_scaled(lo, node, weight, bias), input.dtype)
+
+
+@rule("rms_norm")
+def rms_norm(lo: Lowering, input: Node, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Node:
+    axes = _trailing(lo, input, normalized_shape)
+    node = lo.cast(input, _inner(input))
+    small = EPSILON[input.dtype.name if input.dtype.name == "float64" else "float32"] if eps is None else eps
+    squares = mean_of(lo, lo.compute(lambda a: a * a, node), axes, True)
+    node = lo.compute(lambda a, s: a * e.rsqrt(s + small), node, squares)
+    result = lo.cast(node, input.dtype)
+    if weight is None:
+        return result
+    return lo.cast(_scaled(lo, node, weight, None), input.dtype)
+
+
+@rule("group_norm")
+def group_norm(
+    lo: Lowering, input: Node, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Node:  # fmt: skip
+    batch, channels, *rest = input.shape
+    inner = channels // num_groups
+    grouped = lo.reshape(lo.cast(input, _inner(input)), (batch, *lo.shape_of(num_groups), inner * product(rest)))
+    node = lo.reshape(standardise(lo, grouped, (2,), eps), input.shape)
+    return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
+
+
+def _channel(lo: Lowering, factor: Any, node: Node) -> Node | None:
+    return lo.along(factor, 1, len(node.shape)) if factor is not None else None
+
+
+@rule("F.batch_norm")
+def batch_norm(
+    lo: Lowering, input: Node, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: Any = 0.1, eps: Any = 1e-5,
+) -> Node:  # fmt: skip
+    if training or running_mean is None or running_var is None or len(input.shape) < 2:
+        raise Unsupported("statistics of the batch")
+    inner = _inner(input)
+    mean, variance = lo.cast(running_mean, inner), lo.cast(running_var, inner)
+    scale = lo.compute(lambda v: 1.0 / e.sqrt(v + eps), variance)
+    if weight is not None:
+        scale = lo.compute(lambda s, w: s * w, scale, lo.cast(weight, inner))
+
+    def offset(m: Element, s: Element, *b: Element) -> Element:
+        return b[0] - m * s if b else -(m * s)
+
+    shift = lo.compute(offset, mean, scale, *([lo.cast(bias, inner)] if bias is not None else []))
+    rank = len(input.shape)
+    node = lo.compute(
+        lambda a, s, b: a * s + b, lo.cast(input, inner), lo.along(scale, 1, rank), lo.along(shift, 1, rank)
+    )
+    return lo.cast(node, input.dtype)
+
+
+@rule("torch.batch_norm")
+def batch_norm_of_torch(
+    lo: Lowering, input: Node, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+    momentum: Any, eps: Any, cudnn_enabled: bool,
+) -> Node:  # fmt: skip
+    return batch_norm(lo, input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@rule("F.instance_norm")
+def instance_norm(
+    lo: Lowering, input: Node, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
+    use_input_stats: bool = True, momentum: Any = 0.1, eps: Any = 1e-5,
+) -> Node:  # fmt: skip
+    if not use_input_stats or running_mean is not None or running_var is not None or len(input.shape) < 3:
+        raise Unsupported("running statistics")
+    node = lo.cast(input, _inner(input))
+    node = standardise(lo, node, tuple(range(2, len(node.shape))), eps)
+    return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
+
+
+@rule("F.normalize")
+def normalize(lo: Lowering, input: Node, p: Any = 2.0, dim: Any = 1, eps: Any = 1e-12, out: Any = None) -> Node:
+    _inner(input)
+    axes = lo.axes(dim, len(input.shape))
+    length = lo.cast(power_norm(lo, lo.widen(input), p, axes, True), input.dtype)
+    return lo.compute(lambda a, n: a / e.maximum(n.number(eps), n), input, length)
+
+
+@rule("cosine_similarity")
+def cosine_similarity(lo: Lowering, x1: Node, x2: Node, dim: Any = 1, eps: Any = 1e-8) -> Node:
+    if x1.dtype is not x2.dtype:
+        raise Unsupported("two dtypes")
+    inner = _inner(x1)
+    shape = lo.broadcast(x1.shape, x2.shape)
+    a, b = (lo.expand(lo.cast(node, inner), shape) for node in (x1, x2))
+    axes = lo.axes(dim, len(shape))
+    scaled = []
+    for node in (a, b):
+        length = power_norm(lo, node, 2, axes, True)
+        scaled.append(lo.compute(lambda v, n: v / e.maximum(n.number(eps), n), node, length))
+    return lo.cast(lo.reduce("sum", lo.compute(lambda v, w: v * w, *scaled), axes), x1.dtype)
+
+

@@ -1,0 +1,144 @@
+"""Turns the values that leave a trace into outputs: inputs themselves, fresh tensors, or eager's own views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.errors import Reason, Stop
+from framefuse.ir.builder import Shape
+from framefuse.ir.graph import Node, Output
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.lower.context import Lowering
+from framefuse.lower.strides import dense_order
+from framefuse.lower.values import Values, refs
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where a value came from: result ``path`` of ``call``; ``own`` is its library result, when it is one."""
+
+    call: Call
+    path: tuple[int, ...]
+    own: Node | None
+
+
+Library = Callable[..., tuple[Node, ...]]
+
+
+class Outputs:
+    """Decides for each value that leaves the trace how its memory comes about."""
+
+    def __init__(
+        self,
+        builder: Lowering,
+        trace: Trace,
+        values: Values,
+        definer: Mapping[int, Definition],
+        library: Library,
+    ) -> None:
+        self.builder = builder
+        self.trace = trace
+        self.values = values
+        self.definer = definer
+        self.library = library
+        self.real: dict[int, Node] = {}
+        self.given: set[Node] = set()
+
+    def outputs(self, numbers: Sequence[int]) -> tuple[Output, ...]:
+        """One output for each value, in order."""
+        leaving = set(numbers)
+        return tuple(self._output(value, leaving) for value in numbers)
+
+    def _output(self, value: int, leaving: set[int]) -> Output:
+        meta = self.trace.metas[value]
+        order = dense_order(meta.sizes, meta.strides)
+        place = self.values.inputs.get(value)
+        rows = tuple(range(len(meta.sizes)))
+        if place is not None:
+            return Output(value, self._input_node(value), order or rows, place)
+        shared = any(other in leaving or other in self.values.inputs for other in self.values.shares(value))
+        if shared or order is None:
+            node = self._tensor(value)
+            return Output(value, node, order if order is not None and node.op != "result" else rows)
+        node = self.values.contents[value]
+        if self._is_real(node, value) and node not in self.given:
+            self.given.add(node)
+            return Output(value, node, order)
+        if node.op in ("input", "result"):
+            return Output(value, self._clone(node, meta), rows)
+        if node in self.given:  # equal contents, but eager gave two tensors
+            return Output(value, self._clone(node, meta), rows)
+        self.given.add(node)
+        return Output(value, node, order)
+
+    def _input_node(self, value: int) -> Node:
+        for node in self.builder.nodes:
+            if node.op == "input" and node.attr("index") == self.values.inputs[value]:
+                return node
+        raise AssertionError("every input has a node")
+
+    def _is_real(self, node: Node, value: int) -> bool:
+        """Whether the node is the library result that is this value's own memory."""
+        return value in self.definer and self.definer[value].own is node
+
+    def _clone(self, node: Node, meta: TensorMeta) -> Node:
+        return self._plain_call(torch.clone, "clone", node, (), meta, node.shape)
+
+    # ---- tensors whose memory is shared ------------------------------------------------------------------------------
+
+    def _tensor(self, value: int) -> Node:
+        """A node that is a real tensor with this value's own memory: an input, a library result, or a base that is
+        made in memory.
+        """
+        found = self.real.get(value)
+        if found is None:
+            found = self.real[value] = self._make_tensor(value)
+            self.given.add(found)
+        return found
+
+    def _make_tensor(self, value: int) -> Node:
+        if value in self.values.inputs:
+            return self._input_node(value)
+        definition = self.definer[value]
+        call = definition.call
+        storage = self.trace.metas[value].storage
+        bases = [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
+        if not bases:
+            return self._base(value)
+        contents = self.values.contents[value]
+        operands = {operand: self._tensor(operand) for operand in bases}
+        metas, shapes = [self.trace.metas[value]], [contents.shape]
+        return self.library(call, call.target, [definition.path], metas, shapes, operands)[0]
+
+    def _base(self, value: int) -> Node:
+        """The first value of a storage, in the memory order that eager gave it."""
+        node, meta = self.values.contents[value], self.trace.metas[value]
+        family = self.values.sets[meta.storage]
+        if family.root != value:
+            fact = "Two results share memory in a way that is not followed."
+            raise Stop(Reason("L07", fact, "Return one of them, or a clone.", self.definer[value].call.line))
+        if self._is_real(node, value):
+            return node
+        order = dense_order(meta.sizes, meta.strides)
+        if order is None:
+            fact = "A result is a view of memory with gaps."
+            raise Stop(Reason("L07", fact, "Return its clone().", self.definer[value].call.line))
+        if node.op in ("input", "result"):
+            return self._clone(node, meta)
+        if order == tuple(range(len(order))):
+            return node
+        rows = self.builder.permute(node, order)
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        return self._plain_call(torch.permute, "permute", rows, (inverse,), meta, node.shape)
+
+    def _plain_call(
+        self, target: Any, name: str, node: Node, rest: tuple[Any, ...], meta: TensorMeta, shape: Shape
+    ) -> Node:
+        number = -1 - len(self.real)
+        call = Call(target, name, (Ref(number), *rest), {}, None, None)
+        return self.library(call, target, [()], [meta], [shape], {number: node})[0]
+

@@ -1,0 +1,259 @@
+"""Lowers sums, extremes, moments, norms and tests over axes to reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, Real, expr, maximum
+from framefuse.lower import element as e
+from framefuse.lower.context import Lowering
+from framefuse.lower.pointwise import truth
+from framefuse.lower.promotion import row, sum_dtype
+from framefuse.lower.rules import Unsupported, rule
+
+
+def accumulate(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool, dtype: DType) -> Node:
+    """A sum or product accumulated in ``dtype``'s arithmetic and rounded to it once."""
+    wide = lo.cast(node, BY_NAME[dtype.compute])
+    return lo.cast(lo.reduce(op, wide, axes, keep), dtype)
+
+
+@rule("sum")
+def sum_(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+    result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
+    return accumulate(lo, "sum", input, lo.axes(dim, len(input.shape)), keepdim, result)
+
+
+@rule("nansum")
+def nansum(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+    if not input.dtype.is_float:
+        return sum_(lo, input, dim, keepdim, dtype=dtype)
+    return sum_(lo, lo.compute(lambda a: e.where(e.isnan(a), 0.0, a), input), dim, keepdim, dtype=dtype)
+
+
+@rule("prod")
+def prod(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+    if isinstance(dim, (tuple, list)):
+        raise Unsupported("several dimensions")
+    result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
+    return accumulate(lo, "prod", input, lo.axes(dim, len(input.shape)), keepdim, result)
+
+
+@rule("mean")
+def mean(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+    result = row(dtype) if dtype is not None else input.dtype
+    if not result.is_float:
+        raise Unsupported("integers")
+    axes = lo.axes(dim, len(input.shape))
+    return lo.cast(mean_of(lo, lo.cast(input, BY_NAME[result.compute]), axes, keepdim), result)
+
+
+def mean_of(lo: Lowering, node: Node, axes: tuple[int, ...], keep: bool) -> Node:
+    """The mean in the node's own dtype."""
+    total = lo.total(node.shape, axes)
+    return lo.compute(lambda a: a / _size(total), lo.reduce("sum", node, axes, keep))
+
+
+def _size(value: Expr) -> int | Expr:
+    return value if value.constant is None else value.constant
+
+
+def moments(lo: Lowering, node: Node, axes: tuple[int, ...]) -> tuple[Node, Node]:
+    """Mean and summed squared distance from it, both with the axes kept, in the node's dtype: two passes."""
+    centre = mean_of(lo, node, axes, True)
+    squares = lo.compute(lambda a, m: (a - m) * (a - m), node, centre)
+    return centre, lo.reduce("sum", squares, axes, True)
+
+
+def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: Any, keepdim: bool) -> tuple[Node, Node]:
+    if isinstance(dim, bool):  # var(input, unbiased)
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = 1 if unbiased else 0
+    correction = 1 if correction is None else correction
+    if not input.dtype.is_float or not isinstance(correction, int) or correction < 0:
+        raise Unsupported("integers or a fractional correction")
+    axes = lo.axes(dim, len(input.shape))
+    node = lo.widen(input)
+    centre, squares = moments(lo, node, axes)
+    count = lo.total(node.shape, axes)
+    freedom = count if correction == 0 else maximum(count - correction, expr(0))
+    variance = lo.compute(lambda s: s / _size(freedom), squares)
+    shape = lo.keep(node.shape, axes) if keepdim else tuple(s for axis, s in enumerate(node.shape) if axis not in axes)
+    return lo.reshape(variance, shape), lo.reshape(centre, shape)
+
+
+@rule("var")
+def var(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> Node:
+    return lo.cast(_variance(lo, input, dim, unbiased, correction, keepdim)[0], input.dtype)
+
+
+@rule("std")
+def std(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> Node:
+    variance = _variance(lo, input, dim, unbiased, correction, keepdim)[0]
+    return lo.cast(lo.compute(e.sqrt, variance), input.dtype)
+
+
+@rule("var_mean")
+def var_mean(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> tuple[Node, Node]:
+    variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
+    return lo.cast(variance, input.dtype), lo.cast(centre, input.dtype)
+
+
+@rule("std_mean")
+def std_mean(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> tuple[Node, Node]:
+    variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
+    return lo.cast(lo.compute(e.sqrt, variance), input.dtype), lo.cast(centre, input.dtype)
+
+
+# ---- extremes and tests ----------------------------------------------------------------------------------------------
+
+
+def _nonempty(lo: Lowering, node: Node, axes: tuple[int, ...]) -> None:
+    """An extreme of nothing is eager's error, so the reduced sizes must stay above zero."""
+    for axis in axes:
+        if node.shape[axis].constant is None:
+            lo.require("!=", node.shape[axis], expr(0), "an extreme over this dimension")
+
+
+def extreme(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool) -> Node:
+    """amax or amin; bool reduces as any or all."""
+    if node.dtype is BOOL:
+        return lo.reduce("any" if op == "amax" else "all", node, axes, keep)
+    return lo.cast(lo.reduce(op, lo.widen(node), axes, keep), node.dtype)
+
+
+@rule("amax")
+def amax(lo: Lowering, input: Node, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Node:
+    axes = lo.axes(dim, len(input.shape))
+    _nonempty(lo, input, axes)
+    return extreme(lo, "amax", input, axes, keepdim)
+
+
+@rule("amin")
+def amin(lo: Lowering, input: Node, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Node:
+    axes = lo.axes(dim, len(input.shape))
+    _nonempty(lo, input, axes)
+    return extreme(lo, "amin", input, axes, keepdim)
+
+
+@rule("aminmax")
+def aminmax(lo: Lowering, input: Node, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> tuple[Node, Node]:
+    return amin(lo, input, () if dim is None else dim, keepdim), amax(lo, input, () if dim is None else dim, keepdim)
+
+
+def _max_or_min(op: str, position: str) -> Callable[..., Any]:
+    from_pair = {"amax": "maximum", "amin": "minimum"}[op]
+
+    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+        second = dim if isinstance(dim, Node) else other
+        if second is not None:
+            if input.dtype is BOOL and second.dtype is BOOL:
+                return lo.compute((lambda a, b: a | b) if op == "amax" else (lambda a, b: a & b), input, second)
+            return lo.compute(e.binary(from_pair), input, second)
+        axes = lo.axes(dim, len(input.shape))
+        _nonempty(lo, input, axes)
+        values = extreme(lo, op, input, axes, keepdim)
+        return values if dim is None else (values, index_of(lo, position, input, axes, keepdim))
+
+    return lowered
+
+
+def index_of(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool) -> Node:
+    """argmax or argmin over one axis, or over all as a flat index."""
+    if not node.shape:
+        return lo.full(0, INT64, (), node.device)
+    if node.dtype is BOOL:
+        node = lo.cast(node, BY_NAME["uint8"])
+    return lo.reduce(op, lo.widen(node), axes, keep)
+
+
+rule("max")(_max_or_min("amax", "argmax"))
+rule("min")(_max_or_min("amin", "argmin"))
+
+
+def _argument(op: str) -> Callable[..., Node]:
+    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Node:
+        axes = lo.axes(dim, len(input.shape))
+        _nonempty(lo, input, axes)
+        return index_of(lo, op, input, axes, keepdim)
+
+    return lowered
+
+
+rule("argmax")(_argument("argmax"))
+rule("argmin")(_argument("argmin"))
+
+
+def _test(op: str) -> Callable[..., Node]:
+    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Node:
+        if input.dtype.name == "uint8":
+            raise Unsupported("uint8 keeps its dtype")
+        return lo.reduce(op, truth(lo, input), lo.axes(dim, len(input.shape)), keepdim)
+
+    return lowered
+
+
+rule("any")(_test("any"))
+rule("all")(_test("all"))
+
+
+@rule("count_nonzero")
+def count_nonzero(lo: Lowering, input: Node, dim: Any = None) -> Node:
+    return lo.reduce("sum", lo.cast(truth(lo, input), INT64), lo.axes(dim, len(input.shape)))
+
+
+# ---- norms -----------------------------------------------------------------------------------------------------------
+
+
+def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bool) -> Node:
+    """The p-norm of the entries along ``axes`` in the node's dtype."""
+    size = lo.compute(abs, node)
+    if p == 2:
+        return lo.compute(e.sqrt, lo.reduce("sum", lo.compute(lambda a: a * a, node), axes, keep))
+    if p == 1:
+        return lo.reduce("sum", size, axes, keep)
+    if p == 0:
+        nonzero = lo.compute(lambda a: e.ne(a, 0.0), node)
+        return lo.reduce("sum", lo.cast(nonzero, node.dtype), axes, keep)
+    if p in (math.inf, -math.inf):
+        _nonempty(lo, node, axes)
+        return lo.reduce("amax" if p > 0 else "amin", size, axes, keep)
+    if isinstance(p, (Expr, Real)):
+        raise Unsupported("a run-time order")
+    total = lo.reduce("sum", lo.compute(lambda a: a.apply("pow", float(p)), size), axes, keep)
+    return lo.compute(lambda a: a.apply("pow", 1.0 / p), total)
+
+
+@rule("norm", "linalg.vector_norm")
+def norm(lo: Lowering, input: Node, p: Any = 2, dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None, *, ord: Any = None) -> Node:
+    p = ord if ord is not None else p
+    if p is None or p == "fro":
+        p = 2
+    if isinstance(p, str) or not input.dtype.is_float or dtype is not None:
+        raise Unsupported("a matrix norm or integers")
+    axes = lo.axes(dim, len(input.shape))
+    return lo.cast(power_norm(lo, lo.widen(input), p, axes, keepdim), input.dtype)
+
+
+@rule("logsumexp", "special.logsumexp")
+def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out: Any = None) -> Node:
+    if not input.dtype.is_float:
+        raise Unsupported("integers")
+    node = lo.widen(input)
+    axes = lo.axes(dim, len(node.shape))
+    if not axes:
+        raise Unsupported("no dimension")
+    for axis in axes:
+        lo.require("!=", node.shape[axis], expr(0), "logsumexp over this dimension")
+    high = lo.reduce("amax", node, axes, True)
+    safe = lo.compute(lambda m: e.where(e.eq(abs(m), math.inf), 0.0, m), high)
+    total = lo.reduce("sum", lo.compute(lambda a, m: e.exp(a - m), node, safe), axes, True)
+    result = lo.compute(lambda s, m: e.log(s) + m, total, safe)
+    if not keepdim:
+        result = lo.reshape(result, tuple(s for axis, s in enumerate(node.shape) if axis not in axes))
+    return lo.cast(result, input.dtype)

@@ -1,0 +1,98 @@
+"""Registers lowering rules under the names of torch's functions and finds the rule of a recorded call's target."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import Shape
+
+Rule = Callable[..., Any]
+
+
+class Unsupported(Exception):
+    """This call's arguments are outside what the rule expresses: the call stays a library call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """A rule's answer for a call that stays with the library but whose results' sizes are known: one shape each."""
+
+    shapes: tuple[Shape, ...]
+
+
+# Where a plain name is looked up. A name that a version of torch lacks is skipped.
+NAMESPACES: dict[str, Any] = {
+    "torch": torch,
+    "Tensor": torch.Tensor,
+    "F": torch.nn.functional,
+    "nn": torch._C._nn,
+    "special": torch.special,
+    "linalg": torch.linalg,
+}
+PLAIN = ("torch", "Tensor", "F", "nn")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One rule: ``names`` as registered, its ``family`` (the file), and ``function(lowering, *args, **kwargs)``."""
+
+    names: tuple[str, ...]
+    family: str
+    function: Rule
+
+
+ENTRIES: list[Entry] = []
+_BY_TARGET: dict[Any, Entry] = {}
+_EXPLICIT: set[Any] = set()
+
+
+def register(names: tuple[str, ...], family: str, function: Rule) -> None:
+    """Makes ``function`` the rule of ``names``: ``"relu"`` is that name in torch, Tensor, torch.nn.functional and
+    torch._C._nn (and its in-place form ``relu_``), ``"special.expit"`` or ``"F.embedding"`` that function only.
+    """
+    entry = Entry(names, family, function)
+    ENTRIES.append(entry)
+    for name in names:
+        space, _, last = name.rpartition(".")
+        for place in (space,) if space else PLAIN:
+            for form in (last, f"{last}_"):
+                _bind(NAMESPACES[place], form, entry, bool(space))
+        if not space and last.startswith("__") and hasattr(operator, last):
+            _bind(operator, last, entry, False)
+
+
+def _bind(holder: Any, name: str, entry: Entry, explicit: bool) -> None:
+    target = getattr(holder, name, None)
+    if type(target).__name__ in ("getset_descriptor", "property"):
+        target = target.__get__
+    if target is None or not callable(target):
+        return
+    if explicit:
+        _EXPLICIT.add(target)
+    elif target in _EXPLICIT:
+        return
+    _BY_TARGET[target] = entry
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator form of :func:`register`; the family is the function's module."""
+
+    def keep(function: Rule) -> Rule:
+        register(names, function.__module__.rpartition(".")[2], function)
+        return function
+
+    return keep
+
+
+def find(target: Any) -> Rule | None:
+    """The rule of a recorded call's target, or None."""
+    try:
+        entry = _BY_TARGET.get(target)
+    except TypeError:  # a target that cannot be hashed is no function of torch
+        return None
+    return entry.function if entry is not None else None

@@ -1,0 +1,50 @@
+"""Turns recorded strides into the order in which a tensor's dimensions lie in memory, and an order into strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.numbers import Expr
+
+
+def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The permutation, outermost dimension first, in which the tensor is dense; None when it is not.
+
+    Dimensions of size 1 lie anywhere: they keep their place next to the dimension on their left. A tensor without
+    elements is row-major.
+    """
+    rank = len(sizes)
+    if 0 in sizes:
+        return tuple(range(rank))
+    real = sorted((axis for axis in range(rank) if sizes[axis] != 1), key=lambda axis: (-strides[axis], axis))
+    expected = 1
+    for axis in reversed(real):
+        if strides[axis] != expected:
+            return None
+        expected *= sizes[axis]
+    ones = [axis for axis in range(rank) if sizes[axis] == 1]
+    if not ones:
+        return tuple(real)
+    return _with_ones(real, ones, sizes, strides)
+
+
+def _with_ones(real: list[int], ones: list[int], sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    if real == sorted(real):
+        return tuple(range(len(sizes)))
+    # Their strides say where torch meant them to lie: before the dimension with the next smaller stride.
+    order = list(real)
+    for axis in ones:
+        place = next((i for i, other in enumerate(order) if strides[other] * sizes[other] <= strides[axis]), len(order))
+        order.insert(place, axis)
+    return tuple(order)
+
+
+def dense_strides(shape: Shape, order: Sequence[int]) -> Shape:
+    """The strides, in elements, of a dense tensor whose dimensions lie in ``order``, outermost first."""
+    strides: list[Expr] = [ONE] * len(shape)
+    step = ONE
+    for axis in reversed(order):
+        strides[axis] = step
+        step = step * shape[axis]
+    return tuple(strides)

@@ -1,0 +1,439 @@
+"""Lowers functions that rearrange, cut, repeat and join tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, expr, product
+from framefuse.lower.context import Lowering
+from framefuse.lower.promotion import is_number, result_dtype
+from framefuse.lower.rules import Unsupported, rule
+
+# ---- other shapes ----------------------------------------------------------------------------------------------------
+
+
+def fill_in(lo: Lowering, total: Expr, shape: Shape) -> Shape:
+    """``shape`` with its -1 replaced by what is left of ``total``."""
+    if not any(size.constant == -1 for size in shape):
+        return shape
+    rest = product(size for size in shape if size.constant != -1)
+    if lo.size(rest) == 0:
+        raise Unsupported("a size is undetermined")
+    if rest.constant is None:
+        lo.require("!=", rest, expr(0), "a size of -1")
+    return tuple(total // rest if size.constant == -1 else size for size in shape)
+
+
+@rule("reshape", "Tensor.view", "Tensor.view_as", "Tensor.reshape_as", "_unsafe_view", "view_copy")
+def reshape(lo: Lowering, input: Node, *shape: Any, **named: Any) -> Node:
+    given = (named["shape"],) if "shape" in named else (named["size"],) if "size" in named else shape
+    if len(given) == 1 and isinstance(given[0], Node):
+        return lo.reshape(input, given[0].shape)
+    if len(given) == 1 and isinstance(given[0], torch.dtype):
+        if given[0] is not input.dtype.torch:
+            raise Unsupported("bits as another dtype")
+        return input
+    return lo.reshape(input, fill_in(lo, lo.count(input.shape), lo.shape_of(*given)))
+
+
+@rule("flatten")
+def flatten(lo: Lowering, input: Node, start_dim: Any = 0, end_dim: Any = -1) -> Node:
+    rank = len(input.shape)
+    if rank == 0:
+        return lo.reshape(input, (ONE,))
+    start, end = lo.axis(start_dim, rank), lo.axis(end_dim, rank)
+    return lo.reshape(
+        input, (*input.shape[:start], product(input.shape[start : end + 1]), *input.shape[end + 1 :])
+    )
+
+
+@rule("ravel")
+def ravel(lo: Lowering, input: Node) -> Node:
+    return flatten(lo, input)
+
+
+@rule("unflatten")
+def unflatten(lo: Lowering, input: Node, dim: Any, sizes: Any) -> Node:
+    axis = lo.axis(dim, len(input.shape))
+    inner = fill_in(lo, input.shape[axis], lo.shape_of(sizes))
+    return lo.reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
+
+
+@rule("squeeze")
+def squeeze(lo: Lowering, input: Node, dim: Any = None) -> Node:
+    axes = lo.axes(dim, len(input.shape)) if dim != () else ()
+    gone = []
+    for axis in axes:
+        size = input.shape[axis]
+        if lo.size(size) == 1:
+            lo.require("==", size, ONE, "squeeze")
+            gone.append(axis)
+        elif size.constant is None:
+            lo.require("!=", size, ONE, "squeeze")
+    return lo.reshape(input, tuple(size for axis, size in enumerate(input.shape) if axis not in gone))
+
+
+@rule("unsqueeze")
+def unsqueeze(lo: Lowering, input: Node, dim: Any) -> Node:
+    axis = lo.axis(dim, len(input.shape) + 1)
+    return lo.reshape(input, (*input.shape[:axis], ONE, *input.shape[axis:]))
+
+
+@rule("atleast_1d")
+def atleast_1d(lo: Lowering, input: Node) -> Node:
+    return lo.reshape(input, input.shape or (ONE,))
+
+
+# ---- other orders ----------------------------------------------------------------------------------------------------
+
+
+@rule("permute")
+def permute(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
+    given = named["dims"] if "dims" in named else dims[0] if dims and isinstance(dims[0], (tuple, list)) else dims
+    if len(given) != len(input.shape):
+        raise Unsupported("dimensions")
+    return lo.permute(input, [lo.axis(dim, len(given)) for dim in given])
+
+
+@rule("transpose", "swapaxes", "swapdims")
+def transpose(lo: Lowering, input: Node, dim0: Any, dim1: Any) -> Node:
+    rank = len(input.shape)
+    order = list(range(rank))
+    a, b = lo.axis(dim0, rank), lo.axis(dim1, rank)
+    if rank:
+        order[a], order[b] = order[b], order[a]
+    return lo.permute(input, order)
+
+
+@rule("t", "Tensor.mT", "Tensor.H", "Tensor.mH", "adjoint")
+def matrix_transpose(lo: Lowering, input: Node) -> Node:
+    if len(input.shape) < 2:
+        return input
+    return transpose(lo, input, -2, -1)
+
+
+@rule("Tensor.T", "numpy_T")
+def reverse_axes(lo: Lowering, input: Node) -> Node:
+    return lo.permute(input, tuple(reversed(range(len(input.shape)))))
+
+
+@rule("movedim", "moveaxis")
+def movedim(lo: Lowering, input: Node, source: Any, destination: Any) -> Node:
+    rank = len(input.shape)
+    sources = [lo.axis(dim, rank) for dim in (source if isinstance(source, (tuple, list)) else [source])]
+    places = [lo.axis(dim, rank) for dim in (destination if isinstance(destination, (tuple, list)) else [destination])]
+    order = [-1] * rank
+    for axis, place in zip(sources, places, strict=True):
+        order[place] = axis
+    rest = iter(axis for axis in range(rank) if axis not in sources)
+    return lo.permute(input, [axis if axis >= 0 else next(rest) for axis in order])
+
+
+# ---- repetition ------------------------------------------------------------------------------------------------------
+
+
+@rule("expand", "broadcast_to", "expand_copy")
+def expand(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
+    target = lo.shape_of(*((named["size"],) if "size" in named else sizes))
+    extra = len(target) - len(input.shape)
+    if extra < 0:
+        raise Unsupported("fewer dimensions")
+    own = (ONE,) * extra + input.shape
+    shape = tuple(
+        mine if size.constant == -1 else lo.broadcast((mine,), (size,))[0] for size, mine in zip(target, own, strict=True)
+    )
+    for size, wanted in zip(shape, target, strict=True):
+        if wanted.constant != -1 and size is not wanted:
+            lo.require("==", size, wanted, "expand")
+    return lo.expand(input, shape)
+
+
+@rule("expand_as")
+def expand_as(lo: Lowering, input: Node, other: Node) -> Node:
+    return expand(lo, input, other.shape)
+
+
+@rule("repeat", "tile", "Tensor.repeat")
+def repeat(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
+    given = named.get("repeats", named.get("dims"))
+    counts = lo.shape_of(given) if given is not None else lo.shape_of(*sizes)
+    extra = len(counts) - len(input.shape)
+    if extra < 0:  # only tile allows it: the missing counts are 1
+        counts, extra = (ONE,) * -extra + counts, 0
+    own = (ONE,) * extra + input.shape
+    apart, whole, narrow = [], [], []
+    for count, size in zip(counts, own, strict=True):
+        narrow += [ONE, size]
+        apart += [count, size]
+        whole.append(count * size)
+    return lo.reshape(lo.expand(lo.reshape(input, tuple(narrow)), tuple(apart)), tuple(whole))
+
+
+@rule("repeat_interleave")
+def repeat_interleave(lo: Lowering, input: Node, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Node:
+    if not isinstance(repeats, (int, Expr)):
+        raise Unsupported("a tensor of counts")
+    if dim is None:
+        input, dim = flatten(lo, input), 0
+    axis = lo.axis(dim, len(input.shape))
+    before, size, after = input.shape[:axis], input.shape[axis], input.shape[axis + 1 :]
+    apart = lo.expand(lo.reshape(input, (*before, size, ONE, *after)), (*before, size, expr(repeats), *after))
+    return lo.reshape(apart, (*before, size * repeats, *after))
+
+
+@rule("broadcast_tensors")
+def broadcast_tensors(lo: Lowering, *tensors: Any) -> tuple[Node, ...]:
+    nodes = tensors[0] if isinstance(tensors[0], tuple) else tensors
+    shape = lo.broadcast(*(node.shape for node in nodes))
+    return tuple(lo.expand(node, shape) for node in nodes)
+
+
+@rule("meshgrid")
+def meshgrid(lo: Lowering, *tensors: Any, indexing: str | None = None) -> tuple[Node, ...]:
+    nodes = tensors[0] if isinstance(tensors[0], tuple) else tensors
+    lines = [node if node.shape else lo.reshape(node, (ONE,)) for node in nodes]
+    swap = indexing == "xy" and len(lines) >= 2
+    order = [1, 0, *range(2, len(lines))] if swap else list(range(len(lines)))
+    shape = tuple(lines[place].shape[0] for place in order)
+    return tuple(
+        lo.expand(lo.along(line, order.index(place), len(lines)), shape) for place, line in enumerate(lines)
+    )
+
+
+# ---- cuts ------------------------------------------------------------------------------------------------------------
+
+
+def in_bounds(lo: Lowering, start: Any, size: Expr) -> Expr:
+    """An index made non-negative; the relations keep it inside."""
+    place = expr(start)
+    if lo.size(place) < 0:
+        if place.constant is None:
+            lo.require("<", place, expr(0), "a negative index")
+        place = place + size
+    lo.require("<=", expr(0), place, "an index")
+    return place
+
+
+@rule("narrow", "narrow_copy")
+def narrow(lo: Lowering, input: Node, dim: Any, start: Any, length: Any) -> Node:
+    if not isinstance(start, (int, Expr)) or not isinstance(length, (int, Expr)):
+        raise Unsupported("a tensor as start")
+    axis = lo.axis(dim, len(input.shape))
+    place = in_bounds(lo, start, input.shape[axis])
+    lo.require("<=", place + length, input.shape[axis], "narrow")
+    return lo.narrow(input, axis, place, expr(length))
+
+
+@rule("select", "select_copy")
+def select(lo: Lowering, input: Node, dim: Any, index: Any) -> Node:
+    if not isinstance(index, (int, Expr)):
+        raise Unsupported("a tensor as index")
+    axis = lo.axis(dim, len(input.shape))
+    place = in_bounds(lo, index, input.shape[axis])
+    lo.require("<", place, input.shape[axis], "an index")
+    return lo.reshape(lo.narrow(input, axis, place, ONE), input.shape[:axis] + input.shape[axis + 1 :])
+
+
+@rule("split", "Tensor.split", "split_with_sizes", "unsafe_split")
+def split(lo: Lowering, tensor: Node, split_size_or_sections: Any, dim: Any = 0) -> tuple[Node, ...]:
+    axis = lo.axis(dim, len(tensor.shape))
+    size = tensor.shape[axis]
+    if isinstance(split_size_or_sections, (tuple, list)):
+        return _cut(lo, tensor, axis, lo.shape_of(split_size_or_sections), size)
+    piece = expr(split_size_or_sections)
+    count = -(-lo.size(size) // lo.size(piece)) if lo.size(piece) else 1
+    return _pieces(lo, tensor, axis, piece, max(count, 1))
+
+
+@rule("chunk", "unsafe_chunk")
+def chunk(lo: Lowering, input: Node, chunks: Any, dim: Any = 0) -> tuple[Node, ...]:
+    if not isinstance(chunks, int):
+        raise Unsupported("a run-time count")
+    axis = lo.axis(dim, len(input.shape))
+    size = input.shape[axis]
+    if lo.size(size) == 0:
+        raise Unsupported("nothing to cut")
+    piece = size // chunks
+    if lo.size(size) % chunks == 0:
+        lo.require("==", piece * chunks, size, "chunks of one size")
+    else:
+        piece = (size + (chunks - 1)) // chunks
+    return _pieces(lo, input, axis, piece, -(-lo.size(size) // lo.size(piece)))
+
+
+def _pieces(lo: Lowering, node: Node, axis: int, piece: Expr, count: int) -> tuple[Node, ...]:
+    """``count`` pieces, all of one size but the last, which has what is left."""
+    size = node.shape[axis]
+    last = size - piece * (count - 1)
+    if size.constant is None or piece.constant is None:
+        lo.require("<=", last, piece, "the number of pieces")
+        if not (last.constant or last is piece):
+            lo.require("<", expr(0), last, "the number of pieces")
+    return _cut(lo, node, axis, (*([piece] * (count - 1)), last), size)
+
+
+def _cut(lo: Lowering, node: Node, axis: int, lengths: Sequence[Expr], size: Expr) -> tuple[Node, ...]:
+    parts, start = [], expr(0)
+    for length in lengths:
+        parts.append(lo.narrow(node, axis, start, length))
+        start = start + length
+    lo.require("==", start, size, "pieces that cover the dimension")
+    return tuple(parts)
+
+
+@rule("unbind", "__iter__")
+def unbind(lo: Lowering, input: Node, dim: Any = 0) -> tuple[Node, ...]:
+    axis = lo.axis(dim, len(input.shape))
+    size = input.shape[axis]
+    count = lo.size(size)
+    lo.require("==", size, expr(count), "the number of rows taken apart")
+    rest = input.shape[:axis] + input.shape[axis + 1 :]
+    return tuple(lo.reshape(lo.narrow(input, axis, place, ONE), rest) for place in range(count))
+
+
+@rule("flip")
+def flip(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
+    given = named["dims"] if "dims" in named else dims[0] if dims and isinstance(dims[0], (tuple, list)) else dims
+    if not given:
+        raise Unsupported("no dimension")
+    turned = {lo.axis(dim, len(input.shape)) for dim in given} if input.shape else set()
+    starts = [size - 1 if axis in turned else expr(0) for axis, size in enumerate(input.shape)]
+    steps = [-1 if axis in turned else 1 for axis in range(len(input.shape))]
+    return lo.slice(input, starts, steps, input.shape)
+
+
+@rule("roll")
+def roll(lo: Lowering, input: Node, shifts: Any, dims: Any = None) -> Node:
+    moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
+    if dims is None or dims == ():
+        if len(moves) != 1:
+            raise Unsupported("several shifts")
+        line = lo.reshape(input, (lo.count(input.shape),))
+        return lo.reshape(_roll(lo, line, 0, moves[0]), input.shape)
+    axes = dims if isinstance(dims, (tuple, list)) else (dims,)
+    for move, dim in zip(moves, axes, strict=True):
+        input = _roll(lo, input, lo.axis(dim, len(input.shape)), move)
+    return input
+
+
+def _roll(lo: Lowering, node: Node, axis: int, shift: Any) -> Node:
+    size = node.shape[axis]
+    if not isinstance(shift, int) or lo.size(size) == 0:
+        raise Unsupported("a run-time shift or nothing to roll")
+    place = shift % lo.size(size) if size.constant is not None else shift
+    if place == 0:
+        return node
+    if place < 0:
+        front, back = expr(-place), size + place
+    else:
+        front, back = size - place, expr(place)
+    if size.constant is None:
+        lo.require("<=", expr(abs(place)), size, "roll")
+    return lo.cat([lo.narrow(node, axis, front, back), lo.narrow(node, axis, 0, front)], axis)
+
+
+# ---- joins -----------------------------------------------------------------------------------------------------------
+
+
+@rule("cat", "concat", "concatenate")
+def cat(lo: Lowering, tensors: Sequence[Node], dim: Any = 0, *, out: Any = None, axis: Any = None) -> Node:
+    nodes = [node for node in tensors if not _skipped(lo, node)]
+    if not nodes:
+        raise Unsupported("nothing to join")
+    place = lo.axis(dim if axis is None else axis, len(nodes[0].shape))
+    dtype = result_dtype(tensors, lo.default)
+    return join(lo, [lo.cast(node, dtype) for node in nodes], place)
+
+
+def _skipped(lo: Lowering, node: Node) -> bool:
+    """cat leaves out tensors of shape (0,), whatever the others' shapes."""
+    if len(node.shape) == 1 and lo.size(node.shape[0]) == 0:
+        if node.shape[0].constant is None:
+            raise Unsupported("an empty tensor of run-time size")
+        return True
+    return False
+
+
+def join(lo: Lowering, nodes: Sequence[Node], axis: int) -> Node:
+    """cat of nodes of one dtype; their other sizes must agree."""
+    first = nodes[0].shape
+    for node in nodes[1:]:
+        if len(node.shape) != len(first):
+            raise Unsupported("different ranks")
+        for place, size in enumerate(node.shape):
+            if place != axis:
+                lo.require("==", first[place], size, "sizes beside the joined dimension")
+    return lo.cat(nodes, axis)
+
+
+@rule("stack")
+def stack(lo: Lowering, tensors: Sequence[Node], dim: Any = 0, *, out: Any = None) -> Node:
+    axis = lo.axis(dim, len(tensors[0].shape) + 1)
+    dtype = result_dtype(tensors, lo.default)
+    rows = [lo.reshape(node, (*node.shape[:axis], ONE, *node.shape[axis:])) for node in tensors]
+    return join(lo, [lo.cast(node, dtype) for node in rows], axis)
+
+
+@rule("pad")
+def pad(lo: Lowering, input: Node, pad: Any, mode: str = "constant", value: Any = None) -> Node:
+    rank = len(input.shape)
+    amounts = lo.shape_of(pad)
+    fill = 0 if value is None else value
+    if mode != "constant" or len(amounts) % 2 or len(amounts) > 2 * rank or not is_number(fill):
+        raise Unsupported("a mode that reads the border")
+    before, after = [expr(0)] * rank, [expr(0)] * rank
+    for place in range(len(amounts) // 2):
+        axis = rank - 1 - place
+        low, high = amounts[2 * place], amounts[2 * place + 1]
+        input, before[axis] = _crop(lo, input, axis, low, True)
+        input, after[axis] = _crop(lo, input, axis, high, False)
+    if input.dtype.is_integral and not isinstance(fill, int):
+        fill = int(fill) if isinstance(fill, float) else fill
+    return lo.pad(input, before, after, fill)
+
+
+def _crop(lo: Lowering, node: Node, axis: int, amount: Expr, front: bool) -> tuple[Node, Expr]:
+    """A negative amount cuts; what is left to pad is returned with the node."""
+    if lo.size(amount) >= 0:
+        lo.require("<=", expr(0), amount, "padding")
+        return node, amount
+    lo.require("<=", amount, expr(0), "negative padding")
+    size = node.shape[axis] + amount
+    lo.require("<=", expr(0), size, "negative padding")
+    return lo.narrow(node, axis, -amount if front else 0, size), expr(0)
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Any) -> Node:
+    *lead, channels, high, wide = input.shape
+    r = expr(upscale_factor)
+    inner = channels // (r * r)
+    rank = len(lead)
+    apart = lo.reshape(input, (*lead, inner, r, r, high, wide))
+    order = [*range(rank), rank, rank + 3, rank + 1, rank + 4, rank + 2]
+    return lo.reshape(lo.permute(apart, order), (*lead, inner, high * r, wide * r))
+
+
+@rule("pixel_unshuffle")
+def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Any) -> Node:
+    *lead, channels, high, wide = input.shape
+    r = expr(downscale_factor)
+    rank = len(lead)
+    apart = lo.reshape(input, (*lead, channels, high // r, r, wide // r, r))
+    order = [*range(rank), rank, rank + 2, rank + 4, rank + 1, rank + 3]
+    return lo.reshape(lo.permute(apart, order), (*lead, channels * r * r, high // r, wide // r))
+
+
+@rule("channel_shuffle", "native_channel_shuffle")
+def channel_shuffle(lo: Lowering, input: Node, groups: Any) -> Node:
+    batch, channels, *rest = input.shape
+    inner = channels // groups
+    apart = lo.reshape(input, (batch, expr(groups), inner, *rest))
+    order = [0, 2, 1, *range(3, 3 + len(rest))]
+    return lo.reshape(lo.permute(apart, order), input.shape)
+

@@ -1,0 +1,133 @@
+"""Records a function and compares its lowered graph, run by the reference, with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from framefuse.capture.record import record
+from framefuse.codegen.python import compile_graph
+from framefuse.ir.graph import Graph
+from framefuse.ir.trace import Build, Ref, Trace
+from framefuse.ir.verify import verify
+from framefuse.lower import lower
+
+
+def trace_of(function: Callable[..., Any], *args: Any, dynamic: bool | None = None, **kwargs: Any) -> Trace:
+    with torch.no_grad():
+        recording = record(function, args, kwargs, owner=None, dynamic=dynamic)
+    assert recording.exception is None, recording.exception
+    assert recording.trace is not None, recording.reason
+    return recording.trace
+
+
+def lowered(function: Callable[..., Any], *args: Any, dynamic: bool | None = None, **kwargs: Any) -> Graph:
+    graph = lower(trace_of(function, *args, dynamic=dynamic, **kwargs))
+    verify(graph)
+    return graph
+
+
+def ops(graph: Graph) -> list[str]:
+    """The primitives of a graph in order, inputs and constants left out."""
+    return [node.op for node in graph.nodes if node.op not in ("input", "full", "result")]
+
+
+def read(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a source gives for these arguments; only plain paths."""
+    if source.base is None:
+        return ([*args, *kwargs.values()])[source.key] if source.kind == "arg" else source.key
+    holder = read(source.base, args, kwargs)
+    if source.kind == "dict":
+        return holder.__dict__
+    if source.kind == "item":
+        return holder[source.key]
+    if source.kind == "attr":
+        return holder.__dict__[source.key]
+    if source.kind == "global":
+        return holder.__globals__[source.key]
+    if source.kind == "cell":
+        code = holder.__code__
+        place = code.co_freevars.index(source.key) if isinstance(source.key, str) else source.key
+        return holder.__closure__[place].cell_contents
+    if source.kind == "type":
+        return type(holder)
+    if source.kind == "func":
+        return holder.__func__
+    if source.kind == "self":
+        return holder.__self__
+    return getattr(holder, source.key)
+
+
+def run(trace: Trace, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+    """The trace's result, from the graph by the reference; relations must hold."""
+    given = dict(kwargs or {})
+    inputs = [read(entry.source, args, given) for entry in trace.assumptions.inputs]
+    numbers: dict[Any, Any] = {}
+    for entry, tensor in zip(trace.assumptions.inputs, inputs, strict=True):
+        for symbol, size in zip(entry.spec.sizes, tensor.shape, strict=True):
+            numbers[symbol] = size
+        for symbol, stride in zip(entry.spec.strides or (), tensor.stride(), strict=False):
+            numbers[symbol] = stride
+    for fact in trace.assumptions.facts:
+        if fact.kind in ("integer", "real"):
+            numbers[fact.value] = read(fact.source, args, given)
+    sizes = {symbol: value for symbol, value in numbers.items() if isinstance(value, int)}
+    for relation in (*graph.relations, *trace.assumptions.relations):
+        known = relation.substitute(graph.values)
+        assert known.holds(sizes), f"{relation} does not hold: {sizes}"
+    results = compile_graph(graph)(inputs, {str(name): value for name, value in numbers.items()})
+    found = {output.value: result for output, result in zip(graph.outputs, results, strict=True)}
+    full = sizes | {symbol: value.evaluate(sizes) for symbol, value in graph.values.items() if value.symbols <= set(sizes)}
+
+    def rebuild(part: Any) -> Any:
+        if isinstance(part, Ref):
+            return found[part.value]
+        if isinstance(part, Build):
+            if part.kind == "const":
+                return part.value
+            parts = [rebuild(child) for child in part.parts]
+            return {"tuple": tuple, "list": list, "dict": dict}.get(part.kind, tuple)(parts)
+        if hasattr(part, "evaluate"):
+            return part.evaluate(full) if hasattr(part, "terms") else part.evaluate(full, numbers)
+        return part
+
+    return rebuild(trace.result)
+
+
+def check(function: Callable[..., Any], *args: Any, others: Sequence[Sequence[Any]] = (), dynamic: bool | None = None) -> Graph:
+    """Eager and the lowered graph agree on the recorded arguments and on ``others``; arguments written in place too."""
+    trace = trace_of(function, *copy(args), dynamic=dynamic)
+    graph = lower(trace)
+    verify(graph)
+    for each in (args, *others):
+        mine, eager = copy(each), copy(each)
+        result = run(trace, graph, mine)
+        with torch.no_grad():
+            expected = function(*eager)
+        compare(result, expected)
+        compare(mine, eager)
+    return graph
+
+
+def copy(args: Any) -> Any:
+    if isinstance(args, torch.Tensor):
+        return args.clone()
+    if isinstance(args, (tuple, list)):
+        return type(args)(copy(part) for part in args)
+    return args
+
+
+def compare(result: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(result, expected, equal_nan=True, check_stride=True)
+        if expected.is_floating_point():
+            zero = expected == 0
+            assert torch.equal(torch.signbit(result[zero]), torch.signbit(expected[zero])), "signs of zeros"
+    elif isinstance(expected, (tuple, list)):
+        assert len(result) == len(expected)
+        for a, b in zip(result, expected, strict=True):
+            compare(a, b)
+    else:
+        assert result == expected or (result != result and expected != expected)
