@@ -195,8 +195,6 @@ class Attributes:
         if not self.recorder.alive:
             return (value,)
         sources = self.recorder.sources
-        if type(holder) is not types.ModuleType and type_get(type(holder), name) is not MISSING:
-            return (value,)
         state = holder.__dict__
         part = "attr" if name in state else "getattr"
         return (sources.read_at(sources.root(holder), id(holder), part, name, value, False),)

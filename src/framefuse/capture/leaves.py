@@ -20,7 +20,7 @@ import torch
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations",
     "torch.ao.nn",
-    "torch.autograd.grad_mode",
+    "torch.autograd.grad_mode", "torch.backends",
 )  # fmt: skip
 NATIVE_MODULES = frozenset(
     "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
@@ -187,8 +187,8 @@ TORCH_QUERIES = frozenset(
     "is_autocast_enabled "
     "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled "
     "_cuda_isCurrentStreamCapturing "
-    "_get_cudnn_enabled _get_mkldnn_enabled _get_flash_sdp_enabled _get_math_sdp_enabled "
-    "_get_mem_efficient_sdp_enabled _cuda_getDeviceCount "
+    ""
+    "_cuda_getDeviceCount "
     "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
     "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack "
     "peek_interpreter_stack".split()
