@@ -37,6 +37,6 @@ def demo(options: argparse.Namespace) -> int:
         _, curve_files = present(BY_NAME["curve"], settings, compilers, console)
         console.print()
         rows, model_files = present(BY_NAME["models"], settings, compilers, console)
-    console.print(f"\n{hardware()}; {time.perf_counter() - start:.0f} s", highlight=False)
+    console.print(f"\n{hardware()}; {time.perf_counter() - start:.0f} s", highlight=False, soft_wrap=True)
     console.print(f"plots: {curve_files[-1]} {model_files[-1]}", highlight=False, soft_wrap=True)
     return int(wrong(rows))

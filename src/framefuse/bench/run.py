@@ -183,6 +183,6 @@ def run(name: str, options: Options) -> int:
         if name == "curve" and options.fresh:
             for line in curve.fresh_findings(compilers):
                 console.print(line, markup=False, highlight=False)
-    console.print(hardware(getattr(options, "device", "cpu")), highlight=False)
+    console.print(hardware(getattr(options, "device", "cpu")), highlight=False, soft_wrap=True)
     console.print("written:", *files, highlight=False, soft_wrap=True)
     return int(wrong(rows))
