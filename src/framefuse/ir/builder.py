@@ -1,4 +1,4 @@
-"""Turns requests for primitives into interned graph nodes with symbolic shapes, and collects what was assumed of sizes."""
+"""Turns requests for primitives into interned graph nodes with symbolic shapes, and collects what sizes must be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node, Scalar
-from framefuse.ir.numbers import Expr, Relation, Symbol, expr, product
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Relation, Symbol, expr, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
 
@@ -27,7 +27,8 @@ class Builder:
     """Makes nodes. Equal pure nodes are the same object; views fold into their operand where the fold is exact.
 
     ``hints`` are the recorded values of symbols: decisions about sizes are taken on them and left in ``relations``.
-    ``bound`` are the symbols that are set only at run time; no relation may speak of them.
+    ``bound`` are the symbols that are set only at run time; no relation may speak of them. ``extents`` are the symbols
+    that are sizes of tensors, so never negative.
     """
 
     def __init__(self, hints: Mapping[Symbol, int]) -> None:
@@ -35,6 +36,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.relations: dict[Relation, None] = {}
         self.bound: set[Symbol] = set()
+        self.extents: set[Atom] = set()
         self.line: Line | None = None
         self._table: dict[Any, Node] = {}
         self._sizes: dict[Expr, int] = {}
@@ -66,11 +68,41 @@ class Builder:
             return
         relation = Relation(op, left, right, why)
         known = relation.constant
-        if known is True:
+        if known is True or (op in ("<=", "<") and self.at_least(right - left, 0 if op == "<=" else 1)):
+            return
+        if op == "!=" and right is ZERO and known is None and self._nonzero(left, why):
             return
         if known is False or not self.bound.isdisjoint(left.symbols | right.symbols) or not relation.holds(self.hints):
             raise Unprovable(str(relation))
         self.relations[relation] = None
+
+    def at_least(self, value: Expr, bound: int) -> bool:
+        """Whether the expression is at least ``bound`` by its form: sizes are never negative."""
+        least = 0
+        for atoms, factor in value.terms:
+            if not atoms:
+                least = factor
+            elif factor < 0 or not all(self._is_size(atom) for atom in atoms):
+                return False
+        return least >= bound
+
+    def _is_size(self, atom: Atom) -> bool:
+        if isinstance(atom, Floordiv):
+            divisor = atom.right.constant
+            return divisor is not None and divisor > 0 and self.at_least(atom.left, 0)
+        if isinstance(atom, (Minimum, Maximum)):
+            return self.at_least(atom.left, 0) and self.at_least(atom.right, 0)
+        return atom in self.extents
+
+    def _nonzero(self, value: Expr, why: str) -> bool:
+        """Asks for each factor of a product alone, so that equal demands meet."""
+        if self.at_least(value, 1):
+            return True
+        if len(value.terms) != 1 or len(value.terms[0][0]) < 2 and value.terms[0][1] == 1:
+            return False
+        for atom in value.terms[0][0]:
+            self.require("!=", Expr((((atom,), 1),)), ZERO, why)
+        return True
 
     def same_size(self, left: Expr, right: Expr, why: str) -> Expr:
         """The common size of two dimensions that must be equal; the simpler expression."""

@@ -81,6 +81,7 @@ class _Lowerer:
         entry = self.trace.assumptions.inputs[place]
         meta = self._meta(entry.value)
         shape = tuple(expr(size) for size in entry.spec.sizes)
+        self.builder.extents.update(size for size in entry.spec.sizes if isinstance(size, Symbol))
         dtype = BY_TORCH[meta.dtype]
         strides = _spec_strides(entry.spec, shape)
         node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
@@ -268,6 +269,7 @@ class _Lowerer:
             for dimension, size in enumerate(meta.sizes):
                 symbol = Symbol(f"u{len(self.builder.bound)}")
                 self.builder.bound.add(symbol)
+                self.builder.extents.add(symbol)
                 self.builder.hints[symbol] = size
                 fresh.append((symbol, dimension))
                 sizes.append(symbol.expr)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.lower.context import Lowering
@@ -437,3 +438,20 @@ def channel_shuffle(lo: Lowering, input: Node, groups: Any) -> Node:
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return lo.reshape(lo.permute(apart, order), input.shape)
 
+
+
+@rule("diff")
+def diff(
+    lo: Lowering, input: Node, n: Any = 1, dim: Any = -1, prepend: Any = None, append: Any = None, *, out: Any = None
+) -> Node:
+    axis = lo.axis(dim, len(input.shape))
+    pieces = [node for node in (prepend, input, append) if node is not None]
+    if n != 1 or any(node.dtype is not input.dtype for node in pieces):
+        raise Unsupported("a higher difference")
+    node = join(lo, pieces, axis)
+    length = node.shape[axis] - 1
+    lo.require("<=", expr(0), length, "the length of a difference")
+    later, earlier = lo.narrow(node, axis, 1, length), lo.narrow(node, axis, 0, length)
+    if node.dtype is BOOL:
+        return lo.pointwise("ne", later, earlier)
+    return lo.compute(lambda a, b: a - b, later, earlier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
 from framefuse.ir.graph import Graph
+from framefuse.ir.numbers import Expr
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
@@ -34,11 +35,11 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes if node.op not in ("input", "full", "result")]
 
 
-def read(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a source gives for these arguments; only plain paths."""
+def read(source: Any, slots: Sequence[Any]) -> Any:
+    """What a source gives for these bound arguments; only plain paths."""
     if source.base is None:
-        return ([*args, *kwargs.values()])[source.key] if source.kind == "arg" else source.key
-    holder = read(source.base, args, kwargs)
+        return slots[source.key] if source.kind == "arg" else source.key
+    holder = read(source.base, slots)
     if source.kind == "dict":
         return holder.__dict__
     if source.kind == "item":
@@ -60,26 +61,33 @@ def read(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return getattr(holder, source.key)
 
 
-def run(trace: Trace, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-    """The trace's result, from the graph by the reference; relations must hold."""
-    given = dict(kwargs or {})
-    inputs = [read(entry.source, args, given) for entry in trace.assumptions.inputs]
+def outputs(trace: Trace, graph: Graph, slots: Sequence[Any]) -> tuple[dict[int, torch.Tensor], dict[Any, Any]]:
+    """The graph's outputs by value number, by the reference, and all numbers by symbol; relations must hold.
+
+    ``slots`` are the bound arguments: with ``*args`` as one tuple and ``**kwargs`` as one dict.
+    """
+    inputs = [read(entry.source, slots) for entry in trace.assumptions.inputs]
     numbers: dict[Any, Any] = {}
     for entry, tensor in zip(trace.assumptions.inputs, inputs, strict=True):
-        for symbol, size in zip(entry.spec.sizes, tensor.shape, strict=True):
-            numbers[symbol] = size
-        for symbol, stride in zip(entry.spec.strides or (), tensor.stride(), strict=False):
-            numbers[symbol] = stride
+        numbers |= zip(entry.spec.sizes, tensor.shape, strict=True)
+        numbers |= zip(entry.spec.strides or (), tensor.stride(), strict=False)
     for fact in trace.assumptions.facts:
         if fact.kind in ("integer", "real"):
-            numbers[fact.value] = read(fact.source, args, given)
+            numbers[fact.value] = read(fact.source, slots)
     sizes = {symbol: value for symbol, value in numbers.items() if isinstance(value, int)}
     for relation in (*graph.relations, *trace.assumptions.relations):
         known = relation.substitute(graph.values)
         assert known.holds(sizes), f"{relation} does not hold: {sizes}"
     results = compile_graph(graph)(inputs, {str(name): value for name, value in numbers.items()})
-    found = {output.value: result for output, result in zip(graph.outputs, results, strict=True)}
-    full = sizes | {symbol: value.evaluate(sizes) for symbol, value in graph.values.items() if value.symbols <= set(sizes)}
+    for symbol, value in graph.values.items():
+        if value.symbols <= sizes.keys():
+            numbers[symbol] = value.evaluate(sizes)
+    return {output.value: result for output, result in zip(graph.outputs, results, strict=True)}, numbers
+
+
+def run(trace: Trace, graph: Graph, slots: Sequence[Any]) -> Any:
+    """The trace's result, from the graph by the reference."""
+    found, numbers = outputs(trace, graph, slots)
 
     def rebuild(part: Any) -> Any:
         if isinstance(part, Ref):
@@ -88,15 +96,17 @@ def run(trace: Trace, graph: Graph, args: Sequence[Any], kwargs: Mapping[str, An
             if part.kind == "const":
                 return part.value
             parts = [rebuild(child) for child in part.parts]
-            return {"tuple": tuple, "list": list, "dict": dict}.get(part.kind, tuple)(parts)
+            return {"list": list, "dict": dict}.get(part.kind, tuple)(parts)
         if hasattr(part, "evaluate"):
-            return part.evaluate(full) if hasattr(part, "terms") else part.evaluate(full, numbers)
+            return part.evaluate(numbers) if isinstance(part, Expr) else part.evaluate(numbers, numbers)
         return part
 
     return rebuild(trace.result)
 
 
-def check(function: Callable[..., Any], *args: Any, others: Sequence[Sequence[Any]] = (), dynamic: bool | None = None) -> Graph:
+def check(
+    function: Callable[..., Any], *args: Any, others: Sequence[Sequence[Any]] = (), dynamic: bool | None = None
+) -> Graph:
     """Eager and the lowered graph agree on the recorded arguments and on ``others``; arguments written in place too."""
     trace = trace_of(function, *copy(args), dynamic=dynamic)
     graph = lower(trace)
