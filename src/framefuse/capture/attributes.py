@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import MISSING, SWITCH, Frame
+from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
 from framefuse.ir.facts import Source
@@ -333,6 +333,3 @@ class Attributes:
             recorder.journal.place("delattr", holder, name, MISSING, state.get(name, MISSING))
         delattr(holder, name)
         return None
-
-
-__all__ = ["SWITCH", "Attributes", "python_method", "type_get"]

@@ -15,14 +15,13 @@ from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.frame import (
     MISSING,
     SWITCH,
-    UNBOUND,
     Frame,
     InterpretedGenerator,
     enter,
     native_generator,
 )
 from framefuse.capture.leaves import runs_natively
-from framefuse.capture.numbers import NUMBERS, TRACKED, Integer, bare, pin_nested
+from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
 from framefuse.capture.recorder import strip
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
@@ -533,6 +532,3 @@ def kind_hashable(target: Any) -> bool:
 def strip_shallow(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments with plain numbers at their top level."""
     return tuple([bare(part) for part in args])
-
-
-__all__ = ["UNBOUND", "Calls", "Integer"]

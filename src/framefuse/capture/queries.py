@@ -8,8 +8,6 @@ from typing import Any
 import torch
 
 from framefuse.capture.numbers import Integer, bare
-from framefuse.ir.facts import Source
-from framefuse.ir.trace import Call, Ref
 
 Answer = Callable[[Any, Any, str, tuple[Any, ...], dict[str, Any]], Any]
 ANSWERS: dict[str, Answer] = {}
@@ -311,16 +309,3 @@ def _holds_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
     return isinstance(value, (tuple, list)) and any(_holds_tensor(part) for part in value)
-
-
-__all__ = [
-    "ANSWERS",
-    "Call",
-    "Ref",
-    "Source",
-    "call_name",
-    "is_in_place",
-    "may_be_random",
-    "sizes_from_data",
-    "statistics",
-]

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import torch
 
-from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import floating, integer
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
@@ -421,6 +420,3 @@ def written_in_c(kind: type) -> bool:
 
 def _nothing() -> None:
     """Lends its code to the functions that stand for a module's globals."""
-
-
-__all__ = ["ATOMS", "CODE_LIKE", "CONTAINERS", "KEY_ATOMS", "MISSING", "OrderedDict", "Sources"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import sys
 import types
@@ -14,7 +13,7 @@ import torch
 from framefuse.capture import twins
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, InterpretedGenerator
-from framefuse.capture.numbers import Float, Integer, extreme, integer
+from framefuse.capture.numbers import Float, Integer, extreme
 from framefuse.capture.sources import ATOMS
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
@@ -437,6 +436,3 @@ def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     machine.recorder.sources.typed(args[0]) if args else None
     return MISSING
-
-
-__all__ = ["SPECIALS", "TWINS", "TWIN_TYPES", "builtins", "integer", "needs_twin"]
