@@ -324,6 +324,13 @@ def test_division_in_a_loop_without_turns_is_no_error():
     assert same(kernel, [torch.zeros(3, dtype=torch.int64)], [1, 3, 0]) == 1
 
 
+def test_a_size_of_zero_as_divisor_does_not_trap():
+    body = [Loop(I, (N.expr // S.expr), (Store("out", I.expr, k.load("x", I.expr % S.expr)),), "vector")]
+    kernel = k.kernel([Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)], [N, S], body)
+    assert run(kernel, [torch.zeros(1), torch.zeros(1)], [0, 0]) == 0
+    same(kernel, [random(3, FLOAT32), torch.zeros(20)], [60, 3])
+
+
 # ---- other machines
 
 NARROW = {

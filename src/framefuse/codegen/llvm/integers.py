@@ -51,8 +51,13 @@ def _small_quotient(b: Builder, x: Reg, y: Reg, dtype: DType) -> Reg:
 
 
 def floor_quotient(b: Builder, x: Reg, y: Reg) -> Reg:
-    """``x // y`` of int64 index expressions with y > 0 and |x| < 2**53, in vectors through doubles."""
+    """``x // y`` of int64 index expressions with y > 0 and |x| < 2**53, in vectors through doubles.
+
+    A size that is a divisor may be zero where nothing uses the quotient; it must not trap.
+    """
     if not x.lanes and not y.lanes:
+        if y.name.startswith("%"):
+            y = b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
         quotient = b.binary("sdiv", x, y)
         rest = b.sub(x, b.mul(quotient, y))
         return b.add(quotient, b.convert("sext", b.compare("slt", rest, b.like(0, rest)), "i64"))
