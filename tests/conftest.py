@@ -6,8 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
+
+# `make test` gives the same answer each time; `pytest --hypothesis-profile=default` draws new examples.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("same")
 
 # A fault of the compiler is an error in tests, where users get eager's result and a warning.
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
