@@ -163,6 +163,11 @@ def _make_set(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any
     return value
 
 
+def _make_tuple(cls: Any, parts: list[Any]) -> Any:
+    """A named tuple; torch.Size and torch's return types are tuples without ``_make`` that take a sequence."""
+    return cls._make(parts) if hasattr(cls, "_make") else cls(parts)
+
+
 def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     cls = recipe.value
     value = _keep(recipe, cls.__new__(cls), made)
@@ -189,7 +194,7 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
     "tuple": lambda r, leaves, made: _keep(r, tuple(_parts(r, leaves, made)), made),
     "frozenset": lambda r, leaves, made: _keep(r, frozenset(_parts(r, leaves, made)), made),
     "slice": lambda r, leaves, made: slice(*_parts(r, leaves, made)),
-    "namedtuple": lambda r, leaves, made: _keep(r, tuple.__new__(r.value, _parts(r, leaves, made)), made),
+    "namedtuple": lambda r, leaves, made: _keep(r, _make_tuple(r.value, _parts(r, leaves, made)), made),
     "list": _make_list,
     "dict": _make_dict,
     "set": _make_set,
