@@ -1,6 +1,4 @@
-"""Turns a kernel into the pairs of buffers that may be one memory: each element is read for the last time before it is
-written.
-"""
+"""Turns a kernel into the pairs of buffers that may be one memory: each element is read last before it is written."""
 
 from __future__ import annotations
 

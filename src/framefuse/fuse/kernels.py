@@ -10,8 +10,7 @@ from framefuse.fuse.nest import BLOCK, CHUNK, Built, Nest
 from framefuse.fuse.passes import Pass, choose_saved, passes_of, per_point_times, shape_of
 from framefuse.fuse.ranges import address
 from framefuse.fuse.strided import Strides
-from framefuse.fuse.tiles import column_tiles, may_stage, may_tile, two_stages
-from framefuse.fuse.work import NANOSECONDS_PER_BYTE
+from framefuse.fuse.tiles import column_tiles, crossing_axis, may_stage, may_tile, square_tiles, two_stages
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr, product
 
@@ -57,8 +56,7 @@ def work_of(nest: Nest, passes: Sequence[Pass]) -> Expr:
     times = per_point_times(nest.shape, list(passes))
     for number, current in enumerate(passes):
         points = rows * product(group.axes[axis] for axis in group.axes if axis in current.inner)
-        stores = sum(cell.node.dtype.size for cell in current.roots)
-        total = total + points * max(1, int(1000 * (times[number] + stores * NANOSECONDS_PER_BYTE)))
+        total = total + points * max(1, int(1000 * times[number]))
     return total // 1000
 
 
@@ -81,6 +79,9 @@ def _pointwise(nest: Nest, title: str) -> Built:
         return nest.built(title, scope.body, expr(1), work, False)
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
+    across = crossing_axis(nest, axes)
+    if across is not None:
+        return square_tiles(nest, axes, across, passes[0], title, work)
     return nest.built(title, *_outer(nest, axes[:-1], axes[-1], lambda: nest.point(passes[0], ())), work, True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.work import op_time
+from framefuse.fuse.work import NANOSECONDS_PER_BYTE, loop_time, op_time
 from framefuse.ir.numbers import Symbol
 
 Axes = frozenset[Symbol]
@@ -161,5 +161,22 @@ def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Ce
 
 
 def per_point_times(shape: Shape, passes: list[Pass]) -> Mapping[int, float]:
-    """For each pass (by position) the nanoseconds of one point of its loop."""
-    return {number: sum(_time(shape, cell, frozenset()) for cell in p.targets) for number, p in enumerate(passes)}
+    """For each pass (by position) the nanoseconds of one point of its loop, loads and stores included."""
+    rows = shape.group.rows or frozenset()
+    found: dict[int, float] = {}
+    for number, current in enumerate(passes):
+        total = sum(cell.node.dtype.size for cell in current.roots) * NANOSECONDS_PER_BYTE
+        stack, seen = list(current.targets), set(current.targets)
+        while stack:
+            cell = stack.pop()
+            if current.inner and shape.axes[cell] <= rows:
+                continue
+            if cell.kind in ("load", "reduce"):
+                total += cell.node.dtype.size * NANOSECONDS_PER_BYTE
+                continue
+            total += loop_time(cell.node)
+            fresh = [kid for kid in cell.kids if kid not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        found[number] = total
+    return found

@@ -1,6 +1,4 @@
-"""Turns reductions that one plain row loop serves badly into two kernels for large sums, or column tiles for sums
-across memory.
-"""
+"""Turns work that plain loops serve badly into large sums in two stages, column tiles and tiles of transposes."""
 
 from __future__ import annotations
 
@@ -11,13 +9,28 @@ import torch
 
 from framefuse.fuse.nest import CHUNK, Built, Nest, Partial
 from framefuse.fuse.passes import Pass
-from framefuse.ir.dtypes import DType
-from framefuse.ir.loops import Accumulate, Accumulator, Apply, Const, Let, Load, Local, Loop, Scratch, Statement, Store
+from framefuse.ir.dtypes import INT64, DType
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Const,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Scratch,
+    Statement,
+    Store,
+)
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 STAGED_ABOVE = 100_000  # nanoseconds of work from which two threads repay a second kernel
 SHORT = 32  # rows that fit the registers of a plain loop
 TILE = 512  # columns whose running results stay in the first-level cache
+SQUARE = 64, 64  # points of a tile along a transposed operand's memory and along the result's
+CROSSED = 64  # points along both, below which memory that is read across stays in the cache anyway
 ROWS = 8  # rows of a column tile that are summed before they join the running result
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
 
@@ -146,6 +159,54 @@ def column_tiles(
                         nest.run_pass(current, (), 0, False)
             scope.body.append(Loop(at, size, tuple(lane.body), "vector"))
     return nest.built(title, top.body, count, work, True)
+
+
+def crossing_axis(nest: Nest, axes: Sequence[Symbol]) -> Symbol | None:
+    """The axis along which a load is contiguous while the vector loop, over the last axis, reads it across."""
+    lane = axes[-1]
+    hints = nest.hinted()
+    for access in nest.accesses:
+        if access.weight != 1:
+            continue
+        step = access.address.coefficient(lane)
+        if step is None or step.constant in (0, 1) or hints[lane] < CROSSED:
+            continue
+        for axis in axes[:-1]:
+            slope = access.address.coefficient(axis)
+            if slope is not None and slope.constant == 1 and hints[axis] >= CROSSED:
+                return axis
+    return None
+
+
+def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Pass, title: str, work: Expr) -> Built:
+    """Pointwise work in tiles, so that each cache line of a transposed operand is used up while it is there."""
+    lane = axes[-1]
+    outer = [axis for axis in axes[:-1] if axis is not across]
+    extents = nest.loops.extents
+    counts = [
+        *(extents[axis] for axis in outer),
+        ceildiv(extents[across], SQUARE[0]),
+        ceildiv(extents[lane], SQUARE[1]),
+    ]
+    parameters = nest.emitter.parameters
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        symbol = nest.new_axis()
+        with nest.loop(tuple(outer), symbol, product(counts), "parallel") as scope:
+            wide, high = parameters.index(counts[-1]), parameters.index(counts[-2])
+            nest.decode(scope, symbol.expr // (wide * high), outer, counts[:-2])
+            column, row = symbol.expr % wide, symbol.expr // wide % high if outer else symbol.expr // wide
+            steps = []
+            for axis, tile, size in ((across, row, SQUARE[0]), (lane, column, SQUARE[1])):
+                start, step = nest.new_axis(), nest.new_axis()
+                scope.body.append(Let(start.name, Index(tile * size, INT64)))
+                parameters.name(axis, start.expr + step.expr)
+                steps.append((step, minimum(expr(size), parameters.index(extents[axis]) - start.expr)))
+            with nest.scope((across,)) as line, nest.scope((lane,)) as point:
+                nest.point(only, ())
+            line.body.append(Loop(steps[1][0], steps[1][1], tuple(point.body), "vector"))
+            scope.body.append(Loop(steps[0][0], steps[0][1], tuple(line.body), "serial"))
+    return nest.built(title, top.body, product(counts), work, True)
 
 
 def _blocks(

@@ -11,7 +11,8 @@ from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE
 
-NANOSECONDS_PER_BYTE = 0.03
+NANOSECONDS_PER_BYTE = 0.01  # of a stream through the second-level cache
+SINGLE = 0.06, 0.015  # operations that cost at most the first are one instruction, which costs the second in a loop
 KEPT_ABOVE = 0.3  # nanoseconds: a value of several consumers that costs more is assumed to be kept in memory
 
 
@@ -26,6 +27,12 @@ class Weight:
 def op_time(node: Node) -> float:
     """Nanoseconds of one element of this node's own operation in a vector loop."""
     return TABLE[node.op].cost * _width(node.inputs[0].dtype if node.inputs else node.dtype)
+
+
+def loop_time(node: Node) -> float:
+    """Nanoseconds that the operation adds to an element of a loop that loads and stores anyway."""
+    cost = TABLE[node.op].cost
+    return (SINGLE[1] if 0 < cost <= SINGLE[0] else cost) * _width(node.inputs[0].dtype if node.inputs else node.dtype)
 
 
 def _width(dtype: DType) -> float:

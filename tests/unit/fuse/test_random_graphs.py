@@ -152,7 +152,14 @@ def threads(request):
             for module in (nest, kernel_forms, tiles):
                 patch.setattr(module, "CHUNK", 3)
         if request.param == "tiles":
-            for name, value in {"STAGED_ABOVE": -1, "SHORT": 1, "TILE": 3, "ROWS": 2}.items():
+            for name, value in {
+                "STAGED_ABOVE": -1,
+                "SHORT": 1,
+                "TILE": 3,
+                "ROWS": 2,
+                "CROSSED": 2,
+                "SQUARE": (2, 3),
+            }.items():
                 patch.setattr(tiles, name, value)
             patch.setattr(work, "KEPT_ABOVE", 0.0)
             patch.setattr(passes, "SAVED_ABOVE", 0.0)

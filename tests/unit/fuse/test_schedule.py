@@ -467,3 +467,13 @@ def test_a_product_is_laid_out_as_eager_left_it():
     for order in [(0, 1, 2), (0, 2, 1), (1, 0, 2)]:
         turned = replace(graph, outputs=(replace(graph.outputs[0], order=order),))
         check(turned, fuse(turned), torch.randn(2, 3, 4), torch.randn(4, 5))
+
+
+def test_a_transposed_operand_is_read_in_tiles(golden):
+    b = Builder(s0=300, s1=500)
+    x, y = b.input((2, COLUMNS, ROWS)), b.input((2, ROWS, COLUMNS))
+    graph = b.graph(b.add(b.permute(x, 0, 2, 1), y))
+    schedule = fuse(graph)
+    golden(print_kernel(kernels(schedule)[0]))
+    for rows, columns in [*SIZES, (40, 70)]:
+        check(graph, schedule, torch.randn(2, columns, rows), torch.randn(2, rows, columns))
