@@ -12,12 +12,15 @@ from framefuse import _native
 from framefuse.capture import bind, record
 from framefuse.codegen.llvm import compile_kernel
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
+from framefuse.explain.files import publish
 from framefuse.fuse import fuse
+from framefuse.fuse.verify import problems
 from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Trace
+from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
@@ -38,11 +41,19 @@ class Pass:
 
 
 def _lower(p: Mapping[str, Any], options: Options) -> Any:
-    return lower(p["trace"])
+    graph = lower(p["trace"])
+    if options["check"]:
+        verify(graph)
+    return graph
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
-    return fuse(p["graph"], threads=options["threads"])
+    schedule = fuse(p["graph"], threads=options["threads"])
+    if options["check"]:
+        found = problems(schedule)
+        if found:
+            raise CompilerBug("the schedule breaks its rules: " + "; ".join(found))
+    return schedule
 
 
 def _codegen(p: Mapping[str, Any], options: Options) -> dict[int, Any]:
@@ -152,6 +163,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
         seconds = {"capture": time.perf_counter() - start}
         outcome = Outcome(recording.value, recording.exception, reason=recording.reason)
         if recording.trace is None:
+            publish(function, None, recording.reason, options)
             return outcome
         products: Products = {"trace": recording.trace, "bound": tuple(bind(function, args, kwargs))}
         try:
@@ -160,6 +172,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
             outcome.entry = _native.Compiled(guards, _native.PlanProgram(products["plan"]))
         except Stop as stop:
             outcome.reason = stop.reason
+            publish(function, None, stop.reason, options)
             return outcome
         except UserError:
             raise
@@ -169,6 +182,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
         outcome.product = Product(products, seconds)
+        publish(function, outcome.product, None, options)
         return outcome
 
     return compile_call

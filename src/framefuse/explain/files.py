@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -11,17 +12,23 @@ from typing import Any
 
 from framefuse.codegen import llvm
 from framefuse.errors import Reason
-from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.plan_printer import plan_text
-from framefuse.ir.printer import print_graph
+from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
 from framefuse.ir.trace_printer import trace_text
 from framefuse.options import Options
 from framefuse.runtime.function import Product
 
+_count = itertools.count(1)
 
-def publish(name: str, number: int, product: Product | None, reason: Reason | None, options: Options) -> None:
-    """Follows the options ``log`` and ``report`` for one compile, the ``number``-th of function ``name``."""
+
+def publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
+    """Follows the options ``log`` and ``report`` for one compile of ``function``."""
+    if not options["log"] and not options["report"]:
+        return
+    name = product.stages["trace"].name if product is not None else getattr(function, "__qualname__", repr(function))
+    number = next(_count)
     if options["log"]:
         print("\n".join(_log(name, number, product, reason, options["log"])), file=sys.stderr)
     if options["report"] and product is not None:
@@ -44,10 +51,10 @@ def _files(product: Product) -> Iterator[tuple[str, str]]:
     if "captured" in stages:
         yield "3_fx.py", stages["captured"].module.code
     if "graph" in stages:
-        yield "3_graph.py", print_graph(stages["graph"])
+        yield "3_graph.py", graph_text(stages["graph"])
         for index, kernel in enumerate(_kernels(product)):
             stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
-            yield f"{stem}.txt", print_kernel(kernel)
+            yield f"{stem}.txt", kernel_text(kernel)
             yield f"{stem}.ll", llvm.text(kernel)
     yield "5_plan.txt", plan_text(stages["plan"])
 
@@ -66,7 +73,7 @@ def _log(name: str, number: int, product: Product | None, reason: Reason | None,
     yield f"{name}#{number}: {len(product.stages['trace'].calls)} calls compiled in {seconds * 1e3:.1f} ms"
     if level == "graphs":
         stages = product.stages
-        yield print_graph(stages["graph"]) if "graph" in stages else stages["captured"].module.code
+        yield graph_text(stages["graph"]) if "graph" in stages else stages["captured"].module.code
     if level == "kernels" and "schedule" in product.stages:
         for kernel in _kernels(product):
-            yield print_kernel(kernel)
+            yield kernel_text(kernel)

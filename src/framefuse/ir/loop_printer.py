@@ -29,7 +29,7 @@ INFIX = {
 }  # fmt: skip
 
 
-def print_kernel(kernel: Kernel) -> str:
+def kernel_text(kernel: Kernel) -> str:
     """The whole kernel; written buffers are marked ``out``, and in-place ones with the buffer they overwrite."""
     parameters = [f"{b.name}: {'out ' if b.written else ''}{b.dtype}" for b in kernel.buffers]
     parameters += [f"{n.symbol}: {'real' if n.real else 'int'}" for n in kernel.numbers]
@@ -40,12 +40,12 @@ def print_kernel(kernel: Kernel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_value(value: Value) -> str:
+def value_text(value: Value) -> str:
     """One value as an expression."""
     match value:
         case Load(buffer, index, _, mask):
             text = f"{buffer}[{index}]"
-            return text if mask is None else f"({text} if {print_value(mask)} else 0)"
+            return text if mask is None else f"({text} if {value_text(mask)} else 0)"
         case Const(constant, dtype):
             return f"{dtype}({constant!r})"
         case Scalar(symbol, dtype, _):
@@ -55,11 +55,11 @@ def print_value(value: Value) -> str:
         case Local(name, _):
             return name
         case Apply("cast", args, dtype):
-            return f"{dtype}({print_value(args[0])})"
+            return f"{dtype}({value_text(args[0])})"
         case Apply(op, args, _) if op in INFIX:
-            return f"({print_value(args[0])} {INFIX[op]} {print_value(args[1])})"
+            return f"({value_text(args[0])} {INFIX[op]} {value_text(args[1])})"
         case Apply(op, args, _):
-            return f"{op}({', '.join(map(print_value, args))})"
+            return f"{op}({', '.join(map(value_text, args))})"
 
 
 def _statements(body: tuple[Statement, ...]) -> Iterator[str]:
@@ -70,17 +70,17 @@ def _statements(body: tuple[Statement, ...]) -> Iterator[str]:
 def _statement(statement: Statement) -> Iterator[str]:
     match statement:
         case Let(name, value):
-            yield f"{name} = {print_value(value)}"
+            yield f"{name} = {value_text(value)}"
         case Accumulator(name, op, dtype, of):
             yield f"{name} = {op}_of_{of or dtype}()"
         case Accumulate(name, value, index):
-            yield f"{name} <- {print_value(value)}" + (f" at {index}" if index is not None else "")
+            yield f"{name} <- {value_text(value)}" + (f" at {index}" if index is not None else "")
         case Store(buffer, index, value):
-            yield f"{buffer}[{index}] = {print_value(value)}"
+            yield f"{buffer}[{index}] = {value_text(value)}"
         case Scratch(name, dtype, size):
             yield f"{name} = scratch({dtype}, {size})"
         case Check(ok):
-            yield f"check({print_value(ok)})"
+            yield f"check({value_text(ok)})"
         case Loop(axis, extent, body, kind):
             word = "range" if kind == "serial" else kind
             yield f"for {axis} in {word}({extent}):"

@@ -9,7 +9,7 @@ from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 from framefuse.fuse import fuse, nest, passes, tiles, work
 from framefuse.fuse import kernels as kernel_forms
 from framefuse.ir.dtypes import FLOAT64, INT64
-from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.numbers import Symbol
 
 HINTS = {"s0": 3, "s1": 4}
@@ -172,7 +172,7 @@ def test_random_graphs(graph, sizes, threads):
     values = {Symbol("s0"): sizes[0], Symbol("s1"): sizes[1]}
     note(text_of(graph))
     schedule = fuse(graph, threads=threads)
-    note("\n".join(map(print_kernel, kernels(schedule))))
+    note("\n".join(map(kernel_text, kernels(schedule))))
     tensors = [
         torch.randn([size.evaluate(values) for size in node.shape], dtype=node.dtype.torch) for node in graph.inputs
     ]

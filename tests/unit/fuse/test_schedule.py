@@ -8,7 +8,7 @@ from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
 
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, INT64
-from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import RunCall, RunMatmul
 
@@ -69,7 +69,7 @@ def one_kernel(make, *inputs, count=1, golden=None, sizes=SIZES):
     graph = b.graph(*(results if isinstance(results, tuple) else (results,)))
     schedule = fuse(graph)
     found = kernels(schedule)
-    text = "\n".join(map(print_kernel, found))
+    text = "\n".join(map(kernel_text, found))
     assert len(found) == count, text
     if golden:
         golden(text)
@@ -255,7 +255,7 @@ def test_column_sums_go_by_blocks_of_rows(golden):
     x = b.input((ROWS, 600))
     graph = b.graph(b.mul(b.reduce("sum", b.abs(x), 0), 2.0))
     schedule = fuse(graph)
-    golden("\n".join(map(print_kernel, kernels(schedule))))
+    golden("\n".join(map(kernel_text, kernels(schedule))))
     for rows in (0, 1, 9):
         check(graph, schedule, torch.randn(rows, 600))
 
@@ -427,7 +427,7 @@ def test_shared_rows_of_many_readers_are_computed_once():
     row = b.exp(b.sin(b.mul(table, 2.0)))
     graph = b.graph(b.add(x, row), b.reduce("sum", b.mul(b.cos(x), row), 1), b.reduce("amax", b.add(x, row), 0))
     schedule = fuse(graph)
-    assert sum("sin" in print_kernel(kernel) for kernel in kernels(schedule)) == 1
+    assert sum("sin" in kernel_text(kernel) for kernel in kernels(schedule)) == 1
     check(graph, schedule, torch.randn(3, 5), torch.randn(5))
 
 
@@ -474,6 +474,6 @@ def test_a_transposed_operand_is_read_in_tiles(golden):
     x, y = b.input((2, COLUMNS, ROWS)), b.input((2, ROWS, COLUMNS))
     graph = b.graph(b.add(b.permute(x, 0, 2, 1), y))
     schedule = fuse(graph)
-    golden(print_kernel(kernels(schedule)[0]))
+    golden(kernel_text(kernels(schedule)[0]))
     for rows, columns in [*SIZES, (40, 70)]:
         check(graph, schedule, torch.randn(2, columns, rows), torch.randn(2, rows, columns))

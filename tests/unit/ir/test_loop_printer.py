@@ -4,7 +4,7 @@ import pytest
 from tests.unit.codegen import kernels as k
 
 from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
-from framefuse.ir.loop_printer import print_kernel, print_value
+from framefuse.ir.loop_printer import kernel_text, value_text
 from framefuse.ir.loops import Apply, Buffer, Check, Const, Kernel, Load, Local, Loop, Scratch, Store
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.source import Line
@@ -13,7 +13,7 @@ from framefuse.ir.source import Line
 @pytest.mark.parametrize("make", [k.softmax, k.layer_norm, lambda: k.row_operation("argmax"), lambda: k.chain_sum(6)])
 def test_kernels(make, golden, request):
     kernel = make()
-    golden(print_kernel(Kernel("kernel", kernel.buffers, kernel.numbers, kernel.body, kernel.extent)))
+    golden(kernel_text(Kernel("kernel", kernel.buffers, kernel.numbers, kernel.body, kernel.extent)))
 
 
 def test_masks_checks_scratch_and_aliases(golden):
@@ -26,9 +26,9 @@ def test_masks_checks_scratch_and_aliases(golden):
         Loop(i, expr(8), ()),
     )
     buffers = (Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True, aliases="x"))
-    golden(print_kernel(Kernel("kernel", buffers, (), body, expr(1), (Line("model.py", 12, "forward"),))))
+    golden(kernel_text(Kernel("kernel", buffers, (), body, expr(1), (Line("model.py", 12, "forward"),))))
 
 
 def test_special_constants():
-    assert print_value(Const(float("nan"), FLOAT32)) == "f32(nan)"
-    assert print_value(Apply("cast", (Const(True, BOOL),), FLOAT32)) == "f32(b8(True))"
+    assert value_text(Const(float("nan"), FLOAT32)) == "f32(nan)"
+    assert value_text(Apply("cast", (Const(True, BOOL),), FLOAT32)) == "f32(b8(True))"

@@ -11,7 +11,7 @@ from framefuse.codegen.llvm.shape import values_of
 from framefuse.codegen.llvm.target import Target
 from framefuse.codegen.llvm.values import Values
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loop_printer import print_kernel
+from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel, Load, Loop
 
 SIGNATURE = "i64 @kernel(ptr noalias %buffers, ptr noalias %numbers, i64 %begin, i64 %end)"
@@ -26,7 +26,7 @@ class Module:
 
     def heading(self, kernel: Kernel) -> str:
         """The kernel that this is the code of, with the user's lines, as comments."""
-        return "".join(f"; {line}".rstrip() + "\n" for line in print_kernel(kernel).splitlines())
+        return "".join(f"; {line}".rstrip() + "\n" for line in kernel_text(kernel).splitlines())
 
 
 def emit(kernel: Kernel, target: Target) -> Module:
