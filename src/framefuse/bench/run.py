@@ -182,7 +182,7 @@ def run(name: str, options: Options) -> int:
         rows, files = present(BY_NAME[name], options, compilers, console)
         if name == "curve" and options.fresh:
             for line in curve.fresh_findings(compilers):
-                console.print(line, markup=False, highlight=False)
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(hardware(getattr(options, "device", "cpu")), highlight=False, soft_wrap=True)
     console.print("written:", *files, highlight=False, soft_wrap=True)
     return int(wrong(rows))

@@ -11,7 +11,7 @@ from framefuse.bench.timing import Column
 def test_columns_take_turns_and_each_round_begins_with_the_next():
     calls = []
     columns = {name: Column(lambda x, name=name: calls.append((name, x)), [(1,), (2,)]) for name in "abc"}
-    timing.interleaved(columns, passes=3)
+    timing.interleaved(columns, passes=3, block=1)
     assert "".join(name for name, x in calls if x == 1) == "abc" + "bca" + "cab"
     assert [x for name, x in calls if name == "a"] == [1, 2] * 3
 
@@ -19,7 +19,12 @@ def test_columns_take_turns_and_each_round_begins_with_the_next():
 def test_the_median_ignores_one_slow_pass(monkeypatch):
     taken = iter([0.001, 9.0, 0.002, 0.003, 0.001])
     monkeypatch.setattr(timing, "one_pass", lambda column, device: next(taken))
-    assert timing.interleaved({"only": Column(print, [])}, passes=5) == {"only": 0.002}
+    assert timing.interleaved({"only": Column(print, [(1,)])}, passes=5) == {"only": 0.002}
+
+
+def test_blocks_are_all_inputs_in_order():
+    column = Column(print, [(i,) for i in range(7)])
+    assert [piece.inputs for piece in timing.blocks(column, 3)] == [column.inputs[:3], column.inputs[3:6], [(6,)]]
 
 
 def test_a_pass_is_seconds_a_call():
