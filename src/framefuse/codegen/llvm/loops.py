@@ -61,6 +61,7 @@ class Loops:
 
     def let(self, statement: Let) -> None:
         node = self.values.node(statement.value)
+        self.values.spread(node)
         for group in self.values.groups if node.varying else range(1):
             self.values.get(node, group)
         self.values.locals[statement.name] = lambda: node
@@ -86,6 +87,7 @@ class Loops:
     def accumulate(self, statement: Accumulate) -> None:
         running, values = self.running[statement.name], self.values
         node = values.node(statement.value)
+        values.spread(node)
         position = values.index(statement.index) if statement.index is not None and running.op in ARG else None
         wide = bool(running.lanes)
         for group in range(len(running.groups)):
@@ -250,7 +252,9 @@ class Loops:
             values.lanes = saved
             return [running.groups[0] for running in fed]
         if not (constant is not None and shape.main and constant % (shape.lanes * shape.unroll) == 0):
-            self._lane_loop(statement, start, end, 1, end, shape, fed, scope)
+            self._lane_loop(statement, start, end, 1 if shape.main else shape.unroll, end, shape, fed, scope)
+            for running in fed:
+                running.groups = [reductions.tree(b, running.op, running.compared, running.groups)]
         after = self._fold(fed, before)
         self._unflatten_scalars(fed, after)
         return after
@@ -286,14 +290,8 @@ class Loops:
 
         def turn(index: Reg) -> None:
             starts = [index] + [b.op("i64", 0, f"add nsw i64 {index.name}, {k * count}") for k in range(1, unroll)]
-            mask = None
-            if limit is not None:
-                left = b.binary("sub", limit, index)
-                narrow = "i32" if count <= 16 else "i16"
-                most = b.intrinsic("smin", left, b.const(count, "i64"))
-                wide = b.splat(b.convert("trunc", most, narrow), count)
-                mask = b.compare("ult", b.iota(narrow, count), wide)
-            groups = [Group(s, mask) for s in starts]
+            masks = [None if limit is None else self._mask(limit, s, count) for s in starts]
+            groups = [Group(*pair) for pair in zip(starts, masks, strict=True)]
             values.lanes = Lanes(statement.axis, values.depth, count, groups)
             values.symbols[statement.axis] = values.fresh("axis", INT64, None, values.depth, varying=True)
             self.statements(statement.body)
@@ -302,6 +300,14 @@ class Loops:
         saved = values.lanes
         self.turns(start, end, count * unroll, fed, scope, None, turn)
         values.lanes = saved
+
+    def _mask(self, limit: Reg, start: Reg, count: int) -> Reg:
+        """The lanes whose iteration comes before ``limit``."""
+        b = self.b
+        narrow = "i32" if count <= 16 else "i16"
+        left = b.intrinsic("smin", b.sub(limit, start), b.const(count, "i64"))
+        left = b.intrinsic("smax", left, b.const(0, "i64"))
+        return b.compare("ult", b.iota(narrow, count), b.splat(b.convert("trunc", left, narrow), count))
 
     # ---- scratch rows
 

@@ -27,10 +27,12 @@ INSTRUCTIONS = {
     "remainder": 12,
 }  # fmt: skip
 CALLED = 40
-# Measured on AVX-512: four vectors a turn pay for bodies of a few instructions, two up to about sixty, and beyond
-# that (or where spills begin) one. From MASKED instructions on, a single masked loop costs less to compile than it
-# loses in running.
-FOUR, TWO, MASKED = 10, 40, 40
+# Measured on AVX-512. A main loop without masks pays for light bodies, with four vectors a turn up to FOUR instructions
+# and two beyond. From MASKED instructions on, a masked loop alone costs less to compile than it loses in running; its
+# vectors a turn hide the latency of long chains (30 operations: 1.6 times as fast with two, 2.3 with four), which code
+# generation pays for with some 7 ms a vector there: hence fewer for longer bodies, by the rows (instructions, vectors).
+FOUR, MASKED = 10, 40
+MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,10 @@ def vector_shape(loop: Loop, target: Target) -> Shape:
     masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
     constant = loop.extent.constant if loop.kind == "vector" else None
     if masked and (work >= MASKED or (constant is not None and constant <= lanes)):
-        return Shape(lanes, 1, False, True)
-    unroll = 4 if work <= FOUR else 2 if work <= TWO else 1
+        whole = work < MASKED or (constant is not None and constant <= lanes)
+        unroll = 1 if whole else next((count for most, count in MASKED_UNROLL if work <= most), 1)
+        return Shape(lanes, unroll, False, True)
+    unroll = 4 if work <= FOUR else 2
     if constant is not None:
         while unroll > 1 and constant < lanes * unroll:
             unroll //= 2

@@ -225,9 +225,23 @@ class Values:
                 memo[key] = register = self._compute(node, group)
         return register
 
-    def keep(self, node: Node, register: Reg, group: int = 0) -> None:
-        """Says that ``register``, just computed here, is the value of ``node``."""
-        self.path[-1].memo[node.key, group if node.varying else -1, register.lanes] = register
+    def spread(self, node: Node) -> None:
+        """Computes a varying node for all groups in step: a long chain of one group alone would leave the machine
+        waiting for each result, since its window holds few turns of such a loop.
+        """
+        if not node.varying or len(self.groups) == 1:
+            return
+        seen: set[int] = set()
+        stack = [(node, False)]
+        while stack:
+            top, ready = stack.pop()
+            if ready:
+                for group in self.groups:
+                    self.get(top, group)
+            elif top.varying and top.key not in seen:
+                seen.add(top.key)
+                stack.append((top, True))
+                stack += [(arg, False) for arg in reversed(top.args) if arg.op != "axis"]
 
     @contextmanager
     def at(self, level: int) -> Iterator[Memo]:
@@ -335,6 +349,7 @@ class Values:
     def write(self, buffer: str, index: Expr, value: Node) -> None:
         """Stores a value of every group; all are computed before the first is stored."""
         how, args = self.place(index, buffer)
+        self.spread(value)
         registers = [self.get(value, group, wide=how != "one" or value.varying) for group in self.groups]
         for group, register in zip(self.groups, registers, strict=True):
             if self.lanes is None:
