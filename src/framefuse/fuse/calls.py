@@ -41,5 +41,6 @@ def matmul_call(node: Node) -> Node:
         ("args", (Arg(0), Arg(1))),
         ("kwargs", {}),
         ("random", False),
+        ("orders", (None, None)),
     )
     return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)

@@ -21,11 +21,16 @@ def estimate(value: Expr, hints: Mapping[Symbol, int], default: int = 64) -> int
 
 def preferred_orders(graph: Graph) -> dict[Node, Order]:
     """For each node with a preference the permutation of its dimensions, outermost first, as eager's kernels would lay
-    it out: pointwise results follow their first operand with a preference, everything else is row-major.
+    it out: operands of library calls lie as eager's own did, pointwise results follow their first operand with a
+    preference, everything else is row-major.
     """
     orders: dict[Node, Order] = {}
+    wanted = _of_library_operands(graph)
     for node in graph.nodes:
         if len(node.shape) < 2:
+            continue
+        if node in wanted:
+            orders[node] = wanted[node]
             continue
         order = _of_strides(node, graph.hints) if node.strides is not None else _of_operands(node, orders)
         if order is not None:
@@ -42,6 +47,26 @@ def dense_strides(sizes: Sequence[Expr], order: Order | None) -> tuple[Expr, ...
         # A size of zero leaves no element; torch then counts it as one in strides.
         step = step if sizes[axis].constant == 0 else step * sizes[axis]
     return tuple(strides)
+
+
+def _of_library_operands(graph: Graph) -> dict[Node, Order]:
+    """The recorded order of each computed operand of a library call, and of what such an operand is a transpose of."""
+    wanted: dict[Node, Order] = {}
+    for node in graph.nodes:
+        if node.op == "library":
+            for operand, order in zip(node.inputs, node.attr("orders"), strict=True):
+                if order is not None and len(order) > 1:
+                    _want(wanted, operand, order)
+    return wanted
+
+
+def _want(wanted: dict[Node, Order], node: Node, order: Order) -> None:
+    while node.strides is None:
+        wanted.setdefault(node, order)
+        if node.op != "permute":
+            return
+        axes = node.attr("axes")
+        node, order = node.inputs[0], tuple(axes[axis] for axis in order)
 
 
 def _of_strides(node: Node, hints: Mapping[Symbol, int]) -> Order | None:

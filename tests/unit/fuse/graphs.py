@@ -126,6 +126,7 @@ class Builder:
             ("args", args),
             ("kwargs", {}),
             ("random", more.get("random", False)),
+            ("orders", more.get("orders", (None,) * len(operands))),
         )
         call = Node("library", tuple(operands), attrs, dtype, tuple(map(expr, shape)))
         strides = more.get("strides") or self.input_strides(shape)

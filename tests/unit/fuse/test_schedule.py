@@ -332,6 +332,18 @@ def test_library_calls():
         check(graph, schedule, torch.randn(rows, columns))
 
 
+def test_operands_of_library_calls_lie_as_eagers_did():
+    b = Builder(s0=2, s1=5)
+    x = b.input(FULL)
+    transposed = b.permute(b.add(x, 1.0), 1, 0)
+    graph = b.graph(b.library(torch.cumsum, [transposed], (COLUMNS, ROWS), FLOAT32, args=(1,), orders=((0, 1),)))
+    schedule = fuse(graph)
+    (call,) = [item for item in schedule.items if isinstance(item, RunCall)]
+    assert schedule.memories[call.operands[0]].strides[1] == 1, "row-major, as recorded, not as it was computed"
+    for rows, columns in SIZES:
+        check(graph, schedule, torch.randn(rows, columns))
+
+
 def test_products_of_brain_floats_are_calls():
     b = Builder(s0=2)
     x, w = b.input((ROWS, 8), BFLOAT16), b.input((8, 4), BFLOAT16)
