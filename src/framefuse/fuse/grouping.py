@@ -49,6 +49,8 @@ class Grouping:
     def __post_init__(self) -> None:
         self.orders: dict[Node, Order] = {**preferred_orders(self.graph), **self.output_orders}
         self.weights: dict[Node, Weight] = weights(self.graph)
+        called = (operand for node in self.graph.nodes if node.op == "library" for operand in node.inputs)
+        self.fixed: set[Node] = {*self.output_orders, *called}  # whose layout is eager's
         self.position = {node: number for number, node in enumerate(self.graph.nodes)}
         self.callers: dict[Symbol, Node] = {symbol: result.inputs[0] for symbol, result, _ in self.graph.bound}
         self.results: dict[Node, list[Node]] = {}
@@ -126,7 +128,7 @@ class Grouping:
         for number, operand in enumerate(node.inputs):
             view = product_view(operand, self.strides_of, self.graph.hints)
             # Another call may count on the layout that the operand has; then the product becomes a library call.
-            if view is None and operand not in self.readers and operand not in self.output_orders:
+            if view is None and operand not in self.readers and operand not in self.fixed:
                 self.orders[operand] = product_order(operand, self.strides_of, self.graph.hints)
             self.read(group, node, number, view)
 
