@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from framefuse.bench.demo import demo
 from framefuse.bench.run import BENCHES, add_common_options, no_options, run
 from framefuse.explain.ops import ops_text
+from framefuse.explain.script import explain_script
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,23 @@ def call_ops(options: argparse.Namespace) -> int:
     return 0
 
 
+def declare_explain(parser: argparse.ArgumentParser) -> None:
+    """The script and its own arguments."""
+    parser.add_argument("script", help="a Python file that uses framefuse.compile")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets as its arguments")
+
+
+def call_explain(options: argparse.Namespace) -> int:
+    """Prints one screen for each compiled function; the exit status is 1 where there is none."""
+    found = explain_script(options.script, options.arguments)
+    print("\n\n".join(map(str, found)) or f"{options.script} compiled nothing with framefuse.compile")
+    return int(not found)
+
+
 COMMANDS = (
     Command("bench", "measure against eager and torch.compile", declare_bench, call_bench),
     Command("demo", "the curve and some models, in under three minutes", declare_demo, demo),
+    Command("explain", "run a script and say what was compiled, what not, and why", declare_explain, call_explain),
     Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),
 )
 

@@ -1,0 +1,53 @@
+"""torch.compile(backend="framefuse") uses framefuse's fusion and code generation."""
+
+import warnings
+
+import pytest
+import torch
+
+from framefuse.runtime.function import live_functions
+
+
+def f(x, y):
+    z = torch.sin(x) * 2 + y
+    return torch.softmax(z.relu(), -1)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch._dynamo.reset()
+        yield
+        torch._dynamo.reset()
+
+
+def test_the_backend_is_registered():
+    assert "framefuse" in torch._dynamo.list_backends()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_results_and_hits(dynamic):
+    before = set(live_functions())
+    compiled = torch.compile(f, backend="framefuse", dynamic=dynamic)
+    with torch.no_grad():
+        for rows in (3, 5, 5, 7, 7):
+            x, y = torch.randn(rows, 8), torch.randn(8)
+            torch.testing.assert_close(compiled(x, y), f(x, y))
+    made = [state for state in live_functions() if state not in before]
+    assert made
+    assert sum(state.dispatch.hits for state in made) >= 2, [state.reasons for state in made]
+
+
+def test_training_through_it_is_eagers():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    compiled = torch.compile(model, backend="framefuse")
+    x = torch.randn(5, 8)
+    for _ in range(3):
+        model.zero_grad()
+        model(x).sum().backward()
+        expected = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        compiled(x).sum().backward()
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
