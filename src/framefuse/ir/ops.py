@@ -39,6 +39,37 @@ class Op:
     attrs: tuple[str, ...] = ()
 
 
+# Eager's own conventions: pow has no slope where the exponent is 0, nor in the exponent where 0 is raised to it; of two
+# equal operands of maximum each takes half.
+POW = (
+    "where(eq(b, 0.0), zero, mul(g, mul(b, pow(a, sub(b, 1.0)))))",
+    "where(bit_and(eq(a, 0.0), ge(b, 0.0)), zero, mul(g, mul(r, log(a))))",
+)
+ATAN2 = (
+    "mul(g, div(b, add(mul(a, a), mul(b, b))))",
+    "neg(mul(g, div(a, add(mul(a, a), mul(b, b)))))",
+)
+INVERSES = {
+    "asin": "mul(g, rsqrt(sub(1.0, mul(a, a))))",
+    "acos": "neg(mul(g, rsqrt(sub(1.0, mul(a, a)))))",
+    "atan": "div(g, add(mul(a, a), 1.0))",
+    "sinh": "mul(g, cosh(a))",
+    "cosh": "mul(g, sinh(a))",
+    "asinh": "mul(g, rsqrt(add(mul(a, a), 1.0)))",
+    "acosh": "mul(g, rsqrt(sub(mul(a, a), 1.0)))",
+    "atanh": "div(g, sub(1.0, mul(a, a)))",
+    "erfc": "mul(g, mul(-1.1283791670955126, exp(neg(mul(a, a)))))",
+    "erfinv": "mul(g, mul(0.8862269254527579, exp(mul(r, r))))",
+    "lgamma": "mul(g, digamma(a))",
+    "digamma": None,
+}
+
+
+def _extreme(wins: str) -> tuple[str, str]:
+    half = "where(eq(a, b), mul(g, 0.5)"
+    return f"{half}, where({wins}(a, b), g, zero))", f"{half}, where({wins}(a, b), zero, g))"
+
+
 def _pointwise() -> Iterable[Op]:
     def row(name: str, arity: int, formula: str, derivative: tuple[str | None, ...] | None, **more: object) -> Op:
         return Op(name, POINTWISE, arity, formula=formula, derivative=derivative, **more)  # type: ignore[arg-type]
@@ -55,14 +86,14 @@ def _pointwise() -> Iterable[Op]:
     yield row("remainder", 2, "torch.remainder(a, b)", ("g", "neg(mul(g, floordiv(a, b)))"), cost=0.6, **number)
     # the dividend's sign, as torch.fmod (C's)
     yield row("fmod", 2, "torch.fmod(a, b)", ("g", "neg(mul(g, trunc(div(a, b))))"), cost=0.6, **number)
-    yield row("pow", 2, "torch.pow(a, b)", None, cost=2.5, **number)
-    yield row("atan2", 2, "torch.atan2(a, b)", None, cost=2.0, **float_)
-    yield row("hypot", 2, "torch.hypot(a, b)", None, cost=0.8, **float_)
+    yield row("pow", 2, "torch.pow(a, b)", POW, cost=2.5, **number)
+    yield row("atan2", 2, "torch.atan2(a, b)", ATAN2, cost=2.0, **float_)
+    yield row("hypot", 2, "torch.hypot(a, b)", ("mul(g, div(a, r))", "mul(g, div(b, r))"), cost=0.8, **float_)
     yield row("copysign", 2, "torch.copysign(a, b)", None, **float_)
     yield row("nextafter", 2, "torch.nextafter(a, b)", None, cost=0.4, **float_)
     # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's kernels give
-    yield row("maximum", 2, "torch.maximum(a, b)", None, **number)
-    yield row("minimum", 2, "torch.minimum(a, b)", None, **number)
+    yield row("maximum", 2, "torch.maximum(a, b)", _extreme("gt"), **number)
+    yield row("minimum", 2, "torch.minimum(a, b)", _extreme("lt"), **number)
     # a NaN operand loses
     yield row("fmax", 2, "torch.fmax(a, b)", None, **number)
     yield row("fmin", 2, "torch.fmin(a, b)", None, **number)
@@ -72,36 +103,23 @@ def _pointwise() -> Iterable[Op]:
     yield row("abs", 1, "torch.abs(a)", ("mul(g, sign(a))",), **number)
     yield row("sign", 1, "torch.sign(a)", (None,), **number)
     yield row("exp", 1, "torch.exp(a)", ("mul(g, r)",), cost=0.2, **float_)
-    yield row("exp2", 1, "torch.exp2(a)", None, cost=0.25, **float_)
-    yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, one))",), cost=0.6, **float_)
+    yield row("exp2", 1, "torch.exp2(a)", ("mul(g, mul(r, 0.6931471805599453))",), cost=0.25, **float_)
+    yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, 1.0))",), cost=0.6, **float_)
     yield row("log", 1, "torch.log(a)", ("div(g, a)",), cost=0.35, **float_)
-    yield row("log2", 1, "torch.log2(a)", None, cost=0.4, **float_)
-    yield row("log10", 1, "torch.log10(a)", None, cost=0.4, **float_)
-    yield row("log1p", 1, "torch.log1p(a)", ("div(g, add(a, one))",), cost=0.6, **float_)
+    yield row("log2", 1, "torch.log2(a)", ("div(g, mul(a, 0.6931471805599453))",), cost=0.4, **float_)
+    yield row("log10", 1, "torch.log10(a)", ("div(g, mul(a, 2.302585092994046))",), cost=0.4, **float_)
+    yield row("log1p", 1, "torch.log1p(a)", ("div(g, add(a, 1.0))",), cost=0.6, **float_)
     yield row("sqrt", 1, "torch.sqrt(a)", ("div(g, add(r, r))",), cost=0.2, **float_)
-    yield row("rsqrt", 1, "torch.rsqrt(a)", None, cost=0.3, **float_)
+    yield row("rsqrt", 1, "torch.rsqrt(a)", ("mul(mul(g, -0.5), mul(r, mul(r, r)))",), cost=0.3, **float_)
     yield row("reciprocal", 1, "torch.reciprocal(a)", ("neg(mul(g, mul(r, r)))",), cost=0.12, **float_)
     yield row("sin", 1, "torch.sin(a)", ("mul(g, cos(a))",), cost=0.25, **float_)
     yield row("cos", 1, "torch.cos(a)", ("neg(mul(g, sin(a)))",), cost=0.25, **float_)
-    yield row("tan", 1, "torch.tan(a)", ("mul(g, add(mul(r, r), one))",), cost=0.8, **float_)
-    for name in (
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erfc",
-        "erfinv",
-        "lgamma",
-        "digamma",
-    ):
-        yield row(name, 1, f"torch.{name}(a)", None, cost=1.5, **float_)
-    yield row("tanh", 1, "torch.tanh(a)", ("mul(g, sub(one, mul(r, r)))",), cost=0.4, **float_)
-    yield row("erf", 1, "torch.erf(a)", None, cost=0.5, **float_)
-    yield row("sigmoid", 1, "torch.sigmoid(a)", ("mul(g, mul(r, sub(one, r)))",), cost=0.28, **float_)
+    yield row("tan", 1, "torch.tan(a)", ("mul(g, add(mul(r, r), 1.0))",), cost=0.8, **float_)
+    for name, vjp in INVERSES.items():
+        yield row(name, 1, f"torch.{name}(a)", (vjp,) if vjp else None, cost=1.5, **float_)
+    yield row("tanh", 1, "torch.tanh(a)", ("mul(g, sub(1.0, mul(r, r)))",), cost=0.4, **float_)
+    yield row("erf", 1, "torch.erf(a)", ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",), cost=0.5, **float_)
+    yield row("sigmoid", 1, "torch.sigmoid(a)", ("mul(g, mul(r, sub(1.0, r)))",), cost=0.28, **float_)
     for name in ("floor", "ceil", "trunc", "round"):  # round: half to even
         yield row(name, 1, f"torch.{name}(a)", (None,), **float_)
     yield row("isnan", 1, "torch.isnan(a)", (None,), dtype="bool", **float_)
@@ -175,8 +193,9 @@ def _calls() -> Iterable[Op]:
     yield Op("matmul", CALL, 2, formula="torch.matmul(a, b)", derivative=vjp, domain="float", cost=0.0)
     # any torch callable: attrs target, name, args, kwargs (templates over Arg(i), Expr, Real and constants), random.
     # Its results are ``result`` nodes; shape and dtype of the call itself mean nothing. random: also one that is
-    # called for its effect; such calls stay, in program order. A computed operand is row-major in memory.
-    attrs = ("target", "name", "args", "kwargs", "random")
+    # called for its effect; such calls stay, in program order. orders: for each operand the permutation of dimensions,
+    # outermost first, in which eager's own lay in memory (None: not dense); a computed operand is laid out like it.
+    attrs = ("target", "name", "args", "kwargs", "random", "orders")
     yield Op("library", CALL, -1, "attr", attrs=attrs, formula="target(*args, **kwargs)", cost=0.0)
     yield Op("result", CALL, 1, "attr", attrs=("path",), formula="follow(a, path)", cost=0.0)
 

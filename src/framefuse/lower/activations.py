@@ -11,7 +11,7 @@ from framefuse.ir.graph import Node
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
-from framefuse.lower.pointwise import clamp
+from framefuse.lower.pointwise import absolute, clamp
 from framefuse.lower.promotion import row
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
@@ -58,12 +58,19 @@ def relu(lo: Lowering, input: Node, inplace: bool = False) -> Node:
 
 @rule("F.relu6", "nn.relu6")
 def relu6(lo: Lowering, input: Node, inplace: bool = False) -> Node:
-    return clamp(lo, input, 0.0, 6.0)
+    return _between(lo, input, 0.0, 6.0)
+
+
+def _between(lo: Lowering, input: Node, low: Any, high: Any) -> Node:
+    """clamp that keeps the dtype of integers."""
+    if input.dtype.is_integral:
+        low, high = int(low), int(high)
+    return clamp(lo, input, low, high)
 
 
 @rule("F.hardtanh", "nn.hardtanh")
 def hard_tanh(lo: Lowering, input: Node, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Node:
-    return clamp(lo, input, min_val, max_val)
+    return _between(lo, input, min_val, max_val)
 
 
 @rule("gelu")
@@ -120,15 +127,13 @@ def softplus(lo: Lowering, input: Node, beta: Any = 1.0, threshold: Any = 20.0) 
 
 @rule("softsign")
 def softsign(lo: Lowering, input: Node) -> Node:
-    _need_float(input)
-    bottom = lo.compute(lambda a: a + 1, lo.compute(abs, input))
-    return lo.compute(lambda a, b: a / b, input, bottom)
+    bottom = lo.compute(lambda a: a + 1, absolute(lo, input))
+    return lo.compute(lambda a, b: a / b, input, bottom, floating=True)
 
 
 @rule("tanhshrink")
 def tanhshrink(lo: Lowering, input: Node) -> Node:
-    _need_float(input)
-    return lo.compute(lambda a, t: a - t, input, lo.compute(e.tanh, input))
+    return lo.compute(lambda a, t: a - t, input, lo.compute(e.tanh, input, floating=True))
 
 
 @rule("hardshrink")

@@ -95,13 +95,13 @@ def _pooled(lo: Lowering, input: Node, rank: int, kernel: Any, stride: Any, padd
     return (*lead, *_positive(lo, result))
 
 
-def _max_pool(rank: int) -> Callable[..., Shapes]:
+def _max_pool(rank: int, pair: bool = False) -> Callable[..., Shapes]:
     def lowered(
         lo: Lowering, input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False, return_indices: bool = False,
     ) -> Shapes:  # fmt: skip
         shape = _pooled(lo, input, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        return Shapes((shape, shape) if return_indices else (shape,))
+        return Shapes((shape, shape) if return_indices or pair else (shape,))
 
     return lowered
 
@@ -137,6 +137,7 @@ for _rank in (1, 2, 3):
     register((f"conv{_rank}d",), "convolution", _convolution(_rank))
     register((f"conv_transpose{_rank}d",), "convolution", _transposed(_rank))
     register((f"max_pool{_rank}d",), "convolution", _max_pool(_rank))
+    register((f"max_pool{_rank}d_with_indices",), "convolution", _max_pool(_rank, pair=True))
     register((f"avg_pool{_rank}d",), "convolution", _average_pool(_rank))
     register((f"adaptive_avg_pool{_rank}d",), "convolution", _adaptive(_rank, True))
     register((f"adaptive_max_pool{_rank}d",), "convolution", _adaptive(_rank, False))

@@ -187,8 +187,10 @@ def _masked(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
 
 @rule("index_select")
 def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any = None) -> Node:
-    if not input.shape or len(index.shape) > 1:
-        raise Unsupported("a scalar")
+    if len(index.shape) > 1:
+        raise Unsupported("a matrix of positions")
+    if not input.shape:
+        return lo.reshape(lo.take(lo.reshape(input, (ONE,)), lo.reshape(index, (ONE,)), 0, False), ())
     line = index if index.shape else lo.reshape(index, (ONE,))
     return lo.take(input, line, lo.axis(dim, len(input.shape)), False)
 
@@ -212,8 +214,9 @@ def take_along_dim(lo: Lowering, input: Node, indices: Node, dim: Any = None, *,
     axis = lo.axis(dim, len(input.shape))
     if len(input.shape) != len(indices.shape) or not input.shape:
         raise Unsupported("ranks")
-    apart = [lo.broadcast((a,), (b,))[0] for a, b in zip(input.shape, indices.shape, strict=True)]
-    read, held = list(apart), list(apart)
-    read[axis], held[axis] = indices.shape[axis], input.shape[axis]
+    read, held = list(indices.shape), list(input.shape)
+    for place, (mine, other) in enumerate(zip(input.shape, indices.shape, strict=True)):
+        if place != axis:
+            read[place] = held[place] = lo.broadcast((mine,), (other,))[0]
     return lo.gather(lo.expand(input, tuple(held)), lo.cast(lo.expand(indices, tuple(read)), INT64), axis)
 

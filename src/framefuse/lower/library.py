@@ -52,24 +52,23 @@ def of_torch(target: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OnCopies:
-    """Runs an in-place call on copies of the operands that it writes and returns the copies, the result left out.
+    """Runs an in-place call on copies of the operands that it writes: returns its result, then each copy.
 
-    ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``; inside a list operand all
-    tensors are copied. Strides are kept.
+    ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``. Strides are kept.
     """
 
     target: Callable[..., Any]
     places: tuple[int | str, ...]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         positional, named, copies = list(args), dict(kwargs), []
         for place in self.places:
             holder: Any = named if isinstance(place, str) else positional
             value = holder[place].clone()
             copies.append(value)
             holder[place] = value
-        self.target(*positional, **named)
-        return tuple(copies)
+        result = self.target(*positional, **named)
+        return (result, *copies)
 
     @property
     def __name__(self) -> str:

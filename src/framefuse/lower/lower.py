@@ -197,7 +197,9 @@ class _Lowerer:
         if isinstance(value, (Expr, Real)):
             return self._number(value)
         kind = type(value)
-        if kind is tuple or kind is list or kind is torch.Size:
+        if kind is list:
+            return [self._argument(part) for part in value]
+        if kind is tuple or kind is torch.Size:
             return tuple(self._argument(part) for part in value)
         if kind is dict:
             return {name: self._argument(part) for name, part in value.items()}
@@ -230,7 +232,7 @@ class _Lowerer:
         target: Any,
         paths: Sequence[tuple[int, ...]],
         metas: Sequence[TensorMeta],
-        shapes: Sequence[Shape] | None = None,
+        shapes: Sequence[Shape | None] | None = None,
         replaced: dict[int, Node] | None = None,
     ) -> tuple[Node, ...]:
         """The call as a library node; its results at ``paths``. Operands named in ``replaced`` are those nodes. A call
@@ -252,6 +254,7 @@ class _Lowerer:
             ("args", template),
             ("kwargs", named),
             ("random", call.random or not metas),
+            ("orders", self._orders(call, operands, replaced or {})),
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
@@ -280,6 +283,21 @@ class _Lowerer:
         node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
         self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
         return node
+
+    def _orders(
+        self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]
+    ) -> tuple[tuple[int, ...] | None, ...]:
+        """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way. An
+        operand of a call that we made up lies row-major.
+        """
+        found: dict[Node, tuple[int, ...] | None] = {}
+        for value in refs((call.args, call.kwargs)):
+            if value < 0:
+                found[replaced[value]] = tuple(range(len(replaced[value].shape)))
+                continue
+            meta, node = self.trace.metas[value], replaced.get(value) or self.values.contents[value]
+            found.setdefault(node, dense_order(meta.sizes, meta.strides))
+        return tuple(found[node] for node in operands)
 
     def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
         if isinstance(value, Ref):
@@ -325,17 +343,24 @@ class _Lowerer:
             if node is not None:
                 self.values.assign(written[0], node, index, call.line)
                 return
-        if fresh:
-            fact = f"{call.name} both writes an operand and gives a new tensor."
-            raise Stop(Reason("L02", fact, "Use the form that returns its results.", call.line))
-        places = self._places(call, written)
-        metas = [self.trace.metas[value] for value in written]
-        shapes = [self.values.contents[value].shape for value in written]
         target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
-        copies = OnCopies(target, places)
-        nodes = self.library(call, copies, [(place,) for place in range(len(written))], metas, shapes)
-        for value, node in zip(written, nodes, strict=True):
+        copies = OnCopies(target, self._places(call, written))
+        metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
+        paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
+        shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
+        nodes = self.library(call, copies, paths, metas, shapes)
+        for (path, value), node in zip(fresh, nodes, strict=False):
+            self._define(call, path, value, node)
+        for value, node in zip(written, nodes[len(fresh) :], strict=True):
             self.values.assign(value, node, index, call.line)
+
+    def _fresh_shapes(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> Sequence[Shape | None]:
+        """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""
+        found = self._rule_result(call) if fresh else None
+        metas = [self.trace.metas[value] for _, value in fresh]
+        if isinstance(found, Shapes) and self._shapes_agree(call, found.shapes, metas):
+            return found.shapes
+        return [None] * len(fresh)
 
     def _new_contents(self, call: Call, value: int) -> Node | None:
         """The written operand's contents by the rule of the call, in its own dtype and shape; None without one."""
@@ -391,16 +416,31 @@ class _Lowerer:
         """The nodes that something outside needs, in program order."""
         marked: set[Node] = set(inputs)
         waiting = [output.node for output in outputs] + [write.node for write in writes] + self.kept
+        binder = {symbol: node for symbol, node, _ in self.bound}
         while waiting:
             node = waiting.pop()
             if node not in marked:
                 marked.add(node)
                 waiting += node.inputs
-        self.bound = [entry for entry in self.bound if self._needed(entry, marked)]
+                if binder:  # who uses a run-time size needs the call that sets it
+                    waiting += {binder[symbol] for symbol in symbols_of(node) if symbol in binder}
+        self.bound = [entry for entry in self.bound if entry[1] in marked]
         return tuple(node for node in self.builder.nodes if node in marked)
 
-    def _needed(self, entry: tuple[Symbol, Node, int], marked: set[Node]) -> bool:
-        return entry[1] in marked
+
+def symbols_of(value: Any) -> set[Symbol]:
+    """The symbols in a node's shape and attributes, or in any nested value."""
+    if isinstance(value, Node):
+        return symbols_of((value.shape, value.attrs))
+    if isinstance(value, (Expr, Real)):
+        return set(value.symbols)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    if isinstance(value, (tuple, list)):
+        return {symbol for part in value for symbol in symbols_of(part)}
+    return set()
 
 
 def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:

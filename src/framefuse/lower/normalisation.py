@@ -11,7 +11,7 @@ from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
 from framefuse.lower.reductions import mean_of, moments, power_norm
-from framefuse.lower.rules import Unsupported, rule
+from framefuse.lower.rules import Shapes, Unsupported, rule
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -92,9 +92,9 @@ def _channel(lo: Lowering, factor: Any, node: Node) -> Node | None:
 def batch_norm(
     lo: Lowering, input: Node, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
     training: bool = False, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Node:  # fmt: skip
+) -> Any:  # fmt: skip
     if training or running_mean is None or running_var is None or len(input.shape) < 2:
-        raise Unsupported("statistics of the batch")
+        return Shapes((input.shape,))
     inner = _inner(input)
     mean, variance = lo.cast(running_mean, inner), lo.cast(running_var, inner)
     scale = lo.compute(lambda v: 1.0 / e.sqrt(v + eps), variance)
@@ -116,7 +116,7 @@ def batch_norm(
 def batch_norm_of_torch(
     lo: Lowering, input: Node, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
     momentum: Any, eps: Any, cudnn_enabled: bool,
-) -> Node:  # fmt: skip
+) -> Any:  # fmt: skip
     return batch_norm(lo, input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -124,9 +124,9 @@ def batch_norm_of_torch(
 def instance_norm(
     lo: Lowering, input: Node, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
     use_input_stats: bool = True, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Node:  # fmt: skip
+) -> Any:  # fmt: skip
     if not use_input_stats or running_mean is not None or running_var is not None or len(input.shape) < 3:
-        raise Unsupported("running statistics")
+        return Shapes((input.shape,))
     node = lo.cast(input, _inner(input))
     node = standardise(lo, node, tuple(range(2, len(node.shape))), eps)
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)

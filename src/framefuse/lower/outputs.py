@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.graph import Node, Output
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.context import Lowering
-from framefuse.lower.strides import dense_order
+from framefuse.lower.strides import dense_order, row_major
 from framefuse.lower.values import Values, refs
 
 
@@ -86,7 +86,26 @@ class Outputs:
         return value in self.definer and self.definer[value].own is node
 
     def _clone(self, node: Node, meta: TensorMeta) -> Node:
-        return self._plain_call(torch.clone, "clone", node, (), meta, node.shape)
+        """A copy of an input or library result with eager's memory order."""
+        rank = len(meta.sizes)
+        order, mine = dense_order(meta.sizes, meta.strides) or tuple(range(rank)), tuple(range(rank))
+        if node.strides is not None:
+            mine = dense_order(meta.sizes, self.builder.sizes(node.strides)) or ()
+        if order == mine:
+            return self._plain_call(torch.clone, "clone", (node,), {}, meta, node.shape)
+        return self._in_order(node, order, meta)
+
+    def _in_order(self, node: Node, order: tuple[int, ...], meta: TensorMeta) -> Node:
+        """The node as a real tensor whose dimensions lie in ``order``: made row-major, then turned by a library view.
+        """
+        rows = self.builder.permute(node, order)
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        if rows.op in ("input", "result"):
+            sizes = tuple(meta.sizes[axis] for axis in order)
+            turned = replace(meta, sizes=sizes, strides=row_major(sizes))
+            layout = {"memory_format": torch.contiguous_format}
+            rows = self._plain_call(torch.clone, "clone", (rows,), layout, turned, rows.shape)
+        return self._plain_call(torch.permute, "permute", (rows, inverse), {}, meta, node.shape)
 
     # ---- tensors whose memory is shared ------------------------------------------------------------------------------
 
@@ -111,6 +130,8 @@ class Outputs:
             return self._base(value)
         contents = self.values.contents[value]
         operands = {operand: self._tensor(operand) for operand in bases}
+        if definition.own is contents and all(self.values.contents[base] is node for base, node in operands.items()):
+            return contents
         metas, shapes = [self.trace.metas[value]], [contents.shape]
         return self.library(call, call.target, [definition.path], metas, shapes, operands)[0]
 
@@ -131,14 +152,12 @@ class Outputs:
             return self._clone(node, meta)
         if order == tuple(range(len(order))):
             return node
-        rows = self.builder.permute(node, order)
-        inverse = tuple(order.index(axis) for axis in range(len(order)))
-        return self._plain_call(torch.permute, "permute", rows, (inverse,), meta, node.shape)
+        return self._in_order(node, order, meta)
 
     def _plain_call(
-        self, target: Any, name: str, node: Node, rest: tuple[Any, ...], meta: TensorMeta, shape: Shape
+        self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape
     ) -> Node:
-        number = -1 - len(self.real)
-        call = Call(target, name, (Ref(number), *rest), {}, None, None)
-        return self.library(call, target, [()], [meta], [shape], {number: node})[0]
-
+        """A library call of our own on the node that is its first argument."""
+        number = -1
+        call = Call(target, name, (Ref(number), *args[1:]), kwargs, None, None)
+        return self.library(call, target, [()], [meta], [shape], {number: args[0]})[0]

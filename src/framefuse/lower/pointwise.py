@@ -86,7 +86,7 @@ def positive(lo: Lowering, input: Node, *, out: Any = None) -> Node:
 
 
 @rule("abs", "absolute", "__abs__")
-def abs_(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def absolute(lo: Lowering, input: Node, *, out: Any = None) -> Node:
     return input if input.dtype.kind == "uint" else lo.compute(abs, input)
 
 
@@ -329,8 +329,11 @@ register(("fmin",), "pointwise", _extreme("fmin", lambda a, b: a & b))
 def clamp(lo: Lowering, input: Node, min: Any = None, max: Any = None, *, out: Any = None) -> Node:
     operands = [value for value in (input, min, max) if value is not None]
     dtype = result_dtype(operands, lo.default)
-    if dtype is BOOL or len(operands) == 1:
-        raise Unsupported("bool or no bound")
+    if len(operands) == 1:
+        raise Unsupported("no bound")
+    if dtype is BOOL:  # the larger of two bools is their or, the smaller their and
+        low, high = (False if min is None else min), (True if max is None else max)
+        return lo.compute(lambda a, low, high: (a | low) & high, input, low, high)
     if min is None:
         return lo.compute(lambda a, high: e.minimum(high, a), input, max, dtype=dtype)
     if max is None:
@@ -477,7 +480,7 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> No
         return where(e.eq(a, 0), v, where(a > 0, a.number(1), 0))
 
     if input.dtype is BOOL:
-        raise Unsupported("bool")
+        return lo.compute(lambda a, v: a | v, input, values)
     return lo.compute(formula, input, values)
 
 
@@ -497,3 +500,17 @@ def _limits(name: str) -> float:
     )
 
 
+
+
+@rule("isclose")
+def isclose(
+    lo: Lowering, input: Node, other: Node, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
+) -> Node:
+    if input.dtype is not other.dtype or not input.dtype.is_float or input.dtype.compute != input.dtype.name:
+        raise Unsupported("integers or 16-bit floats")
+
+    def formula(a: Element, b: Element) -> Element:
+        close = e.eq(a, b) | ((abs(a - b) <= atol + abs(b * rtol)) & (abs(a - b) < math.inf))
+        return close | (e.isnan(a) & e.isnan(b)) if equal_nan else close
+
+    return lo.compute(formula, input, other)

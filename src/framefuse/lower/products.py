@@ -94,7 +94,7 @@ def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, 
 @rule("einsum")
 def einsum(lo: Lowering, equation: Any, *operands: Any) -> Node:
     """Two operands, each letter once in each: letters are batch, row, column or summed."""
-    nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple) else operands
+    nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     text = equation.replace(" ", "")
     if len(nodes) != 2 or "->" not in text or "." in text or not _blas(*nodes):
         raise Unsupported("equation")

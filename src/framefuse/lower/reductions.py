@@ -12,7 +12,7 @@ from framefuse.ir.numbers import Expr, Real, expr, maximum
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.pointwise import truth
-from framefuse.lower.promotion import row, sum_dtype
+from framefuse.lower.promotion import row, sum_dtype, to_float
 from framefuse.lower.rules import Unsupported, rule
 
 
@@ -191,9 +191,8 @@ rule("argmin")(_argument("argmin"))
 
 def _test(op: str) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Node:
-        if input.dtype.name == "uint8":
-            raise Unsupported("uint8 keeps its dtype")
-        return lo.reduce(op, truth(lo, input), lo.axes(dim, len(input.shape)), keepdim)
+        result = lo.reduce(op, truth(lo, input), lo.axes(dim, len(input.shape)), keepdim)
+        return lo.cast(result, input.dtype) if input.dtype.name == "uint8" else result  # torch keeps uint8
 
     return lowered
 
@@ -242,12 +241,9 @@ def norm(lo: Lowering, input: Node, p: Any = 2, dim: Any = None, keepdim: bool =
 
 @rule("logsumexp", "special.logsumexp")
 def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out: Any = None) -> Node:
-    if not input.dtype.is_float:
-        raise Unsupported("integers")
-    node = lo.widen(input)
+    result_type = to_float(input.dtype, lo.default)
+    node = lo.widen(lo.cast(input, result_type))
     axes = lo.axes(dim, len(node.shape))
-    if not axes:
-        raise Unsupported("no dimension")
     for axis in axes:
         lo.require("!=", node.shape[axis], expr(0), "logsumexp over this dimension")
     high = lo.reduce("amax", node, axes, True)
@@ -256,4 +252,17 @@ def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out
     result = lo.compute(lambda s, m: e.log(s) + m, total, safe)
     if not keepdim:
         result = lo.reshape(result, tuple(s for axis, s in enumerate(node.shape) if axis not in axes))
-    return lo.cast(result, input.dtype)
+    return lo.cast(result, result_type)
+
+
+@rule("nanmean")
+def nanmean(
+    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Node:
+    if not input.dtype.is_float or dtype is not None:
+        raise Unsupported("integers or a dtype")
+    axes, node = lo.axes(dim, len(input.shape)), lo.widen(input)
+    missing = lo.compute(e.isnan, node)
+    kept = lo.pointwise("where", missing, lo.full(0.0, node.dtype, node.shape, node.device), node)
+    count = lo.reduce("sum", lo.cast(lo.pointwise("bit_not", missing), node.dtype), axes, keepdim)
+    return lo.cast(lo.compute(lambda a, n: a / n, lo.reduce("sum", kept, axes, keepdim), count), input.dtype)

@@ -48,3 +48,12 @@ def dense_strides(shape: Shape, order: Sequence[int]) -> Shape:
         strides[axis] = step
         step = step * shape[axis]
     return tuple(strides)
+
+
+def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor of these sizes."""
+    strides, step = [1] * len(sizes), 1
+    for axis in reversed(range(len(sizes))):
+        strides[axis] = step
+        step *= max(sizes[axis], 1)
+    return tuple(strides)

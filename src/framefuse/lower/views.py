@@ -189,14 +189,14 @@ def repeat_interleave(lo: Lowering, input: Node, repeats: Any, dim: Any = None, 
 
 @rule("broadcast_tensors")
 def broadcast_tensors(lo: Lowering, *tensors: Any) -> tuple[Node, ...]:
-    nodes = tensors[0] if isinstance(tensors[0], tuple) else tensors
+    nodes = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
     shape = lo.broadcast(*(node.shape for node in nodes))
     return tuple(lo.expand(node, shape) for node in nodes)
 
 
 @rule("meshgrid")
 def meshgrid(lo: Lowering, *tensors: Any, indexing: str | None = None) -> tuple[Node, ...]:
-    nodes = tensors[0] if isinstance(tensors[0], tuple) else tensors
+    nodes = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
     lines = [node if node.shape else lo.reshape(node, (ONE,)) for node in nodes]
     swap = indexing == "xy" and len(lines) >= 2
     order = [1, 0, *range(2, len(lines))] if swap else list(range(len(lines)))
@@ -455,3 +455,29 @@ def diff(
     if node.dtype is BOOL:
         return lo.pointwise("ne", later, earlier)
     return lo.compute(lambda a, b: a - b, later, earlier)
+
+
+@rule("fliplr")
+def fliplr(lo: Lowering, input: Node) -> Node:
+    return flip(lo, input, 1)
+
+
+@rule("flipud")
+def flipud(lo: Lowering, input: Node) -> Node:
+    return flip(lo, input, 0)
+
+
+@rule("constant_pad_nd")
+def constant_pad_nd(lo: Lowering, input: Node, amounts: Any, value: Any = 0) -> Node:
+    return pad(lo, input, amounts, "constant", value)
+
+
+@rule("hstack")
+def hstack(lo: Lowering, tensors: Sequence[Node], *, out: Any = None) -> Node:
+    return cat(lo, [atleast_1d(lo, node) for node in tensors], 0 if len(tensors[0].shape) <= 1 else 1)
+
+
+@rule("vstack", "row_stack")
+def vstack(lo: Lowering, tensors: Sequence[Node], *, out: Any = None) -> Node:
+    rows = [lo.reshape(node, (ONE,) * (2 - len(node.shape)) + node.shape) for node in tensors]
+    return cat(lo, rows, 0)

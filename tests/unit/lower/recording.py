@@ -95,6 +95,8 @@ def run(trace: Trace, graph: Graph, slots: Sequence[Any]) -> Any:
         if isinstance(part, Build):
             if part.kind == "const":
                 return part.value
+            if part.kind == "source":
+                return read(part.value, slots)
             parts = [rebuild(child) for child in part.parts]
             return {"list": list, "dict": dict}.get(part.kind, tuple)(parts)
         if hasattr(part, "evaluate"):
