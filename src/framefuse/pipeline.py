@@ -198,7 +198,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keeps the cyclic collector from walking a growing heap again and again: it took up to nine tenths of a compile."""
+    """Keeps the cyclic collector from walking a growing heap over and over: it took up to nine tenths of a compile."""
     enabled = gc.isenabled()
     gc.disable()
     try:

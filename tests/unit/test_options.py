@@ -6,7 +6,9 @@ from framefuse.errors import UserError
 from framefuse.options import MODES, TABLE, environment, resolve
 
 
-def test_defaults_come_from_the_table():
+def test_defaults_come_from_the_table(monkeypatch):
+    for option in TABLE:
+        monkeypatch.delenv(option.variable, raising=False)
     options = resolve(None)
     assert {option.name: options[option.name] for option in TABLE} == {o.name: o.default for o in TABLE}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
@@ -83,14 +85,18 @@ class Code:
         return found
 
 
-_decoded: dict[int, Code] = {}
+# A model of transformers runs some hundred code objects; beyond this many the oldest decoded one goes.
+DECODED_LIMIT = 2_000
+_decoded: OrderedDict[int, Code] = OrderedDict()
 
 
 def decode(code: CodeType) -> Code:
-    """The decoded form of ``code``; kept as long as the process lives, as code objects mostly do, up to a bound."""
+    """The decoded form of ``code``; the newest ones are kept, with their code objects."""
     found = _decoded.get(id(code))
-    if found is None or found.code is not code:
-        if len(_decoded) > 20_000:
-            _decoded.clear()
-        found = _decoded[id(code)] = Code(code)
+    if found is not None and found.code is code:
+        return found
+    found = _decoded[id(code)] = Code(code)
+    if len(_decoded) > DECODED_LIMIT:
+        with suppress(KeyError):  # another thread may have dropped it
+            _decoded.popitem(last=False)
     return found

@@ -124,7 +124,8 @@ def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs:
         compiled(*args, **kwargs)
     once = _seconds(original, args, kwargs, 1)
     inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
-    eager, fast = [], []
+    eager: list[float] = []
+    fast: list[float] = []
     end = time.perf_counter() + 0.6
     while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
         eager.append(_seconds(original, args, kwargs, inner))

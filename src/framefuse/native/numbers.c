@@ -74,7 +74,7 @@ static bool divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder)
 /* Python raises OverflowError, ZeroDivisionError or goes complex where C's pow gives an infinity or a NaN. */
 static bool power(double a, double b, double *out)
 {
-    if (a == 0 && b < 0)
+    if (a == 0 && b < 0 && isfinite(b))
         return false;
     if (a < 0 && isfinite(a) && isfinite(b) && floor(b) != b)
         return false;
@@ -123,7 +123,7 @@ bool number_run(const Number *number, int64_t *words)
     case REAL_FLOOR:
         if (!isfinite(x))
             return false;
-        real = floor(x);
+        real = floor(x) + 0.0; /* math.floor gives an int, which has one zero */
         break;
     default: return false;
     }

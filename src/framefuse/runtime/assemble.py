@@ -19,7 +19,7 @@ from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
 
 CompiledKernel = Any  # has ``address``, ``name`` and ``keep``
-SPECIAL_TARGETS: dict[Any, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
+SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
 
 def assemble(
@@ -195,7 +195,7 @@ class _Assembler:
         late = bool(bound)
         step = CallStep(
             name=node.attr("name"),
-            function=SPECIAL_TARGETS.get(target, target) if isinstance(target, str) else target,
+            function=SPECIAL_TARGETS[target] if isinstance(target, str) else target,
             args=args,
             kwargs=kwargs,
             outs=tuple((path, self._slot(memory)) for path, memory in item.outs),

@@ -15,7 +15,7 @@ import torch.fx
 from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
+from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
 from framefuse.ir.plan import CallStep, Plan, Slot
 from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
 from framefuse.runtime.number_program import NumberProgram
@@ -151,9 +151,9 @@ class _Writer:
                 value, dimension = self.size_of[atom]
                 self.numbers[atom.expr] = self.graph.call_method("size", (self.nodes[value], dimension))
             return self.numbers[atom.expr]
-        function = ATOM_FUNCTIONS[type(atom)]
-        # type: ignore[attr-defined]
-        return self.graph.call_function(function, (self._int(atom.left), self._int(atom.right)))
+        assert isinstance(atom, Binary)
+        parts = (self._int(atom.left), self._int(atom.right))
+        return self.graph.call_function(ATOM_FUNCTIONS[type(atom)], parts)
 
     def _real(self, value: Real) -> Any:
         if value.op == "const":

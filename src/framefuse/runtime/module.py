@@ -40,7 +40,8 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
         "__deepcopy__": deep,
         "__framefuse__": state,
     }
-    twin_class = type(cls)(cls.__name__, (cls,), body)
+    metaclass: Any = type(cls)
+    twin_class = metaclass(cls.__name__, (cls,), body)
     twin = object.__new__(twin_class)
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, expr
+from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, expr
 
 ATOM_OPS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -88,11 +88,12 @@ class NumberProgram:
     def _atom(self, atom: Atom) -> int:
         if isinstance(atom, Symbol):
             return self.slots[atom.expr]
+        assert isinstance(atom, Binary)
         key = Expr((((atom,), 1),))
         found = self.slots.get(key)
         if found is None:
             op = ATOM_OPS[type(atom)]
-            found = self._emit(op, self.slot_of(atom.left), self.slot_of(atom.right))  # type: ignore[attr-defined]
+            found = self._emit(op, self.slot_of(atom.left), self.slot_of(atom.right))
             self.slots[key] = found
         return found
 
