@@ -48,7 +48,8 @@ class CompiledFunction:
 
     ``function`` is what runs when nothing compiled applies. ``owner`` is the long-lived first argument (the module of
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
-    which calls ran eagerly, with counts.
+    which calls ran eagerly, with counts. ``failures`` counts, by gradient mode, the recordings in a row that gave no
+    trace, and ``waits`` the calls that run eagerly before the next attempt.
     """
 
     function: Callable[..., Any]
@@ -60,6 +61,7 @@ class CompiledFunction:
     eager_calls: int = 0
     given_up: Reason | None = None
     failures: dict[bool, int] = field(default_factory=dict)
+    waits: dict[bool, int] = field(default_factory=dict)
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class CompiledFunction:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly where that is vain."""
-        if self.given_up is not None or getattr(self._busy, "on", False) or self._hopeless():
+        if self.given_up is not None or getattr(self._busy, "on", False) or self._waiting():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
         with self._lock:
@@ -86,9 +88,13 @@ class CompiledFunction:
             raise UserError(str(outcome.reason))
         return outcome.value
 
-    def _hopeless(self) -> bool:
-        """True when the last recordings under this gradient mode ended without a trace: do not pay for another one."""
-        return self.failures.get(torch.is_grad_enabled(), 0) >= FAILURE_LIMIT
+    def _waiting(self) -> bool:
+        """True while a call under this gradient mode is not worth another recording, after earlier ones gave no trace.
+        """
+        mode = torch.is_grad_enabled()
+        left = self.waits.get(mode, 0)
+        self.waits[mode] = max(0, left - 1)
+        return left > 0
 
     def _file(self, outcome: Outcome) -> None:
         mode = torch.is_grad_enabled()
@@ -96,6 +102,7 @@ class CompiledFunction:
             self.products.append(outcome.product)
             self.dispatch.add(outcome.entry)
             self.failures.pop(mode, None)
+            self.waits.pop(mode, None)
             if len(self.products) >= self.options["trace_limit"]:
                 self._give_up(
                     Reason(
@@ -108,7 +115,8 @@ class CompiledFunction:
             self.eager_calls += 1
             self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
             if outcome.exception is None:
-                self.failures[mode] = self.failures.get(mode, 0) + 1
+                self.failures[mode] = failed = self.failures.get(mode, 0) + 1
+                self.waits[mode] = PATIENCE**failed
 
     def _give_up(self, reason: Reason) -> None:
         self.given_up = reason
@@ -121,12 +129,14 @@ class CompiledFunction:
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()
+            self.waits.clear()
             self.given_up = None
             self.eager_calls = 0
 
 
-# A call that could not be recorded costs several eager calls: after two in a row the function stays eager in that mode.
-FAILURE_LIMIT = 2
+# A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
+# calls that run eagerly at once, so that a function which never compiles costs ever less.
+PATIENCE = 4
 
 
 def live_functions() -> Sequence[CompiledFunction]:

@@ -1,0 +1,59 @@
+"""A compiled function counts its attempts, waits longer after each vain one, and stops at its limit of traces."""
+
+import torch
+
+import framefuse
+from framefuse.api import compiled_function
+
+
+def attempts_of(compiled, argument, calls):
+    """After how many calls each recording took place."""
+    state = compiled_function(compiled)
+    found, seen = [], 0
+    for number in range(calls):
+        compiled(argument)
+        recorded = sum(state.reasons.values()) + len(state.products)
+        if recorded > seen:
+            found.append(number)
+            seen = recorded
+    return found
+
+
+def test_a_function_that_never_compiles_is_tried_ever_more_rarely():
+    @framefuse.compile
+    def stopped(x):
+        return x.sum().item()
+
+    with torch.no_grad():
+        assert attempts_of(stopped, torch.ones(3), 100) == [0, 5, 22, 87]
+
+
+def test_a_function_compiles_once_its_arguments_allow_it():
+    @framefuse.compile
+    def f(x, read):
+        return x.sum().item() if read else torch.sin(x)
+
+    x = torch.ones(3)
+    with torch.no_grad():
+        f(x, True), f(x, True)
+        for _ in range(8):
+            torch.testing.assert_close(f(x, False), torch.sin(x))
+    state = compiled_function(f)
+    assert len(state.products) == 1
+    assert state.dispatch.hits >= 3
+
+
+def test_the_limit_of_traces_is_said_once():
+    @framefuse.compile(dynamic=False, options={"trace_limit": 2})
+    def f(x):
+        return torch.sin(x)
+
+    with torch.no_grad():
+        for size in (1, 2, 3, 4, 1, 2):
+            x = torch.randn(size)
+            torch.testing.assert_close(f(x), torch.sin(x))
+    state = compiled_function(f)
+    assert len(state.products) == 2
+    assert state.dispatch.hits == 2
+    assert [reason.code for reason in state.reasons] == ["S002"]
+    assert "trace_limit" in str(framefuse.explain(f))
