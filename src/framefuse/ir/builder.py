@@ -63,7 +63,7 @@ class Builder:
         return found
 
     def require(self, op: str, left: Expr, right: Expr, why: str) -> None:
-        """Records that ``left <op> right`` was used; raises Unprovable when run-time sizes decide it or it was false."""
+        """Records that ``left <op> right`` was used; raises Unprovable when it was false or run-time sizes decide."""
         if left is right and op in ("==", "<="):
             return
         relation = Relation(op, left, right, why)
@@ -98,7 +98,7 @@ class Builder:
         """Asks for each factor of a product alone, so that equal demands meet."""
         if self.at_least(value, 1):
             return True
-        if len(value.terms) != 1 or len(value.terms[0][0]) < 2 and value.terms[0][1] == 1:
+        if len(value.terms) != 1 or (len(value.terms[0][0]) < 2 and value.terms[0][1] == 1):
             return False
         for atom in value.terms[0][0]:
             self.require("!=", Expr((((atom,), 1),)), ZERO, why)

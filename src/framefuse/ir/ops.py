@@ -21,11 +21,11 @@ class Op:
 
     ``arity`` is the number of tensor operands (-1: any). ``dtype`` says the result's: ``same`` (all operands have one
     dtype, the result too), ``bool``, ``attr`` (attr ``dtype``), ``second`` (that of the second operand, for
-    ``where``), ``first`` (that of the first), ``index`` (int64). ``domain`` names the kinds of operands allowed: any, float, integral (ints and
-    bool), number (all but bool). ``formula`` is the reference as Python over torch with operands ``a b c``;
-    ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over operands ``a b c``, result
-    ``r`` and incoming gradient ``g`` (None: no gradient flows). ``cost`` is the rough time of one float32 element in a
-    vector loop, in nanoseconds. ``attrs`` are the names of its attributes.
+    ``where``), ``first`` (that of the first), ``index`` (int64). ``domain`` names the kinds of operands allowed: any,
+    float, integral (ints and bool), number (all but bool). ``formula`` is the reference as Python over torch with
+    operands ``a b c``; ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over
+    operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows). ``cost`` is the rough time
+    of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes.
     """
 
     name: str
@@ -91,9 +91,9 @@ def _pointwise() -> Iterable[Op]:
     yield row("hypot", 2, "torch.hypot(a, b)", ("mul(g, div(a, r))", "mul(g, div(b, r))"), cost=0.8, **float_)
     yield row("copysign", 2, "torch.copysign(a, b)", None, **float_)
     yield row("nextafter", 2, "torch.nextafter(a, b)", None, cost=0.4, **float_)
-    # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's kernels give
-    yield row("maximum", 2, "torch.maximum(a, b)", _extreme("gt"), **number)
-    yield row("minimum", 2, "torch.minimum(a, b)", _extreme("lt"), **number)
+    # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's vector kernels give
+    yield row("maximum", 2, "torch.where(a == b, b, torch.maximum(a, b))", _extreme("gt"), **number)
+    yield row("minimum", 2, "torch.where(a == b, b, torch.minimum(a, b))", _extreme("lt"), **number)
     # a NaN operand loses
     yield row("fmax", 2, "torch.fmax(a, b)", None, **number)
     yield row("fmin", 2, "torch.fmin(a, b)", None, **number)
@@ -172,7 +172,7 @@ def _reads() -> Iterable[Op]:
     # index is eager's error (the kernel reports, eager re-runs).
     formula = "a[(slice(None),) * axis + (b.long(),)]"
     yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, cost=0.3)
-    # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64 and a bad one is eager's error
+    # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64, a bad one is eager's error
     formula = "torch.gather(a, axis, b.long())"
     yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, cost=1.0)
     # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.

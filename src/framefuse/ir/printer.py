@@ -285,5 +285,3 @@ class _Fill(ast.NodeTransformer):
 def _filled(formula: str, words: tuple[tuple[str, str], ...]) -> str:
     """The formula with its operand and attribute names replaced by what they stand for here."""
     return ast.unparse(_Fill(dict(words)).visit(ast.parse(formula, mode="eval")))
-
-

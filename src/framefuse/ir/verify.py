@@ -14,7 +14,7 @@ Evaluate = Callable[[Expr], int]
 
 
 def verify(graph: Graph, after: str = "lower") -> None:
-    """Raises :class:`CompilerBug` naming the first node that breaks a rule and the pass ``after`` which it was found."""
+    """Raises :class:`CompilerBug` naming the first node that breaks a rule, and the pass ``after`` which it does."""
     seen: set[Node] = set()
     for place, node in enumerate(graph.nodes):
         wrong = _wrong(node, seen, graph)

@@ -229,4 +229,3 @@ def log_softmax_of(lo: Lowering, node: Node, axis: int) -> Node:
     shifted = lo.compute(lambda a, m: a - m, node, high)
     total = lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True)
     return lo.compute(lambda a, s: a - e.log(s), shifted, total)
-

@@ -84,14 +84,15 @@ def _window(lo: Lowering, size: Expr, kernel: int, step: int, pad: int, hole: in
     return count
 
 
-def _pooled(lo: Lowering, input: Node, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Shape:
+def _pooled(
+    lo: Lowering, input: Node, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Shape:
     kernels = _each(kernel, rank)
     steps = kernels if stride is None or stride == () else _each(stride, rank)
     pads, holes = _each(padding, rank), _each(dilation, rank)
     lead, sizes = input.shape[: len(input.shape) - rank], input.shape[len(input.shape) - rank :]
-    result = tuple(
-        _window(lo, size, *numbers, ceil) for size, *numbers in zip(sizes, kernels, steps, pads, holes, strict=True)
-    )
+    columns = zip(sizes, kernels, steps, pads, holes, strict=True)
+    result = tuple(_window(lo, size, span, step, pad, hole, ceil) for size, span, step, pad, hole in columns)
     return (*lead, *_positive(lo, result))
 
 
@@ -124,9 +125,7 @@ def _adaptive(rank: int, average: bool) -> Callable[..., Any]:
             for axis in axes:
                 lo.require("!=", input.shape[axis], expr(0), "pooling of nothing")
             return mean(lo, input, axes, True)
-        sizes = tuple(
-            input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True)
-        )
+        sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
         shape = (*input.shape[: axes[0]], *sizes)
         return Shapes((shape, shape) if return_indices else (shape,))
 

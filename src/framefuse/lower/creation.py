@@ -24,7 +24,9 @@ def _place(lo: Lowering, device: Any, layout: Any, model: Node | None = None) ->
     return str(torch.device(device))
 
 
-def _constant(lo: Lowering, value: Scalar, size: tuple[Any, ...], options: dict[str, Any], dtype: DType | None = None) -> Node:
+def _constant(
+    lo: Lowering, value: Scalar, size: tuple[Any, ...], options: dict[str, Any], dtype: DType | None = None
+) -> Node:
     known = {"dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names", "memory_format"}
     if options.keys() - known or options.get("requires_grad") or options.get("pin_memory"):
         raise Unsupported("options")
@@ -172,4 +174,3 @@ def tril(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> No
 @rule("triu")
 def triu(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> Node:
     return _triangle(lo, input, diagonal, "ge")
-

@@ -219,4 +219,3 @@ def take_along_dim(lo: Lowering, input: Node, indices: Node, dim: Any = None, *,
         if place != axis:
             read[place] = held[place] = lo.broadcast((mine,), (other,))[0]
     return lo.gather(lo.expand(input, tuple(held)), lo.cast(lo.expand(indices, tuple(read)), INT64), axis)
-

@@ -29,6 +29,16 @@ QUERIES = frozenset(
         "is_vulkan", "is_ipu", "is_maia", "is_xla", "is_mtia", "is_sparse_csr", "name", "grad", "_base", "dim_order",
     )
 )  # fmt: skip
+# Calls made for a check alone, which is repeated at run time.
+EFFECTS = frozenset(("_assert_async", "_functional_assert_async", "_assert_tensor_metadata"))
+# In-place calls that change sizes, strides, memory or flags of the tensor object itself.
+METADATA = frozenset(
+    (
+        "unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_",
+        "as_strided_", "detach_", "requires_grad_", "rename_", "share_memory_", "swap_", "retain_grad", "backward",
+        "register_hook", "apply_", "map_", "map2_", "sparse_resize_", "squeeze_copy_", "set_data",
+    )
+)  # fmt: skip
 # Calls whose result depends on where in memory the operand's elements lie.
 LAYOUT = frozenset(
     ("as_strided", "as_strided_", "set_", "untyped_storage", "storage", "data_ptr", "view_as_real", "view_as_complex",

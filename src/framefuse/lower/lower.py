@@ -15,7 +15,16 @@ from framefuse.ir.graph import Arg, Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import DATA_DEPENDENT, LAYOUT, QUERIES, OnCopies, UnderAutocast, of_torch
+from framefuse.lower.library import (
+    DATA_DEPENDENT,
+    EFFECTS,
+    LAYOUT,
+    METADATA,
+    QUERIES,
+    OnCopies,
+    UnderAutocast,
+    of_torch,
+)
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.rules import Shapes, Unsupported, find
 from framefuse.lower.strides import dense_order, dense_strides
@@ -113,12 +122,12 @@ class _Lowerer:
                 fact, advice = f"{call.name} is recorded for a backward pass.", "Call it under torch.no_grad()."
                 raise Stop(Reason("L01", fact, advice, call.line))
         written = _written(call, results)
+        if call.name in METADATA or getattr(call.target, "__name__", "") == "__set__":
+            fact = f"{call.name} changes a tensor in place without writing its elements."
+            raise Stop(Reason("L02", fact, "Use the form that returns a new tensor.", call.line))
         if not results and not written:
-            if call.name not in QUERIES:
-                self._effect(call)
+            self._without_result(call)
             return
-        if call.name == "requires_grad_":
-            raise Stop(Reason("L01", "requires_grad_ is called.", "Call it outside.", call.line))
         if written:
             self._write(index, call, written, fresh)
             return
@@ -329,8 +338,13 @@ class _Lowerer:
                 fact = f"{call.name} reads the memory order of a tensor."
                 raise Stop(Reason("L05", fact, "Call .contiguous() on it first.", call.line))
 
-    def _effect(self, call: Call) -> None:
-        self.library(call, call.target, (), ())
+    def _without_result(self, call: Call) -> None:
+        """A question about a tensor is answered by the trace's facts; a call for its effect on a generator stays."""
+        if call.random or call.name in EFFECTS:
+            self.library(call, call.target, (), ())
+        elif call.name not in QUERIES:
+            fact = f"{call.name} gives no tensor."
+            raise Stop(Reason("L08", fact, "Call it outside the compiled function.", call.line))
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
@@ -386,7 +400,7 @@ class _Lowerer:
         try:
             if rule is None or call.kwargs:
                 raise Unsupported("no rule")
-            return rule(self.builder, *(self._argument(value) for value in call.args))  # type: ignore[no-any-return]
+            return rule(self.builder, *(self._argument(value) for value in call.args))
         except FALLBACK as error:
             self.builder.relations = before
             self.notes.append((call.name, f"{type(error).__name__}: {error}"))

@@ -153,5 +153,3 @@ def cosine_similarity(lo: Lowering, x1: Node, x2: Node, dim: Any = 1, eps: Any =
         length = power_norm(lo, node, 2, axes, True)
         scaled.append(lo.compute(lambda v, n: v / e.maximum(n.number(eps), n), node, length))
     return lo.cast(lo.reduce("sum", lo.compute(lambda v, w: v * w, *scaled), axes), x1.dtype)
-
-

@@ -96,8 +96,7 @@ class Outputs:
         return self._in_order(node, order, meta)
 
     def _in_order(self, node: Node, order: tuple[int, ...], meta: TensorMeta) -> Node:
-        """The node as a real tensor whose dimensions lie in ``order``: made row-major, then turned by a library view.
-        """
+        """The node as a real tensor with its dimensions in ``order``: made row-major, then turned by a library view."""
         rows = self.builder.permute(node, order)
         inverse = tuple(order.index(axis) for axis in range(len(order)))
         if rows.op in ("input", "result"):

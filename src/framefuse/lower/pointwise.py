@@ -45,7 +45,9 @@ def _mathematics(formula: Callable[..., Element]) -> Callable[..., Node]:
 
 
 for _name, _formula in MATHEMATICS.items():
-    register((_name, *(alias for alias, known in ALIASES.items() if known == _name)), "pointwise", _mathematics(_formula))
+    register(
+        (_name, *(alias for alias, known in ALIASES.items() if known == _name)), "pointwise", _mathematics(_formula)
+    )
 
 # ---- operations that keep the dtype ----------------------------------------------------------------------------------
 
@@ -139,7 +141,9 @@ def isneginf(lo: Lowering, input: Node, *, out: Any = None) -> Node:
 
 
 @rule("nan_to_num")
-def nan_to_num(lo: Lowering, input: Node, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None) -> Node:
+def nan_to_num(
+    lo: Lowering, input: Node, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None
+) -> Node:
     if not input.dtype.is_float:
         return input
     largest = _limits(input.dtype.name)
@@ -247,7 +251,8 @@ def power(lo: Lowering, input: Any, exponent: Any, *, out: Any = None) -> Node:
     if dtype is BOOL:
         raise Unsupported("bool")
     if isinstance(exponent, (int, float)) and float(exponent) in _POWERS:
-        if dtype.is_float:
+        rooted = dtype.name == "float16" and abs(exponent) == 0.5  # pow itself: of -inf it is not NaN
+        if dtype.is_float and not rooted:
             return lo.compute(_POWERS[float(exponent)], input, exponent)
         if float(exponent) in (0.0, 1.0, 2.0, 3.0):
             return lo.compute(_POWERS[float(exponent)], input, exponent)
@@ -382,17 +387,20 @@ def lerp(lo: Lowering, input: Node, end: Node, weight: Any, *, out: Any = None) 
 def _comparison(op: str) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
         a, b = _operands(lo, input, other)
-        dtype = result_dtype((a, b), lo.default)
-        if dtype is BOOL and not (isinstance(a, Node) and isinstance(b, Node)):
-            return lo.compute(lambda x, y: x.apply(op, y), a, b)
         return lo.compute(lambda x, y: x.apply(op, y), a, b)
 
     return lowered
 
 
-for _name, _more in {
-    "eq": (), "ne": ("not_equal",), "lt": ("less",), "le": ("less_equal",), "gt": ("greater",), "ge": ("greater_equal",),
-}.items():  # fmt: skip
+COMPARISONS = {
+    "eq": (),
+    "ne": ("not_equal",),
+    "lt": ("less",),
+    "le": ("less_equal",),
+    "gt": ("greater",),
+    "ge": ("greater_equal",),
+}
+for _name, _more in COMPARISONS.items():
     register((_name, f"__{_name}__", *_more), "pointwise", _comparison(_name))
 
 
@@ -498,8 +506,6 @@ def _limits(name: str) -> float:
     return {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38}.get(
         name, 1.7976931348623157e308
     )
-
-
 
 
 @rule("isclose")

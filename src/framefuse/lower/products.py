@@ -15,13 +15,11 @@ BLAS = ("float32", "float64")
 
 def _blas(*nodes: Node) -> bool:
     """Whether BLAS multiplies these; other dtypes stay with the library."""
-    return nodes[0].dtype.name in BLAS and all(
-        node.dtype is nodes[0].dtype and node.device == "cpu" for node in nodes
-    )
+    return nodes[0].dtype.name in BLAS and all(node.dtype is nodes[0].dtype and node.device == "cpu" for node in nodes)
 
 
 def multiply(lo: Lowering, left: Node, right: Node) -> Node:
-    """(..., m, k) times (..., k, n) with leading dimensions broadcast; a shared right operand takes all rows at once."""
+    """(..., m, k) times (..., k, n), leading dimensions broadcast; a shared right operand takes all rows at once."""
     lo.same_size(left.shape[-1], right.shape[-2], "the inner dimension of a product")
     if len(right.shape) == 2 and len(left.shape) > 2:
         rows = lo.reshape(left, (product(left.shape[:-1]), left.shape[-1]))
@@ -80,7 +78,7 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
 @rule("addmm", "baddbmm", "addmv")
 def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
-    if not _blas(left, right, input):
+    if not _blas(left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
     result = matmul(lo, left, right)
     if alpha != 1:

@@ -81,5 +81,3 @@ def row(dtype: Any) -> DType:
     if found is None or found.kind == "complex":
         raise Unsupported(f"dtype {dtype}")
     return found
-
-

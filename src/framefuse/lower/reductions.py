@@ -23,20 +23,26 @@ def accumulate(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: b
 
 
 @rule("sum")
-def sum_(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+def sum_(
+    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Node:
     result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
     return accumulate(lo, "sum", input, lo.axes(dim, len(input.shape)), keepdim, result)
 
 
 @rule("nansum")
-def nansum(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+def nansum(
+    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Node:
     if not input.dtype.is_float:
         return sum_(lo, input, dim, keepdim, dtype=dtype)
     return sum_(lo, lo.compute(lambda a: e.where(e.isnan(a), 0.0, a), input), dim, keepdim, dtype=dtype)
 
 
 @rule("prod")
-def prod(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+def prod(
+    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Node:
     if isinstance(dim, (tuple, list)):
         raise Unsupported("several dimensions")
     result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
@@ -44,7 +50,9 @@ def prod(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, d
 
 
 @rule("mean")
-def mean(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> Node:
+def mean(
+    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+) -> Node:
     result = row(dtype) if dtype is not None else input.dtype
     if not result.is_float:
         raise Unsupported("integers")
@@ -88,24 +96,60 @@ def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: An
 
 
 @rule("var")
-def var(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> Node:
+def var(
+    lo: Lowering,
+    input: Node,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    out: Any = None,
+) -> Node:
     return lo.cast(_variance(lo, input, dim, unbiased, correction, keepdim)[0], input.dtype)
 
 
 @rule("std")
-def std(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> Node:
+def std(
+    lo: Lowering,
+    input: Node,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    out: Any = None,
+) -> Node:
     variance = _variance(lo, input, dim, unbiased, correction, keepdim)[0]
     return lo.cast(lo.compute(e.sqrt, variance), input.dtype)
 
 
 @rule("var_mean")
-def var_mean(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> tuple[Node, Node]:
+def var_mean(
+    lo: Lowering,
+    input: Node,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    out: Any = None,
+) -> tuple[Node, Node]:
     variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
     return lo.cast(variance, input.dtype), lo.cast(centre, input.dtype)
 
 
 @rule("std_mean")
-def std_mean(lo: Lowering, input: Node, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None, out: Any = None) -> tuple[Node, Node]:
+def std_mean(
+    lo: Lowering,
+    input: Node,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    out: Any = None,
+) -> tuple[Node, Node]:
     variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
     return lo.cast(lo.compute(e.sqrt, variance), input.dtype), lo.cast(centre, input.dtype)
 
@@ -149,7 +193,9 @@ def aminmax(lo: Lowering, input: Node, *, dim: Any = None, keepdim: bool = False
 def _max_or_min(op: str, position: str) -> Callable[..., Any]:
     from_pair = {"amax": "maximum", "amin": "minimum"}[op]
 
-    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None) -> Any:
+    def lowered(
+        lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None
+    ) -> Any:
         second = dim if isinstance(dim, Node) else other
         if second is not None:
             if input.dtype is BOOL and second.dtype is BOOL:
@@ -229,7 +275,17 @@ def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bo
 
 
 @rule("norm", "linalg.vector_norm")
-def norm(lo: Lowering, input: Node, p: Any = 2, dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None, *, ord: Any = None) -> Node:
+def norm(
+    lo: Lowering,
+    input: Node,
+    p: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    out: Any = None,
+    dtype: Any = None,
+    *,
+    ord: Any = None,
+) -> Node:
     p = ord if ord is not None else p
     if p is None or p == "fro":
         p = 2

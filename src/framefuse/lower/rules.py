@@ -67,7 +67,7 @@ def register(names: tuple[str, ...], family: str, function: Rule) -> None:
 
 
 def _bind(holder: Any, name: str, entry: Entry, explicit: bool) -> None:
-    target = getattr(holder, name, None)
+    target: Any = getattr(holder, name, None)
     if type(target).__name__ in ("getset_descriptor", "property"):
         target = target.__get__
     if target is None or not callable(target):

@@ -48,9 +48,7 @@ def flatten(lo: Lowering, input: Node, start_dim: Any = 0, end_dim: Any = -1) ->
     if rank == 0:
         return lo.reshape(input, (ONE,))
     start, end = lo.axis(start_dim, rank), lo.axis(end_dim, rank)
-    return lo.reshape(
-        input, (*input.shape[:start], product(input.shape[start : end + 1]), *input.shape[end + 1 :])
-    )
+    return lo.reshape(input, (*input.shape[:start], product(input.shape[start : end + 1]), *input.shape[end + 1 :]))
 
 
 @rule("ravel")
@@ -146,7 +144,8 @@ def expand(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
         raise Unsupported("fewer dimensions")
     own = (ONE,) * extra + input.shape
     shape = tuple(
-        mine if size.constant == -1 else lo.broadcast((mine,), (size,))[0] for size, mine in zip(target, own, strict=True)
+        mine if size.constant == -1 else lo.broadcast((mine,), (size,))[0]
+        for size, mine in zip(target, own, strict=True)
     )
     for size, wanted in zip(shape, target, strict=True):
         if wanted.constant != -1 and size is not wanted:
@@ -201,9 +200,7 @@ def meshgrid(lo: Lowering, *tensors: Any, indexing: str | None = None) -> tuple[
     swap = indexing == "xy" and len(lines) >= 2
     order = [1, 0, *range(2, len(lines))] if swap else list(range(len(lines)))
     shape = tuple(lines[place].shape[0] for place in order)
-    return tuple(
-        lo.expand(lo.along(line, order.index(place), len(lines)), shape) for place, line in enumerate(lines)
-    )
+    return tuple(lo.expand(lo.along(line, order.index(place), len(lines)), shape) for place, line in enumerate(lines))
 
 
 # ---- cuts ------------------------------------------------------------------------------------------------------------
@@ -437,7 +434,6 @@ def channel_shuffle(lo: Lowering, input: Node, groups: Any) -> Node:
     apart = lo.reshape(input, (batch, expr(groups), inner, *rest))
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return lo.reshape(lo.permute(apart, order), input.shape)
-
 
 
 @rule("diff")

@@ -1,9 +1,9 @@
 """A printed graph is Python over torch that computes what the graph computes."""
 
 import torch
+from tests.unit.lower.recording import lowered
 
 from framefuse.ir.printer import graph_text, program
-from tests.unit.lower.recording import lowered
 
 
 def norm(x, w):

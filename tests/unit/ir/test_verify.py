@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
+from tests.unit.lower.recording import lowered
 
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import FLOAT16, INT64
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import expr
 from framefuse.ir.verify import verify
-from tests.unit.lower.recording import lowered
 
 
 def graph() -> Graph:

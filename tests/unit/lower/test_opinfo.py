@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 import torch
+from tests.unit.lower.recording import copy, run
 
 from framefuse.capture.record import record
 from framefuse.errors import Stop
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
-from tests.unit.lower.recording import copy, run
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
