@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.code import DECODED_LIMIT
+
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
 # globals.
 INTERPRETED_TORCH = (
@@ -81,6 +83,8 @@ def runs_natively(function: types.FunctionType) -> bool:
     else:
         native = top in NATIVE_MODULES
     if not code.co_freevars:
+        if len(_native_code) > DECODED_LIMIT:
+            _native_code.clear()  # it holds code objects
         _native_code[code] = native
     return native
 
