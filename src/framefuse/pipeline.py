@@ -102,7 +102,7 @@ NATIVE = (
     Pass("lower", _lower, ("trace",), "graph"),
     Pass("fuse", _fuse, ("graph",), "schedule"),
     Pass("codegen", _codegen, ("schedule",), "kernels"),
-    Pass("assume", _assume, ("trace", "graph"), "assumptions"),
+    Pass("guards", _assume, ("trace", "graph"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace"), "guards"),
     Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards"), "plan"),
 )
@@ -126,7 +126,7 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
 
     return (
         Pass("fx", lambda p, options: fx_graph(p["trace"]), ("trace",), "captured"),
-        Pass("assume", _assume_trace, ("trace",), "assumptions"),
+        Pass("guards", _assume_trace, ("trace",), "assumptions"),
         Pass("guards", _guards, ("assumptions", "trace"), "guards"),
         Pass("examples", _examples, ("captured", "guards", "bound", "trace"), "examples"),
         Pass("backend", call, ("captured", "examples"), "callable"),
@@ -135,12 +135,12 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
 
 
 def run(passes: tuple[Pass, ...], products: Products, options: Options) -> dict[str, float]:
-    """Runs ``passes`` over ``products`` in place; returns the seconds of each."""
-    seconds = {}
+    """Runs ``passes`` over ``products`` in place; returns the seconds by name of pass."""
+    seconds: dict[str, float] = {}
     for step in passes:
         start = time.perf_counter()
         products[step.gives] = step.run(products, options)
-        seconds[step.name] = time.perf_counter() - start
+        seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
     return seconds
 
 

@@ -204,8 +204,8 @@ def _compile(e: Explanation) -> list[str]:
             total[name] = total.get(name, 0.0) + seconds
     if not total:
         return []
-    parts = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in total.items())
-    return [f"  compile  {_duration(sum(total.values()))}: {parts}"]
+    parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in total.items())
+    return [f"  compile  {sum(total.values()) * 1e3:.1f} ms: {parts}"]
 
 
 def _count(number: int, noun: str) -> str:
