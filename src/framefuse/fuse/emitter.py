@@ -151,7 +151,7 @@ class Emitter:
         inside = self.value(cell.kids[0])
         if not cell.tests[0]:
             return inside
-        fill = Const(_fill(cell.node.attr("value"), inside.value), inside.value.dtype)
+        fill = constant(cell.node, self.parameters).value
         return Computed(
             Apply("where", (self.holds(cell.tests[0]), inside.value, fill), inside.value.dtype), inside.rounded
         )
@@ -221,12 +221,6 @@ class Emitter:
         where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
         value = stored(self.value(cell), cell.node.dtype)
         self.scopes[-1].body.append(Store(name, where, value))
-
-
-def _fill(value: object, like: Value) -> bool | int | float:
-    if like.dtype.is_float:
-        return float(value)  # type: ignore[arg-type]
-    return bool(value) if like.dtype.kind == "bool" else int(value)  # type: ignore[call-overload]
 
 
 def _operations(value: Value) -> int:

@@ -114,7 +114,6 @@ class _Writer:
         writes = tuple(
             (self.numbers[self.graph.inputs[write.input]], self.number(node), write.bumps)
             for write, node in zip(self.graph.writes, self.wanted.writes, strict=True)
-            if node is not self.graph.inputs[write.input]
         )
         for number in (*outputs, *(w[1] for w in writes)):
             self.buffers.values[number].pinned = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from framefuse.ir.builder import ZERO
 from framefuse.ir.graph import Node
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Unsupported, rule
@@ -16,6 +17,8 @@ def embedding(
 ) -> Node:  # fmt: skip
     if max_norm is not None or len(weight.shape) != 2 or input.dtype.name not in ("int64", "int32"):
         raise Unsupported("rows are renormalised")
+    for size in weight.shape:  # eager refuses an empty table, and checks positions in rows that hold nothing
+        lo.require("!=", size, ZERO, "embedding")
     return lo.take(weight, input, 0, False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import product
@@ -79,6 +80,7 @@ def group_norm(
 ) -> Node:  # fmt: skip
     batch, channels, *rest = input.shape
     inner = channels // num_groups
+    lo.require("!=", batch * inner * product(rest), ONE, "more than one value in a channel")
     grouped = lo.reshape(lo.cast(input, _inner(input)), (batch, *lo.shape_of(num_groups), inner * product(rest)))
     node = lo.reshape(standardise(lo, grouped, (2,), eps), input.shape)
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
@@ -127,6 +129,7 @@ def instance_norm(
 ) -> Any:  # fmt: skip
     if not use_input_stats or running_mean is not None or running_var is not None or len(input.shape) < 3:
         return Shapes((input.shape,))
+    lo.require("!=", product(input.shape[2:]), ONE, "more than one value in a channel")
     node = lo.cast(input, _inner(input))
     node = standardise(lo, node, tuple(range(2, len(node.shape))), eps)
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)

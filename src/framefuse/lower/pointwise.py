@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.ir.dtypes import BOOL
+from framefuse.ir.builder import ONE
+from framefuse.ir.dtypes import BOOL, DType
 from framefuse.ir.graph import Node
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, fma, where
-from framefuse.lower.promotion import is_number, result_dtype
+from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported, register, rule
 
 # ---- mathematics: float result, one row each -------------------------------------------------------------------------
@@ -198,6 +199,11 @@ def _scaled(a: Element, b: Element, alpha: Any, floating: bool) -> Element:
     return fma(b, alpha, a) if floating else a + b * alpha
 
 
+def _rounded(value: Element, dtype: DType) -> Element:
+    """The value as eager's tensor of ``dtype`` holds it between two steps of one operation."""
+    return value if dtype is value.node.dtype else value.cast(dtype).cast(value.node.dtype)
+
+
 def _is_one(alpha: Any) -> bool:
     return isinstance(alpha, (bool, int, float)) and alpha == 1
 
@@ -217,6 +223,8 @@ def div(lo: Lowering, input: Any, other: Any, *, rounding_mode: str | None = Non
         return lo.compute(lambda a, b: a / b, *_operands(lo, input, other), floating=True)
     dtype = result_dtype(_operands(lo, input, other), lo.default)
     if dtype.is_float:
+        if isinstance(other, Node) and any(size is not ONE for size in other.shape):  # eager rounds the quotient first
+            return lo.compute(lambda a, b: e.trunc(_rounded(a / b, dtype)), input, other)
         return lo.compute(lambda a, b: e.trunc(a / b), input, other)
     if dtype is BOOL:
         raise Unsupported("bool")
@@ -494,10 +502,12 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> No
 
 @rule("logit", "special.logit")
 def logit(lo: Lowering, input: Node, eps: Any = None, *, out: Any = None) -> Node:
+    dtype = to_float(input.dtype, lo.default)
+
     def formula(a: Element) -> Element:
         if eps is not None:
             a = where(a < eps, eps, where(a > 1 - eps, 1 - eps, a))
-        return e.log(a / (1.0 - a))
+        return e.log(_rounded(a / _rounded(1.0 - a, dtype), dtype))
 
     return lo.compute(formula, input, floating=True)
 

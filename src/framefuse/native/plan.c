@@ -92,12 +92,37 @@ static int run_kernel(PlanProgram *plan, Frame *frame, const KernelInfo *info, c
     return answer ? -1 : 0;
 }
 
+/* Torch counts a size of zero as one in the strides of what it makes, where a product of sizes gives zero. The dimensions outside the empty
+   one have stride 0 and lie first, in their own order; the others lie by falling strides. */
+static void strides_of_empty(int32_t ndim, const int64_t *sizes, int64_t *strides)
+{
+    int32_t order[MAX_NDIM];
+    for (int32_t i = 0; i < ndim; i++) {
+        int32_t at = i;
+        for (; at > 0 && strides[i] && strides[order[at - 1]] && strides[order[at - 1]] < strides[i]; at--)
+            order[at] = order[at - 1];
+        for (; at > 0 && !strides[i] && strides[order[at - 1]]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    int64_t stride = 1;
+    for (int32_t i = ndim - 1; i >= 0; i--) {
+        strides[order[i]] = stride;
+        stride *= sizes[order[i]] > 1 ? sizes[order[i]] : 1;
+    }
+}
+
 static int run_alloc(const PlanProgram *plan, Frame *frame, int32_t index)
 {
     const Slot *slot = &plan->slots[index];
     int64_t sizes[MAX_NDIM], strides[MAX_NDIM];
+    bool empty = false;
     gather(slot->sizes, slot->ndim, frame->numbers, sizes);
     gather(slot->strides, slot->ndim, frame->numbers, strides);
+    for (int32_t i = 0; i < slot->ndim; i++)
+        empty |= sizes[i] == 0;
+    if (UNLIKELY(empty))
+        strides_of_empty(slot->ndim, sizes, strides);
     Py_CLEAR(frame->tensors[index]);
     frame->tensors[index] = abi_empty(slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index, &frame->data[index]);
     return frame->tensors[index] ? 0 : -1;

@@ -215,8 +215,9 @@ class _Assembler:
         """New contents of inputs go in after everything was computed; eager's version counts are kept."""
         for target, value, bumps in self.schedule.writes:
             tensor, new = ("tensor", self._slot(target)), ("tensor", self._slot(value))
-            self._add(CallStep("copy_", torch.Tensor.copy_, (tensor, new), (), ()))
-            for _ in range(bumps - 1):
+            if target != value:
+                self._add(CallStep("copy_", torch.Tensor.copy_, (tensor, new), (), ()))
+            for _ in range(bumps - (target != value)):
                 increment = torch._C._increment_version
                 self._add(CallStep("version", increment, (("list", tensor),), (), ()))
 
