@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from framefuse.fuse.nest import CHUNK, Built, Nest, Partial
 from framefuse.fuse.passes import Pass
-from framefuse.ir.dtypes import INT64, DType
+from framefuse.fuse.values import cast
+from framefuse.ir.dtypes import FLOAT64, INT64, DType
 from framefuse.ir.loops import (
     Accumulate,
     Accumulator,
@@ -23,6 +24,7 @@ from framefuse.ir.loops import (
     Scratch,
     Statement,
     Store,
+    Value,
 )
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
@@ -32,6 +34,7 @@ TILE = 512  # columns whose running results stay in the first-level cache
 SQUARE = 64, 64  # points of a tile along a transposed operand's memory and along the result's
 CROSSED = 64  # points along both, below which memory that is read across stays in the cache anyway
 ROWS = 8  # rows of a column tile that are summed before they join the running result
+BLOCKS = 16  # blocks of rows after which the running result of a float sum joins the total
 COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
 
 Runs = dict[frozenset[Symbol], list[Symbol]]
@@ -141,18 +144,21 @@ def column_tiles(
             tile = symbol.expr % tile_count if outer else symbol.expr
             size = minimum(expr(TILE), parameters.index(width) - tile * TILE)
             names = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
-            scope.body.extend(Scratch(name.name, name.dtype, expr(TILE)) for name in names)
+            totals = {name: _total(nest, name) for name in names if name.op == "sum" and name.dtype.is_float}
+            kept = [*names, *totals.values()]
+            scope.body.extend(Scratch(name.name, name.dtype, expr(TILE)) for name in kept)
             first = nest.new_axis()
             scope.body.append(
-                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in names), "vector")
+                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in kept), "vector")
             )
-            _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names)
+            _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names, totals)
             at = nest.new_axis()
             parameters.name(vector, tile * TILE + at.expr)
             with nest.scope((vector,)) as lane:
                 for reduce, name in zip(wide.reduces, names, strict=True):
                     result = nest.emitter.fresh("v")
-                    lane.body.append(Let(result, Load(name.name, at.expr, name.dtype)))
+                    total = totals.get(name, name)
+                    lane.body.append(Let(result, cast(Load(total.name, at.expr, total.dtype), name.dtype)))
                     lane.known[reduce] = nest.result(reduce, Local(result, name.dtype))
                 for current in passes:
                     if current is not wide:
@@ -209,28 +215,57 @@ def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Pass,
     return nest.built(title, top.body, product(counts), work, True)
 
 
+def _total(nest: Nest, name: Accumulator) -> Accumulator:
+    """The outer level of a float sum: in double, so that however many rows there are it adds no error of its own."""
+    return Accumulator(nest.emitter.fresh("s"), name.op, FLOAT64)
+
+
 def _blocks(
-    nest: Nest, wide: Pass, axis: Symbol, vector: Symbol, tile: Expr, size: Expr, names: Sequence[Accumulator]
+    nest: Nest,
+    wide: Pass,
+    axis: Symbol,
+    vector: Symbol,
+    tile: Expr,
+    size: Expr,
+    names: Sequence[Accumulator],
+    totals: Mapping[Accumulator, Accumulator],
 ) -> None:
-    """``for block of rows: for column of the tile: running = running + (sum of 8 rows)``."""
+    """``for block of rows: for column of the tile: running = running + (sum of 8 rows)``, and for float sums after
+    every 16 blocks ``for column of the tile: total = total + running; running = 0``.
+    """
     parameters = nest.emitter.parameters
-    block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis()
+    outer, block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis(), nest.new_axis()
     length = parameters.index(nest.loops.extents[axis])
+    first = outer.expr * BLOCKS + block.expr if totals else block.expr
     parameters.name(vector, tile * TILE + column.expr)
-    parameters.name(axis, block.expr * ROWS + step.expr)
+    parameters.name(axis, first * ROWS + step.expr)
     partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
     with nest.scope((vector,)) as lanes:
         with nest.scope((axis,)) as point:
             nest.point(wide, partial)
-        left = minimum(expr(ROWS), length - block.expr * ROWS)
+        left = minimum(expr(ROWS), length - first * ROWS)
         lanes.body.extend(partial)
         lanes.body.append(Loop(step, left, tuple(point.body), "serial"))
         for name, part in zip(names, partial, strict=True):
-            running = Load(name.name, column.expr, name.dtype)
-            total = Apply(COMBINE[name.op], (running, Local(part.name, part.dtype)), name.dtype)
-            lanes.body.append(Store(name.name, column.expr, total))
-    inner = Loop(column, size, tuple(lanes.body), "vector")
-    nest.emitter.scopes[-1].body.append(Loop(block, ceildiv(length, ROWS), (inner,), "serial"))
+            lanes.body.append(_add(name, Local(part.name, part.dtype), column))
+    rows = Loop(column, size, tuple(lanes.body), "vector")
+    count, body = ceildiv(length, ROWS), nest.emitter.scopes[-1].body
+    if not totals:
+        body.append(Loop(block, count, (rows,), "serial"))
+        return
+    at = nest.new_axis()
+    moved: list[Statement] = []
+    for name, total in totals.items():
+        moved.append(_add(total, cast(Load(name.name, at.expr, name.dtype), total.dtype), at))
+        moved.append(Store(name.name, at.expr, _start(name)))
+    blocks = Loop(block, minimum(expr(BLOCKS), count - outer.expr * BLOCKS), (rows,), "serial")
+    body.append(Loop(outer, ceildiv(count, BLOCKS), (blocks, Loop(at, size, tuple(moved), "vector")), "serial"))
+
+
+def _add(running: Accumulator, value: Value, column: Symbol) -> Store:
+    """Joins a value to the running result of a column."""
+    before = Load(running.name, column.expr, running.dtype)
+    return Store(running.name, column.expr, Apply(COMBINE[running.op], (before, value), running.dtype))
 
 
 def _start(accumulator: Accumulator) -> Const:

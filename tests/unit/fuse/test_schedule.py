@@ -260,6 +260,16 @@ def test_column_sums_go_by_blocks_of_rows(golden):
         check(graph, schedule, torch.randn(rows, 600))
 
 
+def test_sums_over_many_rows_are_as_exact_as_eagers():
+    b = Builder(s0=20000)
+    x = b.input((ROWS, 4))
+    schedule = fuse(b.graph(b.reduce("sum", b.mul(x, 2.0), 0)))
+    values = torch.randn(20000, 4) + 3
+    (result,) = run(schedule, [values])
+    exact, eager = (values.double() * 2).sum(0), (values * 2).sum(0)
+    assert (result - exact).abs().max() <= 2 * (eager - exact).abs().max()
+
+
 def test_middle_axis():
     b = Builder(s0=3, s1=50)
     x = b.input((ROWS, COLUMNS, 6))
