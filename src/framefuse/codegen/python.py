@@ -22,7 +22,7 @@ def compile_graph(graph: Graph) -> Any:
 
     def run(inputs: Sequence[torch.Tensor], numbers: Mapping[str, int | float] | None = None) -> tuple[Any, ...]:
         given = {name: value for name, value in (numbers or {}).items() if name in printed.numbers}
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
             results = function(*inputs, **given)
         return tuple(
             result if output.input is not None or output.node.op == "result" else laid_out(result, output.order)

@@ -1,4 +1,4 @@
-"""Turns a torch call that no rule expresses into a library node, with in-place calls made pure."""
+"""Sorts torch's calls by what a compiler must know of them, and wraps in-place and autocast calls into pure ones."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ METADATA = frozenset(
         "register_hook", "apply_", "map_", "map2_", "sparse_resize_", "squeeze_copy_", "set_data",
     )
 )  # fmt: skip
+# Norms that write their running statistics, and where these stand among the arguments.
+STATISTICS = (
+    (torch.nn.functional.batch_norm, 1),
+    (torch.nn.functional.instance_norm, 1),
+    (torch.batch_norm, 3),
+    (torch.instance_norm, 3),
+)
 # Calls whose result depends on where in memory the operand's elements lie.
 LAYOUT = frozenset(
     ("as_strided", "as_strided_", "set_", "untyped_storage", "storage", "data_ptr", "view_as_real", "view_as_complex",
@@ -83,6 +90,28 @@ class OnCopies:
     @property
     def __name__(self) -> str:
         return f"{getattr(self.target, '__name__', 'call')}_on_copies"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
+
+    target: Callable[..., Any]
+    count: int
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = self.target(*args, **kwargs)
+        if len(found) != self.count:
+            raise ValueError(f"{len(found)} results, where {self.count} were recorded")
+        return found
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.target, "__name__", "call")
+
+
+# Calls that give a tuple of named parts, always the same number of them.
+NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir(torch.return_types))
 
 
 @dataclass(frozen=True, slots=True)

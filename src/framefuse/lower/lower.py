@@ -9,21 +9,20 @@ import torch
 
 from framefuse.errors import Reason, Stop
 from framefuse.ir.builder import Shape, Unprovable
-from framefuse.ir.dtypes import BOOL, BY_NAME, BY_TORCH
+from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
-from framefuse.ir.graph import Arg, Graph, Node, Output, Write
+from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
-    DATA_DEPENDENT,
     EFFECTS,
     LAYOUT,
     METADATA,
     QUERIES,
+    STATISTICS,
     OnCopies,
-    UnderAutocast,
-    of_torch,
 )
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.rules import Shapes, Unsupported, find
@@ -53,8 +52,7 @@ class _Lowerer:
         self.builder = Lowering(trace.hints, default)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
-        self.bound: list[tuple[Symbol, Node, int]] = []
-        self.kept: list[Node] = []
+        self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
         self.taken: set[Node] = set()
         self.definer: dict[int, Definition] = {}
 
@@ -64,7 +62,7 @@ class _Lowerer:
             self.builder.line = call.line
             self._call(index, call)
         self.builder.line = None
-        outputs = Outputs(self.builder, self.trace, self.values, self.definer, self.library).outputs(
+        outputs = Outputs(self.builder, self.trace, self.values, self.definer, self.calls.library).outputs(
             outside(self.trace)
         )
         writes = tuple(
@@ -80,7 +78,7 @@ class _Lowerer:
             writes=writes,
             relations=tuple(self.builder.relations),
             values=self.symbols,
-            bound=tuple(self.bound),
+            bound=tuple(self.calls.bound),
             hints=self.builder.hints,
         )
 
@@ -233,101 +231,7 @@ class _Lowerer:
         paths = [path for path, _ in fresh]
         if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
             shapes = [()] * len(metas)
-        return self.library(call, call.target, paths, metas, shapes)
-
-    def library(
-        self,
-        call: Call,
-        target: Any,
-        paths: Sequence[tuple[int, ...]],
-        metas: Sequence[TensorMeta],
-        shapes: Sequence[Shape | None] | None = None,
-        replaced: dict[int, Node] | None = None,
-    ) -> tuple[Node, ...]:
-        """The call as a library node; its results at ``paths``. Operands named in ``replaced`` are those nodes. A call
-        without results is made for its effect, so it keeps its place among the random ones.
-        """
-        operands: list[Node] = []
-        template = self._template(call.args, operands, replaced or {})
-        named = self._template(call.kwargs, operands, replaced or {})
-        if target == "setitem":
-            target = torch.Tensor.__setitem__
-        if call.autocast is not None:
-            target = UnderAutocast(target, getattr(torch, call.autocast.removeprefix("torch.")))
-        known = not self.builder.bound and _constant(operands) and call.name not in DATA_DEPENDENT
-        if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
-            shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
-        attrs = (
-            ("target", target),
-            ("name", call.name),
-            ("args", template),
-            ("kwargs", named),
-            ("random", call.random or not metas),
-            ("orders", self._orders(call, operands, replaced or {})),
-        )
-        dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
-        node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
-        if call.random or not metas:
-            self.kept.append(node)
-        results = []
-        for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
-            results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
-        return tuple(results)
-
-    def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
-        fresh: list[tuple[Symbol, int]] = []
-        if shape is None:
-            sizes: list[Expr] = []
-            for dimension, size in enumerate(meta.sizes):
-                symbol = Symbol(f"u{len(self.builder.bound)}")
-                self.builder.bound.add(symbol)
-                self.builder.extents.add(symbol)
-                self.builder.hints[symbol] = size
-                fresh.append((symbol, dimension))
-                sizes.append(symbol.expr)
-            shape = tuple(sizes)
-        order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
-        strides = dense_strides(shape, order)
-        dtype = BY_TORCH[meta.dtype]
-        node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
-        self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
-        return node
-
-    def _orders(
-        self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]
-    ) -> tuple[tuple[int, ...] | None, ...]:
-        """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way. An
-        operand of a call that we made up lies row-major.
-        """
-        found: dict[Node, tuple[int, ...] | None] = {}
-        for value in refs((call.args, call.kwargs)):
-            if value < 0:
-                found[replaced[value]] = tuple(range(len(replaced[value].shape)))
-                continue
-            meta, node = self.trace.metas[value], replaced.get(value) or self.values.contents[value]
-            found.setdefault(node, dense_order(meta.sizes, meta.strides))
-        return tuple(found[node] for node in operands)
-
-    def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
-        if isinstance(value, Ref):
-            node = replaced.get(value.value) or self.values.contents[value.value]
-            if node not in operands:
-                operands.append(node)
-            return Arg(operands.index(node))
-        if isinstance(value, (Expr, Real)):
-            return self._number(value)
-        kind = type(value)
-        if kind is tuple or kind is list:
-            return kind(self._template(part, operands, replaced) for part in value)
-        if kind is dict:
-            return {name: self._template(part, operands, replaced) for name, part in value.items()}
-        if kind is slice:
-            parts = (value.start, value.stop, value.step)
-            return slice(*(self._template(part, operands, replaced) for part in parts))
-        if isinstance(value, torch.Tensor):
-            fact = "A tensor of unknown origin is an operand."
-            raise Stop(Reason("L04", fact, "Give it as an argument or attribute.", self.builder.line))
-        return value
+        return self.calls.library(call, call.target, paths, metas, shapes)
 
     def _check_layout(self, call: Call) -> None:
         """A call that reads memory order needs operands whose memory is eager's own or row-major."""
@@ -341,7 +245,7 @@ class _Lowerer:
     def _without_result(self, call: Call) -> None:
         """A question about a tensor is answered by the trace's facts; a call for its effect on a generator stays."""
         if call.random or call.name in EFFECTS:
-            self.library(call, call.target, (), ())
+            self.calls.library(call, call.target, (), ())
         elif call.name not in QUERIES:
             fact = f"{call.name} gives no tensor."
             raise Stop(Reason("L08", fact, "Call it outside the compiled function.", call.line))
@@ -362,7 +266,7 @@ class _Lowerer:
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
-        nodes = self.library(call, copies, paths, metas, shapes)
+        nodes = self.calls.library(call, copies, paths, metas, shapes)
         for (path, value), node in zip(fresh, nodes, strict=False):
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
@@ -429,8 +333,8 @@ class _Lowerer:
     def _live(self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
         """The nodes that something outside needs, in program order."""
         marked: set[Node] = set(inputs)
-        waiting = [output.node for output in outputs] + [write.node for write in writes] + self.kept
-        binder = {symbol: node for symbol, node, _ in self.bound}
+        waiting = [output.node for output in outputs] + [write.node for write in writes] + self.calls.kept
+        binder = {symbol: node for symbol, node, _ in self.calls.bound}
         while waiting:
             node = waiting.pop()
             if node not in marked:
@@ -438,7 +342,7 @@ class _Lowerer:
                 waiting += node.inputs
                 if binder:  # who uses a run-time size needs the call that sets it
                     waiting += {binder[symbol] for symbol in symbols_of(node) if symbol in binder}
-        self.bound = [entry for entry in self.bound if entry[1] in marked]
+        self.calls.bound = [entry for entry in self.calls.bound if entry[1] in marked]
         return tuple(node for node in self.builder.nodes if node in marked)
 
 
@@ -459,6 +363,10 @@ def symbols_of(value: Any) -> set[Symbol]:
 
 def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
     """The values that the call wrote; an in-place name counts as well where the version counter said nothing."""
+    for norm, place in STATISTICS:
+        if call.target is norm:
+            running = (*call.args[place : place + 2], call.kwargs.get("running_mean"), call.kwargs.get("running_var"))
+            return tuple(value for value in call.written if Ref(value) in running)
     if call.written or not call.name.endswith("_") or call.name.endswith("__") or call.name == "requires_grad_":
         return call.written
     first = call.args[0] if call.args else None
@@ -487,24 +395,6 @@ def _follow(found: Any, path: tuple[int, ...]) -> Any:
 
 def _describe(node: Any) -> str:
     return f"{node.dtype}{list(node.shape)} on {node.device}" if isinstance(node, Node) else type(node).__name__
-
-
-def _constant(nodes: Sequence[Node]) -> bool:
-    return all(size.constant is not None for node in nodes for size in node.shape)
-
-
-def _no_numbers(*templates: Any) -> bool:
-    """True when no run-time number is among the arguments."""
-    for value in templates:
-        if isinstance(value, (Expr, Real)):
-            return False
-        if isinstance(value, (tuple, list)) and not _no_numbers(*value):
-            return False
-        if isinstance(value, dict) and not _no_numbers(*value.values()):
-            return False
-        if isinstance(value, slice) and not _no_numbers(value.start, value.stop, value.step):
-            return False
-    return True
 
 
 def _spec_strides(spec: TensorSpec, shape: Shape) -> Shape:

@@ -129,8 +129,7 @@ class Outputs:
             return self._base(value)
         contents = self.values.contents[value]
         operands = {operand: self._tensor(operand) for operand in bases}
-        if definition.own is contents and all(self.values.contents[base] is node for base, node in operands.items()):
-            return contents
+        # Made again even where contents are this call's result: kernels may have had that one copied to dense memory.
         metas, shapes = [self.trace.metas[value]], [contents.shape]
         return self.library(call, call.target, [definition.path], metas, shapes, operands)[0]
 

@@ -14,7 +14,7 @@ from framefuse.lower import lower
 TEXT = {"batch": 1, "length": 37}
 # What may stay with the library.
 CALLS = {"conv2d", "scaled_dot_product_attention", "max_pool2d", "cumsum", "__getitem__", "clone"}
-SLOWEST = 0.3  # seconds: ten times what lowering takes on an idle machine
+SLOWEST = 0.12  # seconds: five times what lowering takes on an idle machine
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -29,9 +29,13 @@ def test_a_model_is_lowered_whole(name):
         recording = record(type(module).__call__, (module, *args), {}, owner=module)
     assert recording.trace is not None, recording.reason
     notes: list[tuple[str, str]] = []
-    start = time.perf_counter()
-    graph = lower(recording.trace, notes=notes)
-    assert time.perf_counter() - start < SLOWEST
+    spent = []
+    for _ in range(3):
+        notes.clear()
+        start = time.process_time()
+        graph = lower(recording.trace, notes=notes)
+        spent.append(time.process_time() - start)
+    assert min(spent) < SLOWEST
     verify(graph)
     assert not notes
     assert {node.attr("name") for node in graph.nodes if node.op == "library"} <= CALLS

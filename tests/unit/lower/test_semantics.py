@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from tests.unit.lower.recording import check, lowered, ops, trace_of
+from tests.unit.lower.recording import check, lowered, ops, run, trace_of
 
+from framefuse.capture.record import record
 from framefuse.errors import Stop
 from framefuse.ir.numbers import Symbol
 from framefuse.lower import lower
@@ -165,7 +166,6 @@ def test_what_has_no_pure_form_is_refused(function):
 
 
 def test_a_recorded_gradient_is_refused():
-    from framefuse.capture.record import record
 
     weight = torch.randn(3, requires_grad=True)
     trace = record(lambda x: x * weight, (torch.randn(3),), {}, owner=None).trace
@@ -188,7 +188,6 @@ def test_outputs_keep_eagers_strides_and_sharing():
     trace = trace_of(function, x)
     graph = lower(trace)
     check(function, x)
-    from tests.unit.lower.recording import run
 
     result = run(trace, graph, (x,))
     assert result[0] is x and result[1].data_ptr() == x.data_ptr()
@@ -240,3 +239,33 @@ def test_attention_and_products():
     x = [torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4), torch.randn(4, 4), torch.randn(4)]
     y = [torch.randn(1, 6, 7, 4), torch.randn(1, 6, 7, 4), torch.randn(4, 4), torch.randn(4)]
     assert ops(check(function, *x, others=[y])).count("matmul") == 6
+
+
+def test_a_view_that_kernels_read_is_still_a_view_outside():
+    def function(x):
+        diagonal = x.diagonal()
+        return diagonal, diagonal * 2
+
+    x = torch.randn(4, 4)
+    trace = trace_of(function, x)
+    graph = lower(trace)
+    result = run(trace, graph, (x,))
+    assert result[0].data_ptr() == x.data_ptr()
+    read = next(node for node in graph.nodes if node.op == "mul").inputs[0]
+    assert graph.outputs[0].node is not read, "a kernel may have had its operand copied"
+
+
+def test_statistics_of_a_batch_are_written_back():
+    def function(x, mean, var):
+        return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+    graph = check(function, torch.randn(4, 3), torch.zeros(3), torch.ones(3))
+    assert [write.input for write in graph.writes] == [1, 2]
+
+
+def test_autocast_is_part_of_a_call():
+    def function(x, w):
+        return torch.nn.functional.linear(x, w) * 2.0
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        check(function, torch.randn(4, 3), torch.randn(5, 3))

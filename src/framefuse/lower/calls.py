@@ -1,0 +1,147 @@
+"""Turns a torch call that no rule expresses into a library node with result nodes of known or run-time sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from framefuse.errors import Reason, Stop
+from framefuse.ir.builder import Shape
+from framefuse.ir.dtypes import BOOL, BY_TORCH
+from framefuse.ir.graph import Arg, Node
+from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.lower.context import Lowering
+from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, Parts, UnderAutocast, of_torch
+from framefuse.lower.strides import dense_order, dense_strides
+from framefuse.lower.values import Values, refs
+
+
+class LibraryCalls:
+    """Makes library nodes. ``bound`` are the sizes that their results set at run time, ``kept`` the calls that stay
+    even when nothing reads them; ``number`` brings a recorded number over the graph's symbols.
+    """
+
+    def __init__(self, builder: Lowering, trace: Trace, values: Values, number: Callable[[Expr | Real], Any]) -> None:
+        self.builder = builder
+        self.trace = trace
+        self.values = values
+        self.number = number
+        self.bound: list[tuple[Symbol, Node, int]] = []
+        self.kept: list[Node] = []
+
+    def library(
+        self,
+        call: Call,
+        target: Any,
+        paths: Sequence[tuple[int, ...]],
+        metas: Sequence[TensorMeta],
+        shapes: Sequence[Shape | None] | None = None,
+        replaced: dict[int, Node] | None = None,
+    ) -> tuple[Node, ...]:
+        """The call as a library node; its results at ``paths``. Operands named in ``replaced`` are those nodes. A call
+        without results is made for its effect, so it keeps its place among the random ones.
+        """
+        operands: list[Node] = []
+        template = self._template(call.args, operands, replaced or {})
+        named = self._template(call.kwargs, operands, replaced or {})
+        if target == "setitem":
+            target = torch.Tensor.__setitem__
+        if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
+            target = Parts(target, len(call.result))
+        if call.autocast is not None:
+            target = UnderAutocast(target, getattr(torch, call.autocast.removeprefix("torch.")))
+        known = _constant(operands) and call.name not in DATA_DEPENDENT
+        if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
+            shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
+        attrs = (
+            ("target", target),
+            ("name", call.name),
+            ("args", template),
+            ("kwargs", named),
+            ("random", call.random or not metas),
+            ("orders", self._orders(call, operands, replaced or {})),
+        )
+        dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
+        node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
+        if call.random or not metas:
+            self.kept.append(node)
+        results = []
+        for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
+            results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
+        return tuple(results)
+
+    def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
+        fresh: list[tuple[Symbol, int]] = []
+        if shape is None:
+            sizes: list[Expr] = []
+            for dimension, size in enumerate(meta.sizes):
+                symbol = Symbol(f"u{len(self.builder.bound)}")
+                self.builder.bound.add(symbol)
+                self.builder.extents.add(symbol)
+                self.builder.hints[symbol] = size
+                fresh.append((symbol, dimension))
+                sizes.append(symbol.expr)
+            shape = tuple(sizes)
+        order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
+        strides = dense_strides(shape, order)
+        dtype = BY_TORCH[meta.dtype]
+        node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
+        self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
+        return node
+
+    def _orders(
+        self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]
+    ) -> tuple[tuple[int, ...] | None, ...]:
+        """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way. An
+        operand of a call that we made up lies row-major.
+        """
+        found: dict[Node, tuple[int, ...] | None] = {}
+        for value in refs((call.args, call.kwargs)):
+            if value < 0:
+                found[replaced[value]] = tuple(range(len(replaced[value].shape)))
+                continue
+            meta, node = self.trace.metas[value], replaced.get(value) or self.values.contents[value]
+            found.setdefault(node, dense_order(meta.sizes, meta.strides))
+        return tuple(found[node] for node in operands)
+
+    def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
+        if isinstance(value, Ref):
+            node = replaced.get(value.value) or self.values.contents[value.value]
+            if node not in operands:
+                operands.append(node)
+            return Arg(operands.index(node))
+        if isinstance(value, (Expr, Real)):
+            return self.number(value)
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind(self._template(part, operands, replaced) for part in value)
+        if kind is dict:
+            return {name: self._template(part, operands, replaced) for name, part in value.items()}
+        if kind is slice:
+            parts = (value.start, value.stop, value.step)
+            return slice(*(self._template(part, operands, replaced) for part in parts))
+        if isinstance(value, torch.Tensor):
+            fact = "A tensor of unknown origin is an operand."
+            raise Stop(Reason("L04", fact, "Give it as an argument or attribute.", self.builder.line))
+        return value
+
+
+def _constant(nodes: Sequence[Node]) -> bool:
+    return all(size.constant is not None for node in nodes for size in node.shape)
+
+
+def _no_numbers(*templates: Any) -> bool:
+    """True when no run-time number is among the arguments."""
+    for value in templates:
+        if isinstance(value, (Expr, Real)):
+            return False
+        if isinstance(value, (tuple, list)) and not _no_numbers(*value):
+            return False
+        if isinstance(value, dict) and not _no_numbers(*value.values()):
+            return False
+        if isinstance(value, slice) and not _no_numbers(value.start, value.stop, value.step):
+            return False
+    return True
