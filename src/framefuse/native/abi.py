@@ -21,8 +21,21 @@ from framefuse import _native
 from framefuse.ir import dtypes
 from framefuse.native import tags
 
-# A TensorImpl of the torch versions known is 22 to 24 words; reading less stays inside it.
-WORDS = 22
+# Where the allocator does not say how long a TensorImpl is: those of the torch versions known are 22 words or more.
+LEAST_WORDS = 22
+
+
+def _impl_length() -> int:
+    """How many words of a TensorImpl may be read: what malloc gave for it (22 on torch 2.13, 24 on 2.11)."""
+    try:
+        usable = ctypes.CDLL(None)["malloc_usable_size"]
+    except (AttributeError, OSError):
+        return LEAST_WORDS
+    usable.restype, usable.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+    return max(LEAST_WORDS, min(usable(torch.empty(2)._cdata) // 8, 2 * LEAST_WORDS))
+
+
+WORDS = _impl_length()
 
 Facts = dict[str, Any]
 Probe = Callable[["Scratch"], Facts]
