@@ -125,7 +125,7 @@ class LibraryCalls:
             return slice(*(self._template(part, operands, replaced) for part in parts))
         if isinstance(value, torch.Tensor):
             fact = "A tensor of unknown origin is an operand."
-            raise Stop(Reason("L04", fact, "Give it as an argument or attribute.", self.builder.line))
+            raise Stop(Reason("unknown-tensor", fact, "Give it as an argument or attribute.", self.builder.line))
         return value
 
 

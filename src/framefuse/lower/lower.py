@@ -100,7 +100,7 @@ class _Lowerer:
         meta = self.trace.metas[value]
         if not meta.plain or meta.dtype not in BY_TORCH:
             fact = f"A tensor of a special kind ({meta.dtype}) takes part."
-            raise Stop(Reason("L03", fact, "Keep such tensors outside the compiled function.", self.builder.line))
+            raise Stop(Reason("tensor-kind", fact, "Keep such tensors outside the compiled function.", self.builder.line))
         return meta
 
     def _bind_symbols(self, value: int, shape: Shape) -> None:
@@ -118,11 +118,11 @@ class _Lowerer:
         for _, value in fresh:
             if call.grad_enabled and self._meta(value).requires_grad:
                 fact, advice = f"{call.name} is recorded for a backward pass.", "Call it under torch.no_grad()."
-                raise Stop(Reason("L01", fact, advice, call.line))
+                raise Stop(Reason("gradient", fact, advice, call.line))
         written = _written(call, results)
         if call.name in METADATA or getattr(call.target, "__name__", "") == "__set__":
             fact = f"{call.name} changes a tensor in place without writing its elements."
-            raise Stop(Reason("L02", fact, "Use the form that returns a new tensor.", call.line))
+            raise Stop(Reason("in-place", fact, "Use the form that returns a new tensor.", call.line))
         if not results and not written:
             self._without_result(call)
             return
@@ -240,7 +240,7 @@ class _Lowerer:
             row_major = dense_order(meta.sizes, meta.strides) == tuple(range(len(meta.sizes)))
             if node.op != "input" and not row_major:
                 fact = f"{call.name} reads the memory order of a tensor."
-                raise Stop(Reason("L05", fact, "Call .contiguous() on it first.", call.line))
+                raise Stop(Reason("memory-order", fact, "Call .contiguous() on it first.", call.line))
 
     def _without_result(self, call: Call) -> None:
         """A question about a tensor is answered by the trace's facts; a call for its effect on a generator stays."""
@@ -248,7 +248,7 @@ class _Lowerer:
             self.calls.library(call, call.target, (), ())
         elif call.name not in QUERIES:
             fact = f"{call.name} gives no tensor."
-            raise Stop(Reason("L08", fact, "Call it outside the compiled function.", call.line))
+            raise Stop(Reason("no-tensor", fact, "Call it outside the compiled function.", call.line))
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class _Lowerer:
             found += [name for name, arg in call.kwargs.items() if isinstance(arg, Ref) and arg.value == value]
             if len(found) != 1:
                 fact = f"{call.name} writes memory that is not one of its direct operands."
-                raise Stop(Reason("L02", fact, "Use the form that returns its result.", call.line))
+                raise Stop(Reason("in-place", fact, "Use the form that returns its result.", call.line))
             places.append(found[0])
         return tuple(places)
 
@@ -328,7 +328,7 @@ class _Lowerer:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
                 fact = f"The program branches on a size that is known only while it runs ({relation})."
-                raise Stop(Reason("L06", fact, "Branch on the size of an argument instead."))
+                raise Stop(Reason("run-time-size", fact, "Branch on the size of an argument instead."))
 
     def _live(self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
         """The nodes that something outside needs, in program order."""

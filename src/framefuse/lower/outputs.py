@@ -139,13 +139,13 @@ class Outputs:
         family = self.values.sets[meta.storage]
         if family.root != value:
             fact = "Two results share memory in a way that is not followed."
-            raise Stop(Reason("L07", fact, "Return one of them, or a clone.", self.definer[value].call.line))
+            raise Stop(Reason("shared-memory", fact, "Return one of them, or a clone.", self.definer[value].call.line))
         if self._is_real(node, value):
             return node
         order = dense_order(meta.sizes, meta.strides)
         if order is None:
             fact = "A result is a view of memory with gaps."
-            raise Stop(Reason("L07", fact, "Return its clone().", self.definer[value].call.line))
+            raise Stop(Reason("shared-memory", fact, "Return its clone().", self.definer[value].call.line))
         if node.op in ("input", "result"):
             return self._clone(node, meta)
         if order == tuple(range(len(order))):

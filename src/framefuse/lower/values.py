@@ -107,4 +107,4 @@ def _last_uses(trace: Trace) -> dict[int, int]:
 
 def _stop(fact: str, line: Line | None) -> Stop:
     advice = "Compute a new tensor in place of the write, or keep this part outside the compiled function."
-    return Stop(Reason("L02", f"In-place operation: {fact}.", advice, line))
+    return Stop(Reason("in-place", f"In-place operation: {fact}.", advice, line))
