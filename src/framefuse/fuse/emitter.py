@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
@@ -57,6 +57,7 @@ class Emitter:
     readable: set[Cell] = field(default_factory=set)  # kept cells whose pass has ended
     uses: dict[Cell, int] = field(default_factory=dict)
     counter: int = 0
+    settled: dict[Expr, bool] = field(default_factory=dict)  # tests whose outcome the open loops decide
     floor: int = 0  # scopes outside the parallel loop, which may hold nothing but it
 
     def fresh(self, prefix: str) -> str:
@@ -94,11 +95,29 @@ class Emitter:
             stack.append((current, True))
             if current.kind == "load" or current in self.readable:
                 continue
-            for kid in reversed(current.kids if current.position is None else current.kids[:1]):
+            for kid in reversed(self._needed(current)):
                 if kid not in seen and kid not in self.scope_for(self.shape.axes[kid]).known:
                     seen.add(kid)
                     stack.append((kid, False))
         return order[:-1]
+
+    def _needed(self, cell: Cell) -> Sequence[Cell]:
+        """The operands that the cell's value is computed from, but for data at a position that is not known yet."""
+        if cell.position is not None:
+            return cell.kids[:1]
+        return [kid for _, kid in self._pieces(cell)] if cell.node.op == "cat" else cell.kids
+
+    def _pieces(self, cell: Cell) -> list[tuple[Mask, Cell]]:
+        """The pieces of a cat that may be met here, in order, with what must hold for all but the last of them."""
+        found: list[tuple[Mask, Cell]] = []
+        for tests, kid in zip((*cell.tests, ()), cell.kids, strict=True):
+            if any(self.settled.get(test) is False for test in tests):
+                continue
+            left = tuple(test for test in tests if test not in self.settled)
+            found.append((left, kid))
+            if not left:
+                break
+        return found
 
     def _value(self, cell: Cell, scope: Scope) -> Computed:
         if cell in self.readable:
@@ -135,7 +154,8 @@ class Emitter:
     def _load(self, cell: Cell) -> Computed:
         name = self.parameters.buffer(cell.node, cell.node.dtype)
         where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
-        return loaded(Load(name, where, cell.node.dtype, self.holds(cell.mask) if cell.mask else None))
+        mask = tuple(test for test in cell.mask if self.settled.get(test) is not True)
+        return loaded(Load(name, where, cell.node.dtype, self.holds(mask) if mask else None))
 
     def holds(self, mask: Mask) -> Value:
         """Whether the mask holds, computed once for each point of the loops it depends on."""
@@ -158,12 +178,9 @@ class Emitter:
 
     def _cat(self, cell: Cell) -> Computed:
         """A chain of selections: each piece where its own end was not passed."""
-        pieces = [self.value(kid) for kid in cell.kids]
-        chosen = pieces[-1]
-        for ends, piece in reversed(list(zip(cell.tests, pieces[:-1], strict=True))):
-            if not ends:
-                chosen = piece
-                continue
+        pieces = [(ends, self.value(kid)) for ends, kid in self._pieces(cell)]
+        chosen = pieces[-1][1]
+        for ends, piece in reversed(pieces[:-1]):
             value = Apply("where", (self.holds(ends), piece.value, chosen.value), piece.value.dtype)
             chosen = Computed(value, piece.rounded or chosen.rounded)
         return chosen

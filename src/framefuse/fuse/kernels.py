@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse.cells import Group
+from framefuse.fuse.cells import Group, Mask
 from framefuse.fuse.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest import BLOCK, CHUNK, Built, Nest
 from framefuse.fuse.passes import Pass, choose_saved, passes_of, per_point_times, shape_of
-from framefuse.fuse.ranges import address
+from framefuse.fuse.ranges import ZERO, address, never_negative
 from framefuse.fuse.strided import Strides
 from framefuse.fuse.tiles import column_tiles, crossing_axis, may_stage, may_tile, square_tiles, two_stages
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Expr, Symbol, expr, product
+from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum, product
 
 WIDE = 64  # points in the inner loop below which decoding joined outer axes by division would show
+PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own
 MANY = 8  # iterations of the outermost axis that share well between threads
 
 
@@ -121,8 +122,55 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
     if vector is None:
         inside()
         return
-    with nest.axis(vector, "vector"):
-        inside()
+    settled = nest.emitter.settled
+    for start, extent, outcomes in _segments(nest, vector):
+        symbol = nest.new_axis()
+        settled.update(outcomes)
+        with nest.loop((vector,), symbol, extent, "vector"):
+            nest.emitter.parameters.name(vector, symbol.expr + nest.emitter.parameters.index(start))
+            inside()
+        for test in outcomes:
+            del settled[test]
+
+
+def _segments(nest: Nest, lane: Symbol) -> list[tuple[Expr, Expr, dict[Expr, bool]]]:
+    """The parts of a vector loop, one for each piece of the cat along it: start, number of points and which of the
+    tests of a point against the ends of the pieces hold there. The whole loop where there is no such cat.
+    """
+    total = nest.loops.extents[lane]
+    whole: list[tuple[Expr, Expr, dict[Expr, bool]]] = [(ZERO, total, {})]
+    cats = [cell for cell in nest.shape.order if cell.node.op == "cat" and cell.kind == "op" and cell.tests]
+    ends = [_end(nest, tests, lane) for tests in cats[0].tests] if cats else []
+    found = [end for end in ends if end is not None]
+    if not 0 < len(found) == len(ends) <= PIECES or nest.shape.group.rows is not None:
+        return whole
+    cuts = [ZERO, *(_within(nest, end, total) for end in found), total]
+    return [
+        (
+            cuts[number],
+            cuts[number + 1] - cuts[number],
+            {lane.expr - end: place < number for place, end in enumerate(found)}
+            | {end - 1 - lane.expr: place >= number for place, end in enumerate(found)},
+        )
+        for number in range(len(cuts) - 1)
+    ]
+
+
+def _end(nest: Nest, tests: Mask, lane: Symbol) -> Expr | None:
+    """Where along ``lane`` a piece ends, if that is all that its tests say."""
+    if len(tests) != 1:
+        return None
+    slope = tests[0].coefficient(lane)
+    end = tests[0] + lane.expr + 1
+    if slope is None or slope.constant != -1 or end.symbols & (nest.group.axes.keys() | nest.shape.positions.keys()):
+        return None
+    return end
+
+
+def _within(nest: Nest, end: Expr, total: Expr) -> Expr:
+    """The end of a piece, or the nearer end of the loop where it lies outside (of a slice of a cat)."""
+    end = end if never_negative(end, nest.group.axes) else maximum(ZERO, end)
+    return end if never_negative(total - end, nest.group.axes) else minimum(total, end)
 
 
 def _nest_outer(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None) -> bool:

@@ -260,6 +260,13 @@ def test_column_sums_go_by_blocks_of_rows(golden):
         check(graph, schedule, torch.randn(rows, 600))
 
 
+def test_pieces_of_a_cat_have_loops_of_their_own(golden):
+    def cat(b, x, y):
+        return b.mul(b.cat([x, b.exp(y), x], 1), 2.0)
+
+    one_kernel(cat, (ROWS, COLUMNS), (ROWS, 3), golden=golden)
+
+
 def test_sums_over_many_rows_are_as_exact_as_eagers():
     b = Builder(s0=20000)
     x = b.input((ROWS, 4))
