@@ -100,7 +100,9 @@ class _Lowerer:
         meta = self.trace.metas[value]
         if not meta.plain or meta.dtype not in BY_TORCH:
             fact = f"A tensor of a special kind ({meta.dtype}) takes part."
-            raise Stop(Reason("tensor-kind", fact, "Keep such tensors outside the compiled function.", self.builder.line))
+            raise Stop(
+                Reason("tensor-kind", fact, "Keep such tensors outside the compiled function.", self.builder.line)
+            )
         return meta
 
     def _bind_symbols(self, value: int, shape: Shape) -> None:
