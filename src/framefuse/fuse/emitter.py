@@ -13,6 +13,7 @@ from framefuse.fuse.ranges import address
 from framefuse.fuse.strided import Strides
 from framefuse.fuse.values import (
     Computed,
+    before_widening,
     cast,
     constant,
     every,
@@ -229,6 +230,12 @@ class Emitter:
         if once and _operations(value) < NESTED:
             return computed
         name = self.fresh("v")
+        narrow = before_widening(value)
+        if narrow is not None and not isinstance(
+            narrow, Load
+        ):  # the rounded value has the name, so that it can be stored
+            scope.body.append(Let(name, narrow))
+            return Computed(cast(Local(name, narrow.dtype), value.dtype), computed.rounded)
         scope.body.append(Let(name, value))
         return Computed(Local(name, value.dtype), computed.rounded)
 

@@ -51,8 +51,18 @@ def exact(computed: Computed) -> Value:
 
 
 def stored(computed: Computed, dtype: DType) -> Value:
-    """The value as it goes to memory of ``dtype``."""
-    return cast(computed.value, dtype)
+    """The value as it goes to memory of ``dtype``; one that was widened from there is not rounded again."""
+    narrow = before_widening(computed.value)
+    return narrow if narrow is not None and narrow.dtype is dtype else cast(computed.value, dtype)
+
+
+def before_widening(value: Value) -> Value | None:
+    """The 16-bit float of which ``value`` is the widened form, if it is one."""
+    if isinstance(value, Apply) and value.op == "cast":
+        (narrow,) = value.args
+        if narrow.dtype is not value.dtype and compute(narrow.dtype) is value.dtype:
+            return narrow
+    return None
 
 
 def operate(node: Node, args: Sequence[Computed]) -> Computed:

@@ -260,6 +260,15 @@ def test_column_sums_go_by_blocks_of_rows(golden):
         check(graph, schedule, torch.randn(rows, 600))
 
 
+def test_a_rounded_result_is_rounded_once():
+    b = Builder(s0=3)
+    x = b.input((ROWS, 8), BFLOAT16)
+    wide = b.cast(x, dtype=FLOAT32)
+    raised = b.mul(b.mul(b.mul(b.sin(wide), wide), wide), wide)
+    schedule = fuse(b.graph(b.cast(raised, dtype=BFLOAT16)))
+    assert kernel_text(kernels(schedule)[0]).count("bf16(") == 1
+
+
 def test_pieces_of_a_cat_have_loops_of_their_own(golden):
     def cat(b, x, y):
         return b.mul(b.cat([x, b.exp(y), x], 1), 2.0)

@@ -32,6 +32,7 @@ CALLED = 40
 # vectors a turn hide the latency of long chains (30 operations: 1.6 times as fast with two, 2.3 with four), which code
 # generation pays for with some 7 ms a vector there: hence fewer for longer bodies, by the rows (instructions, vectors).
 FOUR, MASKED = 10, 40
+FOUR_NARROW = 32  # the first where results are rounded to 16-bit floats, in long chains of integer instructions
 MASKED_UNROLL = ((100, 4), (150, 3), (400, 2))
 
 
@@ -61,7 +62,8 @@ def vector_shape(loop: Loop, target: Target) -> Shape:
         whole = work < MASKED or (constant is not None and constant <= lanes)
         unroll = 1 if whole else next((count for most, count in MASKED_UNROLL if work <= most), 1)
         return Shape(lanes, unroll, False, True)
-    unroll = 4 if work <= FOUR else 2
+    narrow = any(dtype.is_float and dtype.size == 2 for dtype in stored)
+    unroll = 4 if work <= (FOUR_NARROW if narrow else FOUR) else 2
     if constant is not None:
         while unroll > 1 and constant < lanes * unroll:
             unroll //= 2
