@@ -22,6 +22,7 @@ from framefuse.lower.library import (
     METADATA,
     QUERIES,
     STATISTICS,
+    UNCOUNTED,
     OnCopies,
 )
 from framefuse.lower.outputs import Definition, Outputs
@@ -265,6 +266,7 @@ class _Lowerer:
                 return
         target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
         copies = OnCopies(target, self._places(call, written))
+        counted = call.name not in UNCOUNTED
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
@@ -272,7 +274,7 @@ class _Lowerer:
         for (path, value), node in zip(fresh, nodes, strict=False):
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
-            self.values.assign(value, node, index, call.line)
+            self.values.assign(value, node, index, call.line, counted)
 
     def _fresh_shapes(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> Sequence[Shape | None]:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""

@@ -37,8 +37,11 @@ class Values:
         else:
             known.paths[value] = path_between(node, self.contents[known.root])
 
-    def assign(self, value: int, node: Node, index: int, line: Line | None) -> None:
-        """New contents of ``value`` by call number ``index``; raises Stop when a view of them cannot follow."""
+    def assign(self, value: int, node: Node, index: int, line: Line | None, counted: bool = True) -> None:
+        """New contents of ``value`` by call number ``index``; raises Stop when a view of them cannot follow.
+
+        ``counted`` says whether eager counts a version for the write.
+        """
         family = self.sets[self.trace.metas[value].storage]
         path = family.paths[value]
         if path is None or (family.root in self.inputs and path):
@@ -54,7 +57,7 @@ class Values:
         self.contents[family.root] = base
         self.contents[value] = node
         if family.root in self.inputs:
-            self.written[family.root] = self.written.get(family.root, 0) + 1
+            self.written[family.root] = self.written.get(family.root, 0) + counted
 
     def _base(self, family: AliasSet, path: Path, node: Node, line: Line | None) -> Node:
         try:

@@ -38,6 +38,11 @@ def assemble(
     return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels)
 
 
+def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
+    """Writes as eager writes running statistics: the tensor's version does not change."""
+    tensor.data.copy_(new)
+
+
 def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -216,7 +221,8 @@ class _Assembler:
         for target, value, bumps in self.schedule.writes:
             tensor, new = ("tensor", self._slot(target)), ("tensor", self._slot(value))
             if target != value:
-                self._add(CallStep("copy_", torch.Tensor.copy_, (tensor, new), (), ()))
+                copy = torch.Tensor.copy_ if bumps else _copy_uncounted
+                self._add(CallStep("copy_", copy, (tensor, new), (), ()))
             for _ in range(bumps - (target != value)):
                 increment = torch._C._increment_version
                 self._add(CallStep("version", increment, (("list", tensor),), (), ()))
