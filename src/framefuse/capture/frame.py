@@ -46,7 +46,7 @@ class Frame:
         self.stack: list[Any] = []
         self.step = 0
         self.globals = function.__globals__
-        found = function.__builtins__  # type: ignore[attr-defined]
+        found = getattr(function, "__builtins__")  # noqa: B009
         self.builtins: dict[str, Any] = vars(found) if isinstance(found, ModuleType) else found
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None

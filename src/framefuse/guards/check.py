@@ -330,7 +330,7 @@ def _global(function: Any, name: str) -> Any:
     if not isinstance(function, types.FunctionType):
         return MISSING
     found = function.__globals__.get(name, MISSING)
-    return dict.get(function.__builtins__, name, MISSING) if found is MISSING else found  # type: ignore[attr-defined]
+    return dict.get(getattr(function, "__builtins__"), name, MISSING) if found is MISSING else found  # noqa: B009
 
 
 def _cells(function: Any) -> tuple[Any, ...]:

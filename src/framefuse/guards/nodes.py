@@ -86,7 +86,7 @@ def _read(kind: str, holder: Any, key: Any) -> Any:
         return _element(holder, key)
     if kind == "global" and isinstance(holder, types.FunctionType):
         found = holder.__globals__.get(key, MISSING)
-        return dict.get(holder.__builtins__, key, MISSING) if found is MISSING else found  # type: ignore[attr-defined]
+        return dict.get(getattr(holder, "__builtins__"), key, MISSING) if found is MISSING else found  # noqa: B009
     if kind == "cell" and isinstance(holder, types.FunctionType):
         return _cell(holder, key)
     if kind == "type":

@@ -273,7 +273,7 @@ class _Builder:
         self.once(
             self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name
         )
-        builtins: dict[str, Any] = function.__builtins__  # type: ignore[attr-defined]
+        builtins: dict[str, Any] = getattr(function, "__builtins__")  # noqa: B009
         return builtins
 
     def once(self, part: Part, reason: Any, *instruction: Any) -> None:
