@@ -13,6 +13,7 @@ from framefuse.ir.ops import TABLE
 
 NANOSECONDS_PER_BYTE = 0.01  # of a stream through the second-level cache
 SINGLE = 0.06, 0.015  # operations that cost at most the first are one instruction, which costs the second in a loop
+OVERLAP = 0.5  # of the cost of longer operations: what they add to a loop whose vectors run several at a time
 KEPT_ABOVE = 0.3  # nanoseconds: a value of several consumers that costs more is assumed to be kept in memory
 
 
@@ -32,7 +33,8 @@ def op_time(node: Node) -> float:
 def loop_time(node: Node) -> float:
     """Nanoseconds that the operation adds to an element of a loop that loads and stores anyway."""
     cost = TABLE[node.op].cost
-    return (SINGLE[1] if 0 < cost <= SINGLE[0] else cost) * _width(node.inputs[0].dtype if node.inputs else node.dtype)
+    width = _width(node.inputs[0].dtype if node.inputs else node.dtype)
+    return (SINGLE[1] if 0 < cost <= SINGLE[0] else OVERLAP * cost) * width
 
 
 def _width(dtype: DType) -> float:

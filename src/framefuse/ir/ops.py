@@ -104,7 +104,7 @@ def _pointwise() -> Iterable[Op]:
     yield row("sign", 1, "torch.sign(a)", (None,), **number)
     yield row("exp", 1, "torch.exp(a)", ("mul(g, r)",), cost=0.2, **float_)
     yield row("exp2", 1, "torch.exp2(a)", ("mul(g, mul(r, 0.6931471805599453))",), cost=0.25, **float_)
-    yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, 1.0))",), cost=0.6, **float_)
+    yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, 1.0))",), cost=0.3, **float_)
     yield row("log", 1, "torch.log(a)", ("div(g, a)",), cost=0.35, **float_)
     yield row("log2", 1, "torch.log2(a)", ("div(g, mul(a, 0.6931471805599453))",), cost=0.4, **float_)
     yield row("log10", 1, "torch.log10(a)", ("div(g, mul(a, 2.302585092994046))",), cost=0.4, **float_)
@@ -118,7 +118,7 @@ def _pointwise() -> Iterable[Op]:
     for name, vjp in INVERSES.items():
         yield row(name, 1, f"torch.{name}(a)", (vjp,) if vjp else None, cost=1.5, **float_)
     yield row("tanh", 1, "torch.tanh(a)", ("mul(g, sub(1.0, mul(r, r)))",), cost=0.4, **float_)
-    yield row("erf", 1, "torch.erf(a)", ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",), cost=0.5, **float_)
+    yield row("erf", 1, "torch.erf(a)", ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",), cost=0.28, **float_)
     yield row("sigmoid", 1, "torch.sigmoid(a)", ("mul(g, mul(r, sub(1.0, r)))",), cost=0.28, **float_)
     for name in ("floor", "ceil", "trunc", "round"):  # round: half to even
         yield row(name, 1, f"torch.{name}(a)", (None,), **float_)
