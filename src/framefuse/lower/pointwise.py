@@ -233,7 +233,7 @@ def div(lo: Lowering, input: Any, other: Any, *, rounding_mode: str | None = Non
 
 @rule("__rtruediv__", "__rdiv__")
 def rdiv(lo: Lowering, input: Any, other: Any) -> Node:
-    return div(lo, other, input)
+    return mul(lo, lo.compute(e.unary("reciprocal"), input, floating=True), other)  # eager's own two steps
 
 
 def _division(op: str) -> Callable[..., Node]:
