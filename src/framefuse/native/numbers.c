@@ -62,6 +62,10 @@ int number_parse(PyObject *instruction, Py_ssize_t count, Number *out)
 
 static bool divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder)
 {
+    if (a >= 0 && b > 0 && (b & (b - 1)) == 0) { /* blocks of a loop: a shift costs a tenth of a division */
+        *quotient = a >> __builtin_ctzll((uint64_t)b), *remainder = a & (b - 1);
+        return true;
+    }
     if (b == 0 || (a == INT64_MIN && b == -1))
         return false;
     int64_t q = a / b, r = a % b;
