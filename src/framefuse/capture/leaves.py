@@ -47,6 +47,7 @@ TORCH_SILENT = (
     "torch._namedtensor_internals",
     "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs",
     "torch._prims_common",
+    "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
 )  # fmt: skip
 TORCH_TOP = frozenset(
     "_assert is_tensor is_storage typename _check _check_with _check_value _check_index _check_type _check_is_size "

@@ -5,6 +5,8 @@ import warnings
 import pytest
 import torch
 
+import framefuse
+from framefuse.api import compiled_function
 from framefuse.runtime.function import live_functions
 
 
@@ -51,3 +53,21 @@ def test_training_through_it_is_eagers():
         compiled(x).sum().backward()
         for parameter, gradient in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_modules_made_while_recording_after_torch_compile_was_used():
+    torch.compile(f, backend="eager")(torch.randn(2, 3), torch.randn(3))
+    layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))
+
+    @framefuse.compile
+    def first(x, count):
+        for layer in layers[:count]:  # a slice of a ModuleList is a new module
+            x = torch.relu(layer(x))
+        return x
+
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(first(x, 2), torch.relu(layers[1](torch.relu(layers[0](x)))))
+    state = compiled_function(first)
+    assert state.dispatch.hits == 2, state.reasons
