@@ -162,7 +162,9 @@ def _compared_tensors(found: torch.Tensor, expected: torch.Tensor, values: bool)
         return f"{found.dtype}{list(found.shape)}, eager {expected.dtype}{list(expected.shape)}"
     if found.requires_grad != expected.requires_grad:
         return f"requires_grad {found.requires_grad}"
-    if expected.layout is torch.strided and found.stride() != expected.stride():
+    # Of an empty tensor in another memory order than rows, eager's strides depend on the operation.
+    odd = not expected.numel() and 0 in expected.stride()
+    if expected.layout is torch.strided and not odd and found.stride() != expected.stride():
         return f"strides {found.stride()}, eager {expected.stride()} of {tuple(expected.shape)}"
     if not values:
         return ""
