@@ -7,7 +7,7 @@ from typing import Any
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import product
+from framefuse.ir.numbers import expr, product
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
@@ -79,10 +79,15 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Node:  # fmt: skip
     batch, channels, *rest = input.shape
-    inner = channels // num_groups
+    groups = expr(num_groups)
+    inner = channels // groups
     lo.require("!=", batch * inner * product(rest), ONE, "more than one value in a channel")
-    grouped = lo.reshape(lo.cast(input, _inner(input)), (batch, *lo.shape_of(num_groups), inner * product(rest)))
-    node = lo.reshape(standardise(lo, grouped, (2,), eps), input.shape)
+    lo.require("==", channels, groups * inner, "channels in groups of equal size")
+    # Named as a product, so that the channel of a point is ``group * inner + rest`` and not divided at every point.
+    shape = (batch, groups * inner, *rest)
+    node = lo.expand(lo.cast(input, _inner(input)), shape)
+    node = lo.reshape(node, (batch, groups, inner * product(rest)))
+    node = lo.reshape(standardise(lo, node, (2,), eps), shape)
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
 
 

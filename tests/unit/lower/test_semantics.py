@@ -1,6 +1,7 @@
 """Rounding, promotion, zeros, ties, memory and writes are eager's."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ from tests.unit.lower.recording import check, lowered, ops, run, trace_of
 
 from framefuse.capture.record import record
 from framefuse.errors import Stop
+from framefuse.fuse import fuse
+from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.numbers import Symbol
+from framefuse.ir.schedule import RunKernel
 from framefuse.lower import lower
 
 # Long enough for eager's vector kernels: its scalar ends take the other one of two equal zeros.
@@ -81,6 +85,21 @@ def heads(x):
 def test_sizes_stay_expressions():
     graph = check(heads, torch.randn(2, 3, 8), others=[(torch.randn(5, 1, 8),), (torch.randn(1, 7, 16),)])
     assert not graph.bound
+
+
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_the_channels_of_a_group_are_walked_not_divided(dynamic):
+    def norm(x, weight, bias):
+        return torch.nn.functional.group_norm(x, 4, weight, bias)
+
+    def arguments(*shape):
+        return torch.randn(shape), torch.randn(shape[1]), torch.randn(shape[1])
+
+    others = [] if dynamic is False else [arguments(3, 4, 2, 1), arguments(1, 20, 5, 5), arguments(0, 8, 3, 5)]
+    graph = check(norm, *arguments(2, 8, 3, 5), others=others, dynamic=dynamic)
+    (kernel,) = [item.kernel for item in fuse(graph).items if isinstance(item, RunKernel)]
+    moves = [line for line in kernel_text(kernel).splitlines() if re.search(r"\bb\d\[", line)]
+    assert moves and not any(re.search(r"//|%", line) for line in moves)
 
 
 def test_broadcasting_leaves_relations_only_where_they_are_needed():
