@@ -1,0 +1,54 @@
+"""The FX graph of a trace speaks torch's vocabulary and computes what the trace recorded, on other sizes too."""
+
+import operator
+
+import torch
+
+from framefuse.capture import record
+from framefuse.runtime.fx_graph import fx_graph
+
+
+def captured(function, *args):
+    with torch.no_grad():
+        recording = record(function, args, {})
+    assert recording.trace is not None, recording.reason
+    return fx_graph(recording.trace)
+
+
+def test_vocabulary():
+    def f(x, y):
+        z = torch.sin(x) + y
+        z = 2 - z
+        return z[:, 0], z.T.relu(), torch.nn.functional.softmax(z, -1)
+
+    graph = captured(f, torch.randn(3, 4), torch.randn(4)).module.graph
+    nodes = [(node.op, node.target) for node in graph.nodes if node.op not in ("placeholder", "output")]
+    assert ("call_function", torch.sin) in nodes
+    assert ("call_function", operator.getitem) in nodes
+    assert ("call_function", torch.nn.functional.softmax) in nodes
+    assert ("call_method", "relu") in nodes
+    assert ("call_function", getattr) in nodes
+    assert [node.op for node in graph.nodes][:2] == ["placeholder", "placeholder"]
+    graph.lint()
+
+
+def test_sizes_are_computed_from_the_inputs():
+    def f(x):
+        rows, columns = x.shape
+        return x.reshape(rows * columns) * (columns - 1) + x.numel() // 2
+
+    found = captured(f, torch.randn(3, 4))
+    for shape in ((3, 4), (5, 2), (1, 7)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(found.module(x)[0], f(x))
+
+
+def test_numbers_given_as_arguments_are_inputs():
+    def f(x, n, scale):
+        return x * n + scale
+
+    found = captured(f, torch.randn(3), 4, 0.5)
+    assert len(found.feeds) == 3
+    x = torch.randn(5)
+    numbers = (7, 0.25) if str(found.feeds[1]).startswith("n") else (0.25, 7)
+    torch.testing.assert_close(found.module(x, *numbers)[0], f(x, 7, 0.25))
