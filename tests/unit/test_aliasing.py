@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from tests.unit.differential import Outcome, difference, twin
 
 import framefuse
 from framefuse.api import compiled_function
-from tests.unit.differential import Outcome, difference, twin
 
 
 def add_to_input(x):
