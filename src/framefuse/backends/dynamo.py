@@ -14,5 +14,5 @@ from framefuse.api import compile
 
 def framefuse_backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
     """The compiled twin of a graph that torch.compile captured; sizes stay free as its own guards decide them."""
-    assert gm.code  # torch generates the Python function of a graph when its text is first asked for
+    _ = gm.code  # torch makes the Python function of a graph when its text is first asked for
     return compile(gm.forward)

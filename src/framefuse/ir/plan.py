@@ -77,7 +77,7 @@ class AllocStep:
 
 @dataclass(frozen=True, slots=True)
 class MatmulStep:
-    """``out[b, m, n] = alpha * sum_k a[b, m, k] * c[b, k, n] (+ out if accumulate)`` by the BLAS that libtorch
+    """``out[b, m, n] = sum_k a[b, m, k] * c[b, k, n] (+ out if accumulate)`` by the BLAS that libtorch
     carries; float32 or float64.
 
     ``m n k batch`` are number slots. ``a``, ``c`` and ``out`` are slots; ``a_strides`` are three number slots (batch,

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from framefuse.ir.facts import Assumptions, Source
-from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.facts import Assumptions
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.source import Line
 
 
@@ -120,10 +120,3 @@ class Trace:
     opcodes: int = 0
     inlined: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A value that the run of a plan gives to a recipe: tensor ``Ref``, number, or source read again."""
-
-    part: Ref | Expr | Real | Source
