@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import curve, guards, kernels, memory, models
+from framefuse.bench import capture, curve, guards, kernels, memory, models
 from framefuse.bench.compilers import cold_caches, warm_up
 from framefuse.bench.report import Field, Row, Say, hardware, progress, save, show
 from framefuse.bench.zoo import MODELS
@@ -61,6 +61,13 @@ def memory_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=memory.COUNT, help=f"compilations ({memory.COUNT})")
 
 
+def capture_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench capture` takes."""
+    named = f"some models, or all of a library: {', '.join(capture.LIBRARIES)}"
+    parser.add_argument("--only", nargs="+", choices=capture.NAMES, metavar="MODEL", help=named)
+    parser.add_argument("--speed", action="store_true", help="only what recording costs, nothing compiled")
+
+
 def no_options(parser: argparse.ArgumentParser) -> None:
     """For benchmarks with the common options only."""
 
@@ -73,6 +80,11 @@ def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[
 def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of the models for the options given."""
     return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh)
+
+
+def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of capture for the options given."""
+    return capture.speed(say) if options.speed else capture.capture(say, options.only)
 
 
 BENCHES = (
@@ -97,6 +109,16 @@ BENCHES = (
         measure_models,
         models.findings,
         models.plot,
+    ),
+    Bench(
+        "capture",
+        "sixty ways to use models of transformers and a hundred models of timm: captured whole, hit again, equal",
+        capture.TITLE,
+        capture.FIELDS,
+        capture_options,
+        lambda options, compilers: capture.SPEED_STEPS if options.speed else len(capture.names_of(options.only)),
+        measure_capture,
+        capture.findings,
     ),
     Bench(
         "kernels",
@@ -128,6 +150,7 @@ BENCHES = (
         memory.plot,
     ),
 )
+ALONE = ("memory", "capture")  # measured without torch.compile beside them
 BY_NAME = {bench.name: bench for bench in BENCHES}
 
 
@@ -178,7 +201,7 @@ def run(name: str, options: Options) -> int:
     console = Console()
     torch.set_num_threads(options.threads)
     with cold_caches():
-        compilers = contestants(options, console) if name != "memory" else ["framefuse"]
+        compilers = contestants(options, console) if name not in ALONE else ["framefuse"]
         rows, files = present(BY_NAME[name], options, compilers, console)
         if name == "curve" and options.fresh:
             for line in curve.fresh_findings(compilers):

@@ -47,14 +47,12 @@ def operand_index(
 
 def _is_stretched(size: Expr, out: Expr, hints: Mapping[Symbol, int]) -> bool:
     """Whether a size is 1 where the result's is not; sizes that differ by symbol were compared by the lowering, which
-    guards what the recorded call showed.
+    guards what the recorded call showed: that the size is 1, or, where both were 1, that the two are equal.
     """
-    if size is out:
-        return size.constant == 1
-    if size.constant is not None:
+    if size is out or size.constant is not None:
         return size.constant == 1
     try:
-        return size.evaluate(hints) == 1
+        return size.evaluate(hints) == 1 and out.evaluate(hints) != 1
     except KeyError:
         return False
 
