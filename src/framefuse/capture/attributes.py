@@ -141,6 +141,7 @@ class Attributes:
             return (value,)
         getter = python_method(type(found), "__get__")
         if getter is not None:
+            found = self._of_class(kind, name, found)
             return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
         if type(found) not in C_DESCRIPTORS and id(holder) in sources.known:
@@ -156,11 +157,13 @@ class Attributes:
                 return (types.MethodType(found.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
+            self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
             return self.call(frame, found.func, (holder,), {}, ("cached", holder, name))  # type: ignore[attr-defined]
         getter = python_method(described, "__get__")
         if getter is not None:
+            found = self._of_class(kind, name, found)
             return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
@@ -178,12 +181,14 @@ class Attributes:
         sources.version(holder)
         meta = type(holder)
         if meta is not type:
+            sources.version(meta)
             own = type_get(meta, name)
             if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
                 return self.call(frame, own.fget, (holder,), {})  # type: ignore[attr-defined]
         found = type_get(holder, name)
         getter = python_method(type(found), "__get__") if found is not MISSING else None
         if getter is not None:
+            found = self._of_class(holder, name, found)
             return self.call(frame, getter, (found, None, holder), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
         if value is found:
@@ -283,6 +288,7 @@ class Attributes:
         if found is not MISSING and hasattr(type(found), "__set__"):
             setter = python_method(type(found), "__set__")
             if setter is not None:
+                found = self._of_class(kind, name, found)
                 return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
             if known:
                 recorder.kill("write", f"{kind.__name__}.{name}")

@@ -237,17 +237,14 @@ class Sources:
         if entry is not None and self.host.alive:
             value = (function.__code__, function.__defaults__, function.__kwdefaults__)
             self.fact(entry[1], "code", value, tuple(map(id, value)))
-            for parts, kind in ((function.__defaults__, "item"), (function.__kwdefaults__, "item")):
-                self._defaults(parts, kind)
+            self._defaults(function.__defaults__ or ())
+            for key, part in (function.__kwdefaults__ or {}).items():  # a dict that may change in place
+                self.read_at(self.root(function.__kwdefaults__), id(function.__kwdefaults__), "item", key, part, False)
 
-    def _defaults(self, parts: Any, kind: str) -> None:
-        if not parts:
-            return
-        self.root(parts)
-        pairs = parts.items() if isinstance(parts, dict) else enumerate(parts)
-        for key, value in pairs:
+    def _defaults(self, parts: tuple[Any, ...]) -> None:
+        for key, value in enumerate(parts):
             if type(value) not in ATOMS and id(value) not in self.known:
-                self.known[id(value)] = (value, Source(kind, self.root(parts), key))
+                self.known[id(value)] = (value, Source("item", self.root(parts), key))
 
     def global_variable(self, function: types.FunctionType, name: str, value: Any, free: bool) -> Any:
         """A global or builtin read by ``function``."""
@@ -406,7 +403,11 @@ DESCRIBED = frozenset(
 @functools.lru_cache(maxsize=4096)
 def has_hidden_state(kind: Any) -> bool:
     """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
-    return any(base not in DESCRIBED and written_in_c(base) for base in kind.__mro__)
+    return any(base not in DESCRIBED and (written_in_c(base) or _has_slots(base)) for base in kind.__mro__)
+
+
+def _has_slots(kind: type) -> bool:
+    return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
 
 
 def written_in_c(kind: type) -> bool:
