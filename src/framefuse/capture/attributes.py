@@ -12,6 +12,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
+from framefuse.capture.sources import place_of
 from framefuse.ir.facts import Source
 
 Found = Any  # (value,) or SWITCH
@@ -61,7 +62,7 @@ class Attributes:
         if isinstance(holder, torch.Tensor):
             return self._tensor_attribute(holder, name)
         if kind is types.ModuleType or isinstance(holder, types.ModuleType):
-            return self._module_attribute(holder, name)
+            return self._module_attribute(holder, name, frame)
         if isinstance(holder, type):
             return self._class_attribute(frame, holder, name)
         if kind is super:
@@ -174,7 +175,7 @@ class Attributes:
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (int, float, str, type(None), types.FunctionType, type)):
             return value
-        return sources.read_at(sources.root(kind), id(kind), "type_attr", name, value, False)
+        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value)
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
@@ -195,14 +196,15 @@ class Attributes:
             return (self._of_class(holder, name, value),)
         return (value,)
 
-    def _module_attribute(self, holder: Any, name: str) -> Found:
+    def _module_attribute(self, holder: Any, name: str, frame: Frame | None = None) -> Found:
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)
         sources = self.recorder.sources
         state = holder.__dict__
         part = "attr" if name in state else "getattr"
-        return (sources.read_at(sources.root(holder), id(holder), part, name, value, False),)
+        free = frame is not None and type(value) in (int, float) and name in frame.code.stores
+        return (sources.read_at(sources.root(holder), place_of(holder, part, name), part, name, value, free),)
 
     def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
         target = holder.__self__

@@ -31,12 +31,15 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+GROWING = frozenset("append appendleft extend insert add update setdefault pop popleft popitem remove discard".split())
+
+
 class Code:
     """A decoded code object; ``steps`` pairs handlers with arguments, jump arguments are indices into it."""
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "_lines", "_line_objects",
+        "missing", "stores", "grows", "_lines", "_line_objects",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -60,6 +63,8 @@ class Code:
         self.stores = frozenset(
             self.names[i.argument] for i in found if i.name in ("STORE_ATTR", "STORE_GLOBAL")
         ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
+        # Whether this code may change the length of a container or an entry of it.
+        self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
         self._lines: list[int] | None = None
         self._line_objects: dict[int, Line] = {}
 

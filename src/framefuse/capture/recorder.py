@@ -146,7 +146,6 @@ class Recorder:
         number = self._add(tensor)
         fixed = (
             not self.symbolic
-            or not source.is_argument
             or isinstance(tensor, torch.nn.Parameter)
             or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
         )

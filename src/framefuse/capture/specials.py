@@ -176,8 +176,7 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
     if method is not None:
         machine.recorder.sources.typed(value)
         return machine.call(frame, method, (value,), {})
-    machine.recorder.sources.length(value)
-    frame.stack.append(len(value))
+    frame.stack.append(machine.recorder.sources.count(value, frame.code.grows))
     return None
 
 
