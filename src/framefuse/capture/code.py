@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from framefuse.capture.versions import CURRENT
+from framefuse.capture.versions.listing import exception_table, local_names
 from framefuse.ir.source import Line
 
 # Handlers by opcode name; the modules of capture.opcodes fill it.
@@ -51,13 +52,13 @@ class Code:
             self.missing = "coroutine"
         self.steps: list[tuple[Any, int]] = []
         for instruction in found:
-            target = CURRENT.jump_target(instruction)
+            target = instruction.target
             argument = instruction.argument if target is None else self.index[target]
             self.steps.append((HANDLERS.get(instruction.name), argument))
         self.offsets = [instruction.offset for instruction in found]
-        self.handlers = CURRENT.exception_table(code)
+        self.handlers = exception_table(code)
         self.names, self.constants = code.co_names, code.co_consts
-        self.local_names = CURRENT.local_names(code)
+        self.local_names = local_names(code)
         self.free_start = len(self.local_names) - len(code.co_freevars)
         # Names that this code writes: a number read from such a place is a run-time value, not a constant.
         self.stores = frozenset(

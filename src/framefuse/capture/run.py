@@ -149,8 +149,7 @@ class Machine(Calls, Attributes):
             raise ValueError("generator already executing")
         frame = generator.frame
         frame.bottom, frame.resume = True, None
-        if error is None:
-            frame.stack.append(value)
+        frame.stack.append(value)
         generator.state = "running"
         base, handled = len(self.frames), self.handled
         self.frames.append(frame)

@@ -425,6 +425,12 @@ def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
     return None
 
 
+@special(sys.exception)
+def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(machine.handled)
+    return None
+
+
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     frame.stack.append(True)

@@ -21,12 +21,8 @@ def make_function(machine: Any, frame: Frame, argument: int) -> None:
     defaults = stack.pop() if argument & 1 else None
     made = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     made.__kwdefaults__ = named
-    made.__qualname__ = code.co_qualname
-    made.__module__ = frame.globals.get("__name__")  # type: ignore[assignment]
     if annotations:
         made.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
-    if code.co_consts and isinstance(code.co_consts[0], str):
-        made.__doc__ = code.co_consts[0]
     if machine.recorder.alive:
         machine.recorder.sources.made[id(made)] = made
     stack.append(made)

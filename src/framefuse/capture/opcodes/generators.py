@@ -50,3 +50,22 @@ def send(machine: Any, frame: Frame, argument: int) -> Any:
         frame.stack[-2:] = [stop.value]
         frame.step = argument
     return None
+
+
+@handles("CLEANUP_THROW")
+def cleanup_throw(machine: Any, frame: Frame, argument: int) -> None:
+    """An exception at a ``yield from``: StopIteration ends the delegation with its value."""
+    error = frame.stack[-1]
+    if not isinstance(error, StopIteration):
+        raise error
+    frame.stack[-3:] = [error.value]
+
+
+@handles("STOPITERATION_ERROR")
+def stopiteration_error(machine: Any, frame: Frame, argument: int) -> None:
+    """What leaves a generator: StopIteration would end the loop that drives it."""
+    error = frame.stack[-1]
+    if isinstance(error, StopIteration):
+        made = RuntimeError("generator raised StopIteration")
+        made.__cause__ = made.__context__ = error
+        frame.stack[-1] = made
