@@ -71,8 +71,49 @@ class Attributes:
         if type(own) is types.FunctionType and not runs_natively(own):
             self.recorder.sources.typed(holder)
             self.recorder.sources.version(kind)
-            return self.call(frame, own, (holder, name), {})  # type: ignore[attr-defined]
+            return self._computed(frame, holder, kind, name, own, (holder, name))
         return self.generic_attribute(frame, holder, kind, name)
+
+    def _computed(self, frame: Frame, holder: Any, kind: type, name: str, getter: Any, args: tuple[Any, ...]) -> Found:
+        """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
+        depth = len(self.frames)
+        found = self.call(frame, getter, args, {})  # type: ignore[attr-defined]
+        if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
+            self.frames[-1].guard = ("getattr", holder, name)
+        return found
+
+    def fall_back(self, frame: Frame, holder: Any, name: str) -> None:
+        """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
+        depth = len(self.frames)
+        found = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
+        if type(found) is tuple:
+            frame.stack.append(found[0])
+        elif len(self.frames) > depth:
+            frame.stack.append(self.entered_value(frame, depth))
+
+    def attribute_now(self, frame: Frame, holder: Any, name: str) -> Any:
+        """``holder.name`` as a value, computed at once."""
+        depth = len(self.frames)
+        found = self.attribute(frame, holder, name)
+        if type(found) is tuple:
+            return found[0]
+        return self.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
+
+    def entered_value(self, frame: Frame, depth: int) -> Any:
+        """Runs the frame that was just entered above ``depth`` to its end, and gives what it would push."""
+        entered = self.frames[-1]
+        then, guard, entered.then, entered.guard, entered.bottom = entered.then, entered.guard, None, None, True
+        try:
+            value = self.loop(depth)  # type: ignore[attr-defined]
+        except AttributeError:
+            if guard is None or len(guard) == 1:
+                raise
+            self.fall_back(frame, *guard[1:])
+            return frame.stack.pop()
+        finally:
+            del self.frames[depth:]
+        self.finish(frame, value, then)  # type: ignore[attr-defined]
+        return frame.stack.pop()
 
     def generic_attribute(self, frame: Frame, holder: Any, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
@@ -86,7 +127,7 @@ class Attributes:
         if found is not MISSING:
             if described is property and found.fget is not None:
                 if isinstance(found.fget, types.FunctionType) and not runs_natively(found.fget):
-                    return self.call(frame, found.fget, (holder,), {})  # type: ignore[attr-defined]
+                    return self._computed(frame, holder, kind, name, found.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)
             if hasattr(described, "__set__"):
                 return self._data_descriptor(frame, holder, kind, name, found)
@@ -143,7 +184,7 @@ class Attributes:
         getter = python_method(type(found), "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)
-            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
         value = getattr(holder, name)
         if type(found) not in C_DESCRIPTORS and id(holder) in sources.known:
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
@@ -165,7 +206,7 @@ class Attributes:
         getter = python_method(described, "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)
-            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
         return (self._of_class(kind, name, found),)

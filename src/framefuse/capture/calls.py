@@ -16,14 +16,12 @@ from framefuse.capture.frame import (
     MISSING,
     SWITCH,
     Frame,
-    InterpretedGenerator,
     enter,
-    native_generator,
 )
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
-from framefuse.capture.recorder import strip
+from framefuse.capture.recipe import settle
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 
 SIMPLE = frozenset(
@@ -164,9 +162,24 @@ class Calls:
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
             value = then[1](*then[2])
+        elif what == "raise":
+            self.throw(exception_of(then[2], value), then[1])  # type: ignore[attr-defined]
+            return
         frame.stack.append(value)
 
     def native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls native code, which finds the exception that is handled where the program stands."""
+        handled = self.current() if self.handled is not None else None  # type: ignore[attr-defined]
+        if handled is None:
+            return self._native(target, args, kwargs)
+        traceback, context = handled.__traceback__, handled.__context__
+        try:
+            raise handled
+        except BaseException:
+            handled.__traceback__, handled.__context__ = traceback, context
+            return self._native(target, args, kwargs)
+
+    def _native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls native code; ends the recording unless it stands on a list."""
         recorder = self.recorder
         if not recorder.alive:
@@ -186,11 +199,10 @@ class Calls:
                         part.plain()
             return value
         if policy is None:
-            recorder.kill("native-call", leaves.title(target))
-            args = tuple(
-                [native_generator(a) if type(a) is InterpretedGenerator and a.state == "new" else a for a in args]
-            )
-            return target(*strip(args), **strip(kwargs))
+            if callable(target):
+                recorder.kill("native-call", leaves.title(target))
+            memo: dict[int, Any] = {}  # containers stay the very objects: native code may change them
+            return target(*settle(args, memo), **{key: settle(part, memo) for key, part in kwargs.items()})
         if policy == "new":
             if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
                 args = (args[0].plain(), *args[1:])
@@ -531,6 +543,13 @@ HOLDS_FUNCTIONS = frozenset(
 )
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
+
+
+def exception_of(kind: type, made: Any) -> BaseException:
+    """What the exception class ``kind`` made when it was raised."""
+    if not isinstance(made, BaseException):
+        raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(made)!r}")
+    return made
 
 
 def kind_hashable(target: Any) -> bool:

@@ -40,7 +40,7 @@ class Code:
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "grows", "_lines", "_line_objects",
+        "missing", "stores", "grows", "stub", "_lines", "_line_objects",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -66,6 +66,7 @@ class Code:
         ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
+        self.stub: CodeType | None = None  # stands for this code in tracebacks
         self._lines: list[int] | None = None
         self._line_objects: dict[int, Line] = {}
 

@@ -124,10 +124,9 @@ def set_update(machine: Any, frame: Frame, argument: int) -> None:
 @handles("DICT_UPDATE")
 def dict_update(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
-    try:
-        frame.stack[-argument].update(value)
-    except AttributeError:
-        raise TypeError(f"'{type(value).__name__}' object is not a mapping") from None
+    if not hasattr(value, "keys"):
+        raise TypeError(f"'{type(value).__name__}' object is not a mapping")
+    frame.stack[-argument].update(value)
 
 
 @handles("DICT_MERGE")
