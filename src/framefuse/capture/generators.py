@@ -11,9 +11,6 @@ from framefuse.capture.numbers import bare
 from framefuse.capture.tracebacks import shown, variables
 from framefuse.errors import rethrow
 
-# The low bits of RESUME's argument say what a frame resumes from.
-AFTER_DELEGATION = 2
-
 
 class Generators:
     """The generator protocol of the interpreter."""
@@ -96,11 +93,7 @@ class Generators:
             return self.drive_generator(generator, None, end)
         frame = generator.frame
         frame.stack.pop()
-        frame.step = next(
-            argument
-            for handler, argument in reversed(frame.code.steps[: frame.step])
-            if handler is HANDLERS["SEND"]
-        )  # fmt: skip
+        frame.step = frame.code.steps[frame.code.steps[frame.step][1]][1]
         return self.drive_generator(generator, end.value)
 
     def close(self, generator: InterpretedGenerator) -> None:
@@ -143,8 +136,10 @@ class Generators:
         if generator.state != "suspended":
             return None
         frame = generator.frame
-        _, argument = frame.code.steps[frame.step]
-        return frame.stack[-1] if argument & 3 == AFTER_DELEGATION else None
+        # Behind the yield of a delegation stands the jump back to its SEND.
+        handler, argument = frame.code.steps[frame.step]
+        jumps = handler is HANDLERS["JUMP_BACKWARD_NO_INTERRUPT"]
+        return frame.stack[-1] if jumps and frame.code.steps[argument][0] is HANDLERS["SEND"] else None
 
     def show(self, frame: Frame) -> Any:
         """A frame object of Python's that shows where a sleeping generator stands."""
