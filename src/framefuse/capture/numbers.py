@@ -163,6 +163,7 @@ class Float(float):
 
 
 TRACKED = (Integer, Float)
+Integer.__name__, Float.__name__ = "int", "float"  # CPython's error messages name the type
 
 
 def integer(value: int, form: Expr, owner: Owner) -> int:

@@ -99,6 +99,8 @@ def _layout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwar
     if number is None or name == "storage_offset":
         recorder.kill("tensor-attribute", name) if name == "storage_offset" else None
         return value
+    if name == "stride":
+        recorder.exact_strides = True
     natural = tensor.is_contiguous() and len(args) == 1 and not kwargs
     if not (natural and name == "is_contiguous" and number in recorder.inputs):
         recorder.pin_sizes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from framefuse.capture.tensors import dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol, expr
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
@@ -48,7 +47,7 @@ class Recorder:
         self.hints: dict[Symbol, int] = {}
         self.real_hints: dict[str, float] = {}
         self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
-        self.versions: dict[int, int | None] = {}
+        self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
         self.gradients_matter = torch.is_grad_enabled()
@@ -76,7 +75,6 @@ class Recorder:
         self.sources = Sources(self)
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.versions = {}
 
     def line(self) -> Line | None:
         """The user's line that runs now."""
@@ -146,6 +144,7 @@ class Recorder:
         number = self._add(tensor)
         fixed = (
             not self.symbolic
+            or not source.is_argument
             or isinstance(tensor, torch.nn.Parameter)
             or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
         )
@@ -159,7 +158,6 @@ class Recorder:
             self.hint(symbol, size)
             sizes.append(symbol)
         self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed)
-        self.versions[number] = _versions([tensor])[0]
         return number
 
     def _add(self, tensor: Any) -> int:
@@ -246,14 +244,14 @@ class Recorder:
         random = queries.may_be_random(name, kwargs)
         state = torch.default_generator.get_state() if random else None
         grad_enabled = torch.is_grad_enabled()
-        out = function(*args, **kwargs)
+        try:
+            out = function(*args, **kwargs)
+        except Exception as error:  # whether it fails, and its text, may depend on sizes and values
+            self.kill("raises", type(error).__name__)
+            raise
         if not self.alive:
             return out
         written = self._written(name, operands, before, args, kwargs)
-        if written:
-            self._count_versions(written)
-            if not self.alive:
-                return out
         advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
         data = queries.sizes_from_data(name, args, kwargs) or any(
             self.numbers[id(tensor)] in self.data_sized for tensor in operands
@@ -292,20 +290,11 @@ class Recorder:
         if queries.is_in_place(name) and operands:
             found.append(self.numbers[id(operands[0])])
         out = kwargs.get("out")
-        for tensor in (out,) if isinstance(out, torch.Tensor) else out or ():
-            found.append(self.numbers[id(tensor)])
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                found.append(self.numbers[id(tensor)])
         found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
         return tuple(dict.fromkeys(found))
-
-    def _count_versions(self, written: tuple[int, ...]) -> None:
-        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``."""
-        storages = {self.metas[number].storage for number in written}
-        for number, version in self.versions.items():
-            if self.metas[number].storage in storages:
-                now = _versions([self.tensors[number]])[0]
-                if now == version and now is not None and number not in written:
-                    self.kill("tensor-attribute", "data")
-                self.versions[number] = now
 
     def _result(self, out: Any, data: bool) -> Any:
         if isinstance(out, torch.Tensor):
@@ -330,33 +319,24 @@ class Recorder:
 
     def final_inputs(self) -> tuple[Input, ...]:
         """The inputs with what is guarded of each."""
+        self.sources.unused_tensors(self.numbers)
         found = []
         for number, (source, keys, sizes, fixed) in self.inputs.items():
             meta = self.metas[number]
-            order = dense_order(meta.sizes, meta.strides)
+            order = None if self.exact_strides else dense_order(meta.sizes, meta.strides)
             strides: tuple[Symbol | int, ...] | None = None
             if order is None:
-                free = [fixed or stride <= 1 for stride in meta.strides]
+                free = [fixed or self.exact_strides or stride <= 1 for stride in meta.strides]
                 strides = tuple(
                     stride if keep else self._stride_symbol(stride)
                     for stride, keep in zip(meta.strides, free, strict=True)
                 )
-                self._keep_order(meta.strides, strides)
             spec = TensorSpec(
                 meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
                 meta.requires_grad if self.gradients_matter else None,
             )  # fmt: skip
             found.append(Input(number, source, spec))
         return tuple(found)
-
-    def _keep_order(self, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
-        """Free strides keep the order of their sizes: torch lays results out by it."""
-        order = sorted(range(len(recorded)), key=lambda dim: -recorded[dim])
-        for outer, inner in itertools.pairwise(order):
-            small, large = (
-                expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
-            )
-            self.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
 
     def _stride_symbol(self, value: int) -> Symbol:
         symbol = self.sources.symbol("t")

@@ -10,7 +10,9 @@ ZERO, ONE = expr(0), expr(1)
 
 
 def nonnegative(value: Expr, positive: frozenset[Symbol] = frozenset()) -> bool:
-    """Whether ``value >= 0`` by its form, when symbols are at least 0 and those of ``positive`` at least 1."""
+    """Whether ``value >= 0`` by its form, when sizes are at least 0 and symbols of ``positive`` at least 1."""
+    if any(symbol.signed for symbol in value.symbols):
+        return value.constant is not None and value.constant >= 0
     if all(factor >= 0 for _, factor in value.terms):
         return True
     shifted = {symbol: symbol.expr + 1 for symbol in value.symbols & positive}

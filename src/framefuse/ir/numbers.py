@@ -151,7 +151,11 @@ class Atom:
 
 
 class Symbol(Atom):
-    """An integer known at run time; equal names are the same symbol. ``symbol.expr`` takes part in arithmetic."""
+    """An integer known at run time; equal names are the same symbol. ``symbol.expr`` takes part in arithmetic.
+
+    Names that begin with m are numbers that were recorded below 0. All others are sizes, strides, and numbers that are
+    at least 0 wherever one is a size or an index: a relation of the trace says so.
+    """
 
     __slots__ = ("name", "symbols", "__weakref__")
     _table: ClassVar[dict[str, Symbol]] = {}
@@ -168,6 +172,11 @@ class Symbol(Atom):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Symbol, (self.name,))
+
+    @property
+    def signed(self) -> bool:
+        """Whether nothing may be assumed of the sign."""
+        return self.name.startswith("m")
 
     @property
     def expr(self) -> Expr:

@@ -221,12 +221,39 @@ def backend_plan(
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)
-    step = CallStep("backend", function, args, (), tuple(outs), grad=True)
+    written = _written_inputs(trace)
+    tensors = ((place, feed.value) for place, feed in enumerate(captured.feeds) if isinstance(feed, Ref))
+    places = tuple(place for place, value in tensors if value in written)
+    whole = _undoing(function, places) if places else function
+    step = CallStep("backend", whole, args, (), tuple(outs), grad=True)
     result = result_template(trace.result, trace.effects, leaf)
     registers = tuple(register_of[entry.source] for entry in inputs)
     return Plan(
         trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result
     )
+
+
+def _written_inputs(trace: Trace) -> frozenset[int]:
+    """The inputs whose memory the trace writes."""
+    storages = {trace.metas[value].storage for call in trace.calls for value in call.written}
+    return frozenset(entry.value for entry in trace.assumptions.inputs if trace.metas[entry.value].storage in storages)
+
+
+def _undoing(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+    """``function``, which leaves its arguments at ``places`` as they were when it fails: the call then runs eagerly."""
+
+    def whole(*args: Any) -> Any:
+        tensors = [args[place] for place in places]
+        kept = [(tensor.detach().clone(), tensor._version) for tensor in tensors]
+        try:
+            return function(*args)
+        except Exception:
+            for tensor, (value, _) in zip(tensors, kept, strict=True):
+                tensor.data.copy_(value)
+            torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(version for _, version in kept))
+            raise
+
+    return whole
 
 
 def _placeholder(source: Source) -> str:

@@ -11,7 +11,6 @@ from framefuse.capture import bind
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.trace import Build, Ref
-from framefuse.runtime.templates import APPLY
 
 
 def read(source: Source, slots: list[Any]) -> Any:
@@ -65,8 +64,6 @@ class Replay:
         for fact in assumed.facts:
             if fact.kind == "integer":
                 self.ints[fact.value] = read(fact.source, self.slots)
-            elif fact.kind == "count":
-                self.ints[fact.value] = len(read(fact.source, self.slots))
             elif fact.kind == "real":
                 self.reals[fact.value] = read(fact.source, self.slots)
         for given in assumed.inputs:
@@ -185,12 +182,18 @@ class Replay:
     def apply(self, effect: Any) -> None:
         target, value, key = self.value(effect.target), self.value(effect.value), effect.key
         match effect.kind:
-            case "global":
+            case "attr":
+                object.__setattr__(target, key, value)
+            case "delattr":
+                delattr(target, key)
+            case "item" | "global":
                 target[key] = value
             case "cell":
                 target.cell_contents = value
+            case "call":
+                getattr(target, key)(*value)
             case _:
-                APPLY[effect.kind](target, key, value)
+                raise AssertionError(effect.kind)
 
 
 def replay(trace: Any, function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,6 @@ from framefuse.capture.opcodes import (
     exceptions,
     functions,
     generators,
-    generics,
     iteration,
     names,
     operators,
@@ -18,6 +17,6 @@ from framefuse.capture.opcodes import (
 )
 
 __all__ = [
-    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "generics", "iteration",
-    "names", "operators", "stack",
+    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "iteration", "names",
+    "operators", "stack",
 ]  # fmt: skip

@@ -1,0 +1,157 @@
+"""Walks two object graphs side by side: structure, values, identity, shared memory and versions must correspond."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+ATOMS = (int, str, bool, type(None), bytes, complex, slice, range, torch.dtype, torch.device, torch.Size, type(...))
+Versions = dict[int, tuple[torch.Tensor, int]]
+FUNCTIONS = (
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+)
+
+
+class Comparison:
+    """One comparison of everything that a program sees after a call.
+
+    Two objects correspond when each was first met at the same place; met again, they must be met together. ``versions``
+    map the identities of tensors that existed before the call to them and their version counters, and are brought up to
+    date.
+    """
+
+    def __init__(self, eager_versions: Versions, compiled_versions: Versions) -> None:
+        self.versions = eager_versions, compiled_versions
+        self.partners: tuple[dict[int, int], dict[int, int]] = {}, {}
+        self.storages: tuple[dict[int, int], dict[int, int]] = {}, {}
+        self.tensors: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        self.kept: list[Any] = []  # what the walk made stays alive, so that identities stay unique
+
+    def compare(self, compiled: Any, eager: Any) -> str:
+        """Where and how the graphs differ; empty when they do not."""
+        return self._walk(compiled, eager, "") or self._memory() or self._versions()
+
+    def _walk(self, a: Any, e: Any, path: str) -> str:
+        if type(a).__name__ != type(e).__name__:
+            return f"{path}: a {type(a).__name__}, eager a {type(e).__name__}"
+        if isinstance(e, float):
+            return "" if repr(a) == repr(e) or _close(a, e) else f"{path}: {a!r}, eager {e!r}"
+        if isinstance(e, ATOMS):
+            return "" if a == e else f"{path}: {a!r}, eager {e!r}"
+        if e == () and type(e) is tuple:
+            return "" if a == () else f"{path}: {a!r:.80}, eager ()"
+        met, partner = self.partners[0].get(id(a)), self.partners[1].get(id(e))
+        if met is not None or partner is not None:
+            return (
+                "" if met == id(e) and partner == id(a) else f"{path}: is the same object elsewhere in one world only"
+            )
+        self.partners[0][id(a)], self.partners[1][id(e)] = id(e), id(a)
+        self.kept += [a, e]
+        if isinstance(e, torch.Tensor):
+            return self._tensor(a, e, path)
+        if isinstance(e, types.FunctionType):
+            return self._function(a, e, path)
+        if isinstance(e, types.MethodType):
+            return self._walk(a.__self__, e.__self__, f"{path}.__self__") or self._walk(a.__func__, e.__func__, path)
+        if isinstance(e, FUNCTIONS):
+            return "" if a.__qualname__ == e.__qualname__ else f"{path}: {a}, eager {e}"
+        if isinstance(e, (list, tuple)):
+            if len(a) != len(e):
+                return f"{path}: length {len(a)}, eager {len(e)}"
+            return self._first((a[n], e[n], f"{path}[{n}]") for n in range(len(e)))
+        if isinstance(e, dict):
+            if list(map(repr, a)) != list(map(repr, e)):
+                return f"{path}: keys {list(a)}, eager {list(e)}"
+            return self._first((one, other, f"{path}[{key!r}]") for key, one, other in zip(e, a.values(), e.values()))
+        if isinstance(e, (set, frozenset)):
+            return "" if a == e else f"{path}: {a}, eager {e}"
+        if isinstance(e, BaseException):
+            return "" if str(a) == str(e) else f"{path}: {a!r}, eager {e!r}"
+        if isinstance(e, type):
+            own = [{k: v for k, v in vars(kind).items() if not k.startswith("__")} for kind in (a, e)]
+            return self._walk(own[0], own[1], path)
+        state = getattr(e, "__dict__", None)
+        if type(state) is dict:
+            return self._walk(a.__dict__, state, path)
+        return ""
+
+    def _first(self, parts: Any) -> str:
+        return next((text for a, e, path in parts if (text := self._walk(a, e, path))), "")
+
+    def _function(self, a: Any, e: Any, path: str) -> str:
+        if a.__qualname__ != e.__qualname__:
+            return f"{path}: {a.__qualname__}, eager {e.__qualname__}"
+        cells = [[_content(cell) for cell in f.__closure__ or ()] for f in (a, e)]
+        return self._walk(cells[0], cells[1], f"{path} cells") or self._walk(a.__defaults__, e.__defaults__, path)
+
+    def _tensor(self, a: torch.Tensor, e: torch.Tensor, path: str) -> str:
+        self.tensors.append((path, a, e))
+        if type(a) is not type(e):
+            return f"{path}: a {type(a).__name__}, eager a {type(e).__name__}"
+        facts = [(t.dtype, tuple(t.shape), t.requires_grad, t.is_leaf, t.is_inference()) for t in (a, e)]
+        if facts[0] != facts[1]:
+            return f"{path}: {facts[0]}, eager {facts[1]}"
+        # Of an empty tensor, and of a dimension of size 1, eager's strides depend on the operation.
+        if e.numel() and any(s != t for s, t, size in zip(a.stride(), e.stride(), e.shape) if size > 1):
+            return f"{path}: strides {a.stride()}, eager {e.stride()} of {tuple(e.shape)}"
+        with torch.no_grad():
+            same = (
+                torch.equal(a, e) if not e.is_floating_point() else torch.allclose(a, e, 2e-5, 2e-5, equal_nan=True)
+            )
+        if not same:
+            return f"{path}: {a.tolist()}, eager {e.tolist()}"
+        held = [t.__dict__ for t in (a, e)]
+        if held[0].keys() != held[1].keys():
+            return f"{path}: attributes {list(held[0])}, eager {list(held[1])}"
+        return ""
+
+    def _memory(self) -> str:
+        """Tensors share memory in one world as in the other; where shared, at the same place."""
+        users: dict[int, int] = {}
+        for _, _, e in self.tensors:
+            users[_storage(e)] = users.get(_storage(e), 0) + 1
+        for path, a, e in self.tensors:
+            one, other = _storage(a), _storage(e)
+            if not one or not other:
+                continue
+            if self.storages[0].setdefault(one, other) != other or self.storages[1].setdefault(other, one) != one:
+                return f"{path}: shares memory in one world only"
+            if users[other] > 1 and a.storage_offset() != e.storage_offset():
+                return f"{path}: offset {a.storage_offset()}, eager {e.storage_offset()}"
+            # Where nobody else has the memory, whether torch made it through a view is no property of the result.
+            if users[other] > 1 and a._is_view() != e._is_view():
+                return f"{path}: a view: {a._is_view()}, eager {e._is_view()}"
+        return ""
+
+    def _versions(self) -> str:
+        for path, a, e in self.tensors:
+            before = self.versions[1].get(id(a)), self.versions[0].get(id(e))
+            if before[0] is None or before[1] is None:  # made during the call
+                continue
+            moved = a._version - before[0][1], e._version - before[1][1]
+            if moved[0] != moved[1]:
+                return f"{path}: version moved by {moved[0]}, eager {moved[1]}"
+        for versions, place in zip(self.versions, (2, 1)):
+            versions.clear()
+            versions.update({id(row[place]): (row[place], row[place]._version) for row in self.tensors})
+        return ""
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "empty"
+
+
+def _close(a: float, e: float) -> bool:
+    return (a != a and e != e) or (a == a and e == e and abs(a - e) <= 2e-5 * max(1.0, abs(e)) and (a or e) != 0)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.untyped_storage().nbytes() else 0

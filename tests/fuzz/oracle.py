@@ -1,0 +1,178 @@
+"""Runs a program eagerly and compiled, call by call in two equal worlds, and says how the worlds come to differ."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import linecache
+import signal
+import sys
+import traceback
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tests.fuzz.compare import Comparison, Versions
+from tests.fuzz.program import Program
+
+import framefuse
+
+SECONDS = 20
+NOTRACE = True
+_count = itertools.count(1)
+
+
+class Difference(AssertionError):
+    """Compiled code did something else than eager."""
+
+
+@dataclass
+class Tally:
+    """What a program exercised: calls, those answered by compiled code, traces, errors raised, stops by cause."""
+
+    calls: int = 0
+    hits: int = 0
+    traces: int = 0
+    errors: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+class World:
+    """One execution of the program's text: its globals, the generator of its calls, and what was printed."""
+
+    def __init__(self, program: Program, compiler: Callable[[Any], Any]) -> None:
+        self.file = f"<program {next(_count)}>"
+        self.space: dict[str, Any] = {"__name__": "program"}
+        exec(compile(program.source, self.file, "exec", dont_inherit=True), self.space)
+        linecache.cache[self.file] = (len(program.source), None, program.source.splitlines(True), self.file)
+        self.target = compiler(self.space["target"])
+        self.calls: Iterator[tuple[tuple[Any, ...], dict[str, Any]]] = self.space["calls"]()
+        self.printed = io.StringIO()  # one for all calls, so that sys.stdout stays what it was when recorded
+        self.results: list[Any] = []
+        self.versions: Versions = {}
+        self.given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.grad = False
+
+    def prepare(self, grad: bool) -> bool:
+        """Goes on to the arguments of the next call; False after the last."""
+        with torch.set_grad_enabled(grad):
+            following = next(self.calls, None)
+        if following is not None:
+            self.given = following
+        self.result, self.error, self.grad = None, None, grad
+        self.printed.seek(0)
+        self.printed.truncate()
+        return following is not None
+
+    def step(self, grad: bool) -> None:
+        """Makes the call."""
+        args, kwargs = self.given
+        with contextlib.redirect_stdout(self.printed), torch.set_grad_enabled(grad):
+            try:
+                self.result = self.target(*args, **kwargs)
+            except Exception as error:
+                self.error = error
+            self.grad = torch.is_grad_enabled()
+
+    def raised(self) -> tuple[Any, ...]:
+        """The exception as the user sees it: type, text, causes, and the program's own frames of the traceback."""
+        error, found = self.error, []
+        while error is not None:
+            frames = [
+                (f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename == self.file
+            ]
+            found.append((type(error).__name__, str(error), frames if not NOTRACE else 0))
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        return tuple(found)
+
+    def roots(self) -> dict[str, Any]:
+        """Everything that the program can still see: state, arguments, this result and earlier ones."""
+        frame = self.calls.gi_frame  # type: ignore[attr-defined]
+        hidden = (types.ModuleType, types.FunctionType)
+        state = {
+            name: value
+            for name, value in self.space.items()
+            if not name.startswith("__") and not isinstance(value, hidden)
+        }
+        local = dict(frame.f_locals) if frame is not None else {}
+        return {"state": state, "between": local, "given": self.given, "result": self.result, "earlier": self.results}
+
+
+def run(program: Program, seconds: int = SECONDS) -> Tally:
+    """Runs the program in both worlds; raises Difference, headed by what differs and followed by the program."""
+    before = signal.signal(signal.SIGALRM, _late)
+    signal.alarm(seconds)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _run(program)
+    except Difference as difference:
+        raise Difference(f"{difference}\n\n{program}") from None
+    except TimeoutError:
+        raise Difference(f"no end after {seconds} s\n\n{program}") from None
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _late(*_: Any) -> None:
+    raise TimeoutError
+
+
+def compiler_of(program: Program) -> Callable[[Any], Any]:
+    def compiled(target: Any) -> Any:
+        return framefuse.compile(target, dynamic=program.dynamic, backend=program.backend)
+
+    return compiled
+
+
+def _run(program: Program) -> Tally:
+    eager, compiled = World(program, lambda target: target), World(program, compiler_of(program))
+    tally = Tally()
+    state = compiled.target.__framefuse__
+    try:
+        while eager.prepare(program.grad):
+            compiled.prepare(program.grad)
+            problem = difference(eager, compiled)  # learns the versions of all tensors
+            if problem:
+                raise Difference(f"before call {tally.calls + 1}: {problem}")
+            state.waits.clear()  # a failed recording is tried again at the next call, not four calls later
+            eager.step(program.grad)
+            compiled.step(program.grad)
+            tally.calls += 1
+            tally.errors += eager.error is not None
+            problem = difference(eager, compiled)
+            if problem:
+                raise Difference(f"call {tally.calls}: {problem}")
+            for world in (eager, compiled):
+                world.results = [world.result, *world.results[:2]]
+    finally:
+        tally.hits, tally.traces = state.dispatch.hits, len(state.products)
+        tally.reasons.update({reason.code: count for reason, count in state.reasons.items()})
+        for world in (eager, compiled):
+            linecache.cache.pop(world.file, None)
+            world.calls.close()  # type: ignore[attr-defined]
+    return tally
+
+
+def difference(eager: World, compiled: World) -> str:
+    """How the worlds differ after the same call; empty when they do not."""
+    if eager.raised() != compiled.raised():
+        return f"raised {compiled.raised()}, eager {eager.raised()}"
+    if eager.printed.getvalue() != compiled.printed.getvalue():
+        return f"printed {compiled.printed.getvalue()!r}, eager {eager.printed.getvalue()!r}"
+    if eager.grad != compiled.grad:
+        return f"left gradient mode {compiled.grad}, eager {eager.grad}"
+    comparison = Comparison(eager.versions, compiled.versions)
+    return comparison.compare(compiled.roots(), eager.roots())
+
+
+if sys.flags.optimize:
+    raise RuntimeError("programs use assert")

@@ -1,0 +1,115 @@
+"""Programs that the fuzzer once found to differ, cut down: each stays equal to eager, and compiled where it was."""
+
+import textwrap
+
+import pytest
+from tests.fuzz.oracle import run
+from tests.fuzz.program import HEAD, Program
+
+# name: the least number of calls that compiled code answers, the backend, and the program.
+FOUND = {
+    "writes of a program at a negative index given as a number": (2, "native", """
+        def target(y, r):
+            y[r] = 0.5
+            return y.sum()
+
+        def calls():
+            for r in (-1, -1, -2, 0, 1, -1):
+                yield call(data(3, 3, 2), r)
+    """),
+    "a graph that fails after a write leaves the arguments to eager": (2, "eager", """
+        def target(x, n):
+            x.mul_(2)
+            return x.narrow(0, n, 2).narrow(0, 0, x.shape[0] - 1)
+
+        def calls():
+            yield call(data(1, 3), 1)
+            yield call(data(2, 3), 0)
+            yield call(data(2, 3), 1)
+            yield call(data(2, 5), 1)
+    """),
+    "an item that is read and used in no torch call must be there": (1, "native", """
+        TABLE = {"a": data(1)}
+
+        def target(x):
+            v = TABLE["a"]
+            return x + 1
+
+        def calls():
+            yield call(data(1, 2))
+            yield call(data(2, 2))
+            del TABLE["a"]
+            yield call(data(2, 2))
+    """),
+    "strides that the program reads are what they were": (1, "native", """
+        def target(z):
+            if 0 < z.stride(0) < 3:
+                return [z]
+            return z + 0.5
+
+        def calls():
+            yield call(data(3, 1, 3).expand(1, 3))
+            yield call(data(3, 3, 1).permute(1, 0))
+            yield call(data(3, 1, 3))
+            yield call(data(4, 3, 1).permute(1, 0))
+    """),
+    "the text of a caught error may hold sizes": (0, "native", """
+        LOG = []
+
+        def target(x):
+            try:
+                return x + torch.ones(4)
+            except RuntimeError as error:
+                LOG.append(str(error))
+            return x + 1
+
+        def calls():
+            yield call(data(1, 3))
+            yield call(data(1, 3))
+            yield call(data(1, 2))
+    """),
+    "errors name the type int for a number that the recorder follows": (0, "native", """
+        def target(x, n, s):
+            for each in (lambda: n[0], lambda: s(), lambda: n + "a", lambda: [*s]):
+                try:
+                    each()
+                except TypeError as error:
+                    print(error)
+            return x + n
+
+        def calls():
+            yield call(data(1, 3), 2, 0.5)
+            yield call(data(1, 3), 3, 0.5)
+    """),
+    "a number takes no attribute": (1, "eager", """
+        class Box:
+            pass
+
+        def target(x, q):
+            q.held = 1
+            return x + 1
+
+        def calls():
+            box = Box()
+            yield call(data(1, 3), box)
+            yield call(data(1, 3), box)
+            yield call(data(1, 3), 2)
+            yield call(data(1, 3), 0.5)
+    """),
+    "numbers where a call may write a tensor": (0, "eager", """
+        def target(x):
+            torch.add(x, x, out=x)
+            return x.view(-1)
+
+        def calls():
+            yield call(data(1, 2))
+            yield call(True)
+    """),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    hits, backend, source = FOUND[name]
+    tally = run(Program(HEAD + textwrap.dedent(source), backend=backend))
+    assert tally.hits >= hits, tally
