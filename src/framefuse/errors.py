@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from framefuse.ir.source import Line
 
@@ -39,3 +40,13 @@ class CompilerBug(AssertionError):
     """Something inside framefuse broke its own rules; caught at the border, logged once, and the call completes
     eagerly.
     """
+
+
+def rethrow(error: BaseException) -> NoReturn:
+    """Raises ``error`` with the context that it has; Python's own ``raise`` would put another in its place."""
+    context = error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__context__ = context
+        raise

@@ -12,6 +12,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
+from framefuse.capture.sources import place_of
 from framefuse.ir.facts import Source
 
 Found = Any  # (value,) or SWITCH
@@ -61,7 +62,7 @@ class Attributes:
         if isinstance(holder, torch.Tensor):
             return self._tensor_attribute(holder, name)
         if kind is types.ModuleType or isinstance(holder, types.ModuleType):
-            return self._module_attribute(holder, name)
+            return self._module_attribute(holder, name, frame)
         if isinstance(holder, type):
             return self._class_attribute(frame, holder, name)
         if kind is super:
@@ -70,8 +71,49 @@ class Attributes:
         if type(own) is types.FunctionType and not runs_natively(own):
             self.recorder.sources.typed(holder)
             self.recorder.sources.version(kind)
-            return self.call(frame, own, (holder, name), {})  # type: ignore[attr-defined]
+            return self._computed(frame, holder, kind, name, own, (holder, name))
         return self.generic_attribute(frame, holder, kind, name)
+
+    def _computed(self, frame: Frame, holder: Any, kind: type, name: str, getter: Any, args: tuple[Any, ...]) -> Found:
+        """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
+        depth = len(self.frames)
+        found = self.call(frame, getter, args, {})  # type: ignore[attr-defined]
+        if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
+            self.frames[-1].guard = ("getattr", holder, name)
+        return found
+
+    def fall_back(self, frame: Frame, holder: Any, name: str) -> None:
+        """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
+        depth = len(self.frames)
+        found = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
+        if type(found) is tuple:
+            frame.stack.append(found[0])
+        elif len(self.frames) > depth:
+            frame.stack.append(self.entered_value(frame, depth))
+
+    def attribute_now(self, frame: Frame, holder: Any, name: str) -> Any:
+        """``holder.name`` as a value, computed at once."""
+        depth = len(self.frames)
+        found = self.attribute(frame, holder, name)
+        if type(found) is tuple:
+            return found[0]
+        return self.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
+
+    def entered_value(self, frame: Frame, depth: int) -> Any:
+        """Runs the frame that was just entered above ``depth`` to its end, and gives what it would push."""
+        entered = self.frames[-1]
+        then, guard, entered.then, entered.guard, entered.bottom = entered.then, entered.guard, None, None, True
+        try:
+            value = self.loop(depth)  # type: ignore[attr-defined]
+        except AttributeError:
+            if guard is None or len(guard) == 1:
+                raise
+            self.fall_back(frame, *guard[1:])
+            return frame.stack.pop()
+        finally:
+            del self.frames[depth:]
+        self.finish(frame, value, then)  # type: ignore[attr-defined]
+        return frame.stack.pop()
 
     def generic_attribute(self, frame: Frame, holder: Any, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
@@ -85,7 +127,7 @@ class Attributes:
         if found is not MISSING:
             if described is property and found.fget is not None:
                 if isinstance(found.fget, types.FunctionType) and not runs_natively(found.fget):
-                    return self.call(frame, found.fget, (holder,), {})  # type: ignore[attr-defined]
+                    return self._computed(frame, holder, kind, name, found.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)
             if hasattr(described, "__set__"):
                 return self._data_descriptor(frame, holder, kind, name, found)
@@ -141,7 +183,8 @@ class Attributes:
             return (value,)
         getter = python_method(type(found), "__get__")
         if getter is not None:
-            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+            found = self._of_class(kind, name, found)
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
         value = getattr(holder, name)
         if type(found) not in C_DESCRIPTORS and id(holder) in sources.known:
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
@@ -156,12 +199,14 @@ class Attributes:
                 return (types.MethodType(found.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
+            self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
             return self.call(frame, found.func, (holder,), {}, ("cached", holder, name))  # type: ignore[attr-defined]
         getter = python_method(described, "__get__")
         if getter is not None:
-            return self.call(frame, getter, (found, holder, kind), {})  # type: ignore[attr-defined]
+            found = self._of_class(kind, name, found)
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
         return (self._of_class(kind, name, found),)
@@ -171,33 +216,36 @@ class Attributes:
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (int, float, str, type(None), types.FunctionType, type)):
             return value
-        return sources.read_at(sources.root(kind), id(kind), "type_attr", name, value, False)
+        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value)
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
         sources.version(holder)
         meta = type(holder)
         if meta is not type:
+            sources.version(meta)
             own = type_get(meta, name)
             if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
                 return self.call(frame, own.fget, (holder,), {})  # type: ignore[attr-defined]
         found = type_get(holder, name)
         getter = python_method(type(found), "__get__") if found is not MISSING else None
         if getter is not None:
+            found = self._of_class(holder, name, found)
             return self.call(frame, getter, (found, None, holder), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
         if value is found:
             return (self._of_class(holder, name, value),)
         return (value,)
 
-    def _module_attribute(self, holder: Any, name: str) -> Found:
+    def _module_attribute(self, holder: Any, name: str, frame: Frame | None = None) -> Found:
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)
         sources = self.recorder.sources
         state = holder.__dict__
         part = "attr" if name in state else "getattr"
-        return (sources.read_at(sources.root(holder), id(holder), part, name, value, False),)
+        free = frame is not None and type(value) in (int, float) and name in frame.code.stores
+        return (sources.read_at(sources.root(holder), place_of(holder, part, name), part, name, value, free),)
 
     def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
         target = holder.__self__
@@ -285,6 +333,7 @@ class Attributes:
         if found is not MISSING and hasattr(type(found), "__set__"):
             setter = python_method(type(found), "__set__")
             if setter is not None:
+                found = self._of_class(kind, name, found)
                 return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
             if known:
                 recorder.kill("write", f"{kind.__name__}.{name}")

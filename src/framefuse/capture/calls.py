@@ -16,14 +16,12 @@ from framefuse.capture.frame import (
     MISSING,
     SWITCH,
     Frame,
-    InterpretedGenerator,
     enter,
-    native_generator,
 )
 from framefuse.capture.leaves import runs_natively
-from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
-from framefuse.capture.recorder import strip
-from framefuse.capture.sources import ATOMS
+from framefuse.capture.mutations import mutate
+from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.recipe import settle
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 
 SIMPLE = frozenset(
@@ -164,13 +162,31 @@ class Calls:
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
             value = then[1](*then[2])
+        elif what == "raise":
+            self.throw(exception_of(then[2], value), then[1])  # type: ignore[attr-defined]
+            return
         frame.stack.append(value)
 
     def native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls native code, which finds the exception that is handled where the program stands."""
+        handled = self.current() if self.handled is not None else None  # type: ignore[attr-defined]
+        if handled is None:
+            return self._native(target, args, kwargs)
+        traceback, context = handled.__traceback__, handled.__context__
+        try:
+            raise handled
+        except BaseException:
+            handled.__traceback__, handled.__context__ = traceback, context
+            return self._native(target, args, kwargs)
+
+    def _native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls native code; ends the recording unless it stands on a list."""
         recorder = self.recorder
         if not recorder.alive:
             return target(*strip_shallow(args), **kwargs)
+        done = self._of_container(target, args, kwargs)
+        if done is not MISSING:
+            return done
         policy = self._policy(target, args, kwargs)
         if policy is not None and self._unseen(target, args, kwargs):
             policy = None
@@ -183,11 +199,10 @@ class Calls:
                         part.plain()
             return value
         if policy is None:
-            recorder.kill("native-call", leaves.title(target))
-            args = tuple(
-                [native_generator(a) if type(a) is InterpretedGenerator and a.state == "new" else a for a in args]
-            )
-            return target(*strip(args), **strip(kwargs))
+            if callable(target):
+                recorder.kill("native-call", leaves.title(target))
+            memo: dict[int, Any] = {}  # containers stay the very objects: native code may change them
+            return target(*settle(args, memo), **{key: settle(part, memo) for key, part in kwargs.items()})
         if policy == "new":
             if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
                 args = (args[0].plain(), *args[1:])
@@ -314,6 +329,40 @@ class Calls:
             return "new"
         return "pure" if target.__name__ == "fromkeys" else None
 
+    def _of_container(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of a method that changes a known container or reads an entry of it; MISSING for any other call."""
+        if type(target) not in leaves.NATIVE_KINDS:
+            return MISSING
+        holder, name = getattr(target, "__self__", None), target.__name__
+        if type(target) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+            if not args or not issubclass(target.__objclass__, leaves.MUTABLE_TYPES):
+                return MISSING
+            holder, args = args[0], args[1:]
+        sources = self.recorder.sources
+        if not isinstance(holder, leaves.MUTABLE_TYPES) or id(holder) not in sources.known:
+            return MISSING
+        if name in leaves.MUTATORS:
+            return mutate(self, holder, name, args, kwargs)
+        if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
+            key = plain_number(args[0])
+            if not sources.membership(holder, key):
+                return MISSING
+            if not dict.__contains__(holder, key):
+                return args[1] if len(args) > 1 else None
+            return self.entry(holder, key)
+        return MISSING
+
+    def entry(self, holder: Any, key: Any) -> Any:
+        """An entry that a dict has; a number is a run-time number where the code may write entries."""
+        value = dict.__getitem__(holder, key)
+        free = type(value) in (int, float) and self.frames[-1].code.grows
+        return self.recorder.sources.item(holder, key, value, free)
+
+    def elements(self, values: Any) -> list[Any]:
+        """The elements of a list or tuple as they are known, with their facts."""
+        self.recorder.sources.whole(values)
+        return [self.recorder.sources.item(values, number, value) for number, value in enumerate(values)]
+
     def _container_method(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
         recorder = self.recorder
@@ -325,15 +374,13 @@ class Calls:
                     if name in ("extend", "update", "__init__", "__ior__", "__iadd__", "extendleft"):
                         sources.whole(part)
                 return "new"
-            return self._mutate(holder, name, args, kwargs)
+            recorder.kill("write", f"a {type(holder).__name__} ({name})")
+            return "pure"
         if not known:
             for part in args:
                 sources.whole(part)
             return "new" if name in ("__getitem__", "get", "items", "keys", "values", "copy") else "pure"
-        if name == "get" and args and sources.membership(holder, args[0]):
-            if args[0] in holder:
-                sources.item(holder, args[0], dict.get(holder, args[0]))
-        elif name == "__contains__" and args and sources.membership(holder, args[0]):
+        if name == "__contains__" and args and sources.membership(holder, args[0]):
             pass
         elif name == "__getitem__" and isinstance(holder, dict):
             if sources.membership(holder, args[0]) and dict.__contains__(holder, args[0]):
@@ -342,32 +389,6 @@ class Calls:
             sources.length(holder)
         else:
             sources.whole(holder)
-        return "pure"
-
-    def _mutate(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        recorder = self.recorder
-        sources = recorder.sources
-        if kwargs or type(holder) not in (list, dict, set):
-            recorder.kill("write", f"a {type(holder).__name__}")
-            return "pure"
-        if name == "__setitem__" and isinstance(holder, dict) and type(args[0]) in (str, int, bool, type(None)):
-            recorder.journal.place("item", holder, args[0], args[1], dict.get(holder, args[0], MISSING))
-            sources.changed[id(holder)] = name
-            return "new"
-        if name in ("append", "add") and len(args) == 1:
-            if name == "add" and type(args[0]) not in ATOMS:
-                recorder.kill("write", "a set")
-            recorder.journal.operation(holder, name, args)
-            return "new"
-        if isinstance(holder, list) and name in ("extend", "insert", "clear", "reverse"):
-            for part in args:
-                sources.whole(part)
-            if name == "extend" and not isinstance(args[0], (list, tuple)):
-                recorder.kill("write", "a list")
-            else:
-                recorder.journal.operation(holder, name, (list(args[0]),) if name == "extend" else args)
-            return "new"
-        recorder.kill("write", f"a {type(holder).__name__} ({name})")
         return "pure"
 
     # Classes --------------------------------------------------------------------------------------------------------
@@ -443,7 +464,7 @@ class Calls:
                 if method is not None:
                     return bool(self.call_nested(method, (value,)))  # type: ignore[attr-defined]
             self.recorder.sources.typed(value)
-        self.recorder.sources.length(value)
+        self.recorder.sources.filled(value)
         return bool(value)
 
     def binary(
@@ -522,6 +543,13 @@ HOLDS_FUNCTIONS = frozenset(
 )
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
+
+
+def exception_of(kind: type, made: Any) -> BaseException:
+    """What the exception class ``kind`` made when it was raised."""
+    if not isinstance(made, BaseException):
+        raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(made)!r}")
+    return made
 
 
 def kind_hashable(target: Any) -> bool:

@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from framefuse.capture.versions import CURRENT
+from framefuse.capture.versions.listing import exception_table, local_names
 from framefuse.ir.source import Line
 
 # Handlers by opcode name; the modules of capture.opcodes fill it.
@@ -31,12 +32,15 @@ def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+GROWING = frozenset("append appendleft extend insert add update setdefault pop popleft popitem remove discard".split())
+
+
 class Code:
     """A decoded code object; ``steps`` pairs handlers with arguments, jump arguments are indices into it."""
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "_lines", "_line_objects",
+        "missing", "stores", "grows", "stub", "_lines", "_line_objects",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -48,18 +52,21 @@ class Code:
             self.missing = "coroutine"
         self.steps: list[tuple[Any, int]] = []
         for instruction in found:
-            target = CURRENT.jump_target(instruction)
+            target = instruction.target
             argument = instruction.argument if target is None else self.index[target]
             self.steps.append((HANDLERS.get(instruction.name), argument))
         self.offsets = [instruction.offset for instruction in found]
-        self.handlers = CURRENT.exception_table(code)
+        self.handlers = exception_table(code)
         self.names, self.constants = code.co_names, code.co_consts
-        self.local_names = CURRENT.local_names(code)
+        self.local_names = local_names(code)
         self.free_start = len(self.local_names) - len(code.co_freevars)
         # Names that this code writes: a number read from such a place is a run-time value, not a constant.
         self.stores = frozenset(
             self.names[i.argument] for i in found if i.name in ("STORE_ATTR", "STORE_GLOBAL")
         ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
+        # Whether this code may change the length of a container or an entry of it.
+        self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
+        self.stub: CodeType | None = None  # stands for this code in tracebacks
         self._lines: list[int] | None = None
         self._line_objects: dict[int, Line] = {}
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import settle
-from framefuse.capture.sources import ATOMS
+from framefuse.capture.sources import place_of
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Effect
@@ -31,11 +33,16 @@ class Write:
 
 
 # Part of a source that reads what a write of this kind wrote.
-PART = {"attr": "attr", "delattr": "attr", "item": "item", "delitem": "item", "cell": "cell", "global": "global"}
+PART = {"attr": "attr", "delattr": "attr", "slot": "getattr", "item": "item", "delitem": "item", "cell": "cell"}
+DELETIONS = ("delattr", "delitem", "delcell")
+# How the plan does it: a slot is written as an attribute is.
+EFFECT = {"slot": "attr"}
 
 
 class Journal:
-    """Writes in program order. Attributes, cells and globals keep their final value, containers every operation."""
+    """Writes in program order. Attributes, cells, globals and dict entries keep their final value; other changes of
+    containers are replayed one by one, or the container's content is written whole.
+    """
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
@@ -47,12 +54,19 @@ class Journal:
         sources = self.recorder.sources
         if not self.recorder.alive or id(holder) not in sources.known:
             return
-        part = PART[kind]
-        place = (id(holder), part, (type(key), key) if part != "cell" else None)
-        self._put(place, kind, holder, key, value, before)
+        if kind == "cell":
+            self._put((id(holder), "cell", None), kind, holder, key, value, before)
+            return
+        if kind in ("attr", "delattr"):
+            found = sources.mapping(holder)
+            if found is not None:
+                sources.change(found[0])
+        elif kind in ("item", "delitem"):
+            sources.change(holder)
+        self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
 
     def global_variable(self, function: types.FunctionType, key: str, value: Any, before: Any) -> None:
-        """A global of ``function`` takes ``value``."""
+        """A global of ``function`` takes ``value``; MISSING deletes it."""
         sources = self.recorder.sources
         if not self.recorder.alive:
             return
@@ -60,14 +74,15 @@ class Journal:
         if id(variables) not in sources.globals:
             sources.globals[id(variables)] = sources.holder(function)
             sources.keep.append(variables)
-        self._put((id(variables), "global", (str, key)), "global", variables, key, value, before)
+        kind = "global" if value is not MISSING else "delglobal"
+        self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
 
     def _put(self, place: tuple[Any, ...], kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
         sources = self.recorder.sources
         found = self.last.get(place)
-        if found is not None:
-            found.kind, found.value = kind, value
-        else:
+        if found is not None and found.kind == kind and not kind.startswith("del"):
+            found.value = value
+        else:  # an entry that was deleted and made again stands at the end of its dict
             write = Write(kind, holder, key, value, self.recorder.line(), before, place in sources.seen)
             self.last[place] = write
             self.writes.append(write)
@@ -75,24 +90,47 @@ class Journal:
 
     def operation(self, holder: Any, method: str, args: tuple[Any, ...]) -> None:
         """A known container changes by a method of its own."""
-        if not self.recorder.alive or id(holder) not in self.recorder.sources.known:
+        if self.recorder.alive and id(holder) in self.recorder.sources.known:
+            self.recorder.sources.change(holder)
+            self.writes.append(Write("call", holder, method, args, self.recorder.line()))
+
+    def content(self, holder: Any) -> None:
+        """A known container changes in some way, and all facts about its old content stand: its final content is
+        written whole.
+        """
+        if not self.recorder.alive:
             return
-        self.writes.append(Write("call", holder, method, args, self.recorder.line()))
-        self.recorder.sources.changed[id(holder)] = method
+        self.writes = [write for write in self.writes if write.holder is not holder]
+        self.writes.append(Write("content", holder, None, None, self.recorder.line()))
 
     def effects(self, build: Any) -> tuple[Effect, ...]:
         """The effects of the trace; ``build`` makes recipes. A slot that holds again what it held before needs none."""
         found: list[Effect] = []
         for write in self.writes:
-            if write.kind != "call" and _same(write.before, write.value) and self._restored(write):
+            if self._same(write):
                 continue
             target = self._target(write)
             if target is None:
                 self.recorder.kill("write", f"a {type(write.holder).__name__}")
                 return ()
-            value = build(write.value) if write.kind not in ("delattr", "delitem") else None
-            found.append(Effect(write.kind, target, write.key, value, write.line))
+            value = self._content(write.holder) if write.kind == "content" else write.value
+            value = build(value) if write.kind not in ("delattr", "delitem", "delglobal") else None
+            kind = "delitem" if write.kind == "delglobal" else EFFECT.get(write.kind, write.kind)
+            found.append(Effect(kind, target, write.key, value, write.line))
         return tuple(found)
+
+    def _same(self, write: Write) -> bool:
+        """Whether a slot holds again what it held before."""
+        simple = write.kind in ("attr", "slot", "item", "cell", "global")
+        return simple and _same(write.before, write.value) and self._restored(write)
+
+    def _content(self, holder: Any) -> Any:
+        """A new container with the elements of ``holder``, its numbers with their expressions."""
+        if isinstance(holder, dict):
+            written = self.recorder.sources.written
+            pairs = [(key, dict.__getitem__(holder, key)) for key in holder]
+            return {key: written.get((id(holder), "item", (type(key), key)), value) for key, value in pairs}
+        return set(holder) if isinstance(holder, set) else list(holder)
 
     def _restored(self, write: Write) -> bool:
         """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact
@@ -108,21 +146,25 @@ class Journal:
 
     def _target(self, write: Write) -> Source | Build | None:
         source: Source | None = self.recorder.sources.source(write.holder)
-        if write.kind == "global":
+        if write.kind in ("global", "delglobal"):
             return Build("const", write.holder)
-        if write.kind == "cell":
-            return Build("const", write.holder) if source is not None and not source.is_argument else None
+        if write.kind == "cell" and source is not None:
+            assert source.base is not None
+            closure = Source("getattr", source.base, "__closure__")
+            return Source("item", closure, source.key) if source.is_argument else Build("const", write.holder)
         return source
 
     def settle(self, memo: dict[int, Any]) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
+        for change in self.recorder.sources.changed.values():
+            _settle_elements(change, self.recorder.sources.known, memo)
         for write in self.writes:
             value = settle(write.value, memo)
-            if value is write.value or type(write.value) in TRACKED:
+            if value is write.value or type(write.value) in TRACKED or write.kind in ("call", "content"):
                 continue
-            if write.kind == "call":
-                _replace_in(write.holder, write.value, value)
-            elif write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
+            if write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
+                object.__setattr__(write.holder, write.key, value)
+            elif write.kind == "slot" and getattr(write.holder, write.key, None) is write.value:
                 object.__setattr__(write.holder, write.key, value)
             elif write.kind in ("item", "global") and write.holder.get(write.key) is write.value:
                 write.holder[write.key] = value
@@ -134,11 +176,18 @@ class Journal:
         recorded.
         """
         sources = self.recorder.sources
-        written = {id(write.holder): write.holder for write in self.writes if write.kind not in ("global", "cell")}
+        written = {
+            id(write.holder): write.holder
+            for write in self.writes
+            if write.kind not in ("global", "delglobal", "cell") and not self._same(write)
+        }
         for holder in written.values():
             own = sources.source(holder)
             if own is None:
                 continue
+            if own.kind == "dict":  # the instance dict of an object: the object is another than the others
+                own, name = own.base, own.base
+                holder = next(value for value, source in sources.known.values() if source is name)
             for other, source in list(sources.known.values()):
                 if other is holder or type(other) is not type(holder) or type(holder) in ATOMS:
                     continue
@@ -169,10 +218,20 @@ def _same(before: Any, value: Any) -> bool:
     return type(before) is type(value) and type(value) in (int, str, bool) and bool(before == value)
 
 
-def _replace_in(container: Any, old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
-    """The arguments of a container's method, where they stand in a list."""
-    for before, after in zip(old, new, strict=True):
-        if isinstance(container, list) and before is not after:
-            for place, part in enumerate(container):
-                if part is before:
-                    container[place] = after
+def _settle_elements(change: Change, known: dict[int, Any], memo: dict[int, Any]) -> None:
+    """Elements that the call put into a container, where they stand: tracked numbers, and new objects that hold some.
+
+    Old elements are left alone: tracked numbers by type, objects that no fact knows by their place.
+    """
+    container = change.container
+    if isinstance(container, (list, deque)):
+        for place, part in enumerate(container):
+            new = part
+            if type(part) in TRACKED or ((place >= change.length or change.owned) and id(part) not in known):
+                new = settle(part, memo)
+            if new is not part:
+                container[place] = new
+    elif isinstance(container, dict) and change.owned:
+        for part in list(dict.values(container)):
+            if id(part) not in known:
+                settle(part, memo)

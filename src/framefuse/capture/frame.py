@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Any
 
 from framefuse.capture.code import Code, decode
@@ -30,8 +30,9 @@ class Frame:
     """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
 
     ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is
-    the value to push when the frame ends with AttributeError, wrapped in a 1-tuple. ``bottom`` frames were entered from
-    native code and end the loop.
+    the value to push when the frame ends with AttributeError, wrapped in a 1-tuple, or ``("getattr", holder, name)``.
+    ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
+    handles; in a sleeping generator the one that it handles itself.
     """
 
     __slots__ = (
@@ -51,27 +52,38 @@ class Frame:
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
         self.then: tuple[Any, ...] | None = None
-        self.guard: tuple[Any] | None = None
+        self.guard: tuple[Any, ...] | None = None
         self.resume: tuple[Any, ...] | None = None
         self.bottom = False
         self.handled: BaseException | None = None
 
 
 class InterpretedGenerator:
-    """A generator whose body runs in the interpreter; native code can drive it as an ordinary iterator."""
+    """A generator whose body runs in the interpreter; native code can drive it as an ordinary iterator.
 
-    __slots__ = ("__weakref__", "arguments", "frame", "function", "machine", "state")
+    Its frame knows it only while it runs, so that it ends with its last reference. ``arguments`` are those of a
+    generator that has not started.
+    """
+
+    __slots__ = ("__name__", "__qualname__", "__weakref__", "arguments", "frame", "function", "machine", "state")
 
     def __init__(self, machine: Any, frame: Frame) -> None:
         self.machine = machine
         self.frame = frame
         self.function = frame.function
         self.arguments = list(frame.locals)
-        frame.generator = self
         self.state = "new"
+        self.__name__, self.__qualname__ = frame.function.__name__, frame.function.__qualname__
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return GeneratorType
 
     def __iter__(self) -> InterpretedGenerator:
         return self
+
+    def __repr__(self) -> str:
+        return f"<generator object {self.__qualname__} at {id(self):#x}>"
 
     def __next__(self) -> Any:
         return self.machine.drive_generator(self, None)
@@ -84,33 +96,55 @@ class InterpretedGenerator:
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         """Goes on by raising at the yield."""
-        error = value if isinstance(value, BaseException) else kind
-        if isinstance(error, type):
-            error = error() if value is None else error(value)
-        if traceback is not None:
-            error = error.with_traceback(traceback)
-        if self.state == "new":
-            self.state = "done"
-        return self.machine.drive_generator(self, None, error)
+        return self.machine.throw_into(self, thrown(kind, value, traceback))
 
     def close(self) -> None:
         """Raises GeneratorExit at the yield."""
-        if self.state in ("new", "done"):
-            self.state = "done"
-            return
-        try:
-            self.throw(GeneratorExit())
-        except (StopIteration, GeneratorExit):
-            return
-        raise RuntimeError("generator ignored GeneratorExit")
+        self.machine.close(self)
+
+    def __del__(self) -> None:
+        if getattr(self, "state", "") == "suspended":
+            self.machine.close(self)
 
     @property
-    def gi_frame(self) -> Frame | None:
-        return None if self.state == "done" else self.frame
+    def gi_frame(self) -> Any:
+        return None if self.state == "done" else self.machine.show(self.frame)
+
+    @property
+    def gi_code(self) -> CodeType:
+        return self.function.__code__
 
     @property
     def gi_running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def gi_suspended(self) -> bool:
+        return self.state == "suspended"
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        return self.machine.delegate(self)
+
+
+def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
+    """The exception that ``throw(kind, value, traceback)`` of a generator raises, with CPython's errors."""
+    if traceback is not None and not isinstance(traceback, TracebackType):
+        raise TypeError("throw() third argument must be a traceback object")
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if isinstance(value, kind):
+            error: BaseException = value
+        else:
+            error = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+    elif isinstance(kind, BaseException):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        error = kind
+    else:
+        raise TypeError(
+            f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
+        )
+    return error if traceback is None else error.with_traceback(traceback)
 
 
 def _plural(count: int, word: str) -> str:

@@ -92,7 +92,7 @@ class Recipes:
         return tuple((key, self.build(part)) for key, part in dict.items(value))
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
-        if (not kind.__flags__ & HEAP_TYPE and kind is not OrderedDict) or isinstance(value, BaseException):
+        if (not kind.__flags__ & HEAP_TYPE and kind not in (object, OrderedDict)) or isinstance(value, BaseException):
             return self._refuse(f"a {kind.__name__}")
         bases = {base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE}
         if not bases <= {object, dict, list, OrderedDict} or _slots(kind):

@@ -21,6 +21,7 @@ from framefuse.capture.recorder import Recorder
 from framefuse.capture.run import Machine
 from framefuse.capture.state import refusal
 from framefuse.capture.stops import reason
+from framefuse.capture.tracebacks import users
 from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
@@ -161,7 +162,7 @@ class _Run:
             recorder.kill("raises", f"{type(error).__name__}")
             recorder.drop()
             machine.frames.clear()
-            return Recording(exception=machine.trail.finish(error), reason=recorder.reason)
+            return Recording(exception=error.with_traceback(users(error.__traceback__)), reason=recorder.reason)
         machine.frames.append(frame)
         if torch.is_grad_enabled() != grad_enabled:
             recorder.kill("grad-mode", "gradient mode")
@@ -181,7 +182,6 @@ class _Run:
         recorder.alive = False
         recorder.drop()
         self.machine.frames.clear()
-        self.machine.trail.clear()
         return Recording(value=value, trace=trace, reason=None if trace is not None else why)
 
     def _arguments(self) -> list[Any]:

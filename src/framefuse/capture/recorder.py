@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from framefuse.capture.tensors import dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol, expr
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
@@ -47,6 +48,7 @@ class Recorder:
         self.hints: dict[Symbol, int] = {}
         self.real_hints: dict[str, float] = {}
         self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
+        self.versions: dict[int, int | None] = {}
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
@@ -75,6 +77,7 @@ class Recorder:
         self.sources = Sources(self)
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
+        self.versions = {}
 
     def line(self) -> Line | None:
         """The user's line that runs now."""
@@ -144,7 +147,6 @@ class Recorder:
         number = self._add(tensor)
         fixed = (
             not self.symbolic
-            or not source.is_argument
             or isinstance(tensor, torch.nn.Parameter)
             or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
         )
@@ -158,6 +160,7 @@ class Recorder:
             self.hint(symbol, size)
             sizes.append(symbol)
         self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed)
+        self.versions[number] = _versions([tensor])[0]
         return number
 
     def _add(self, tensor: Any) -> int:
@@ -252,6 +255,10 @@ class Recorder:
         if not self.alive:
             return out
         written = self._written(name, operands, before, args, kwargs)
+        if written:
+            self._count_versions(written)
+            if not self.alive:
+                return out
         advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
         data = queries.sizes_from_data(name, args, kwargs) or any(
             self.numbers[id(tensor)] in self.data_sized for tensor in operands
@@ -296,6 +303,16 @@ class Recorder:
         found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
         return tuple(dict.fromkeys(found))
 
+    def _count_versions(self, written: tuple[int, ...]) -> None:
+        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``."""
+        storages = {self.metas[number].storage for number in written}
+        for number, version in self.versions.items():
+            if self.metas[number].storage in storages:
+                now = _versions([self.tensors[number]])[0]
+                if now == version and now is not None and number not in written:
+                    self.kill("tensor-attribute", "data")
+                self.versions[number] = now
+
     def _result(self, out: Any, data: bool) -> Any:
         if isinstance(out, torch.Tensor):
             number = self.numbers.get(id(out))
@@ -331,12 +348,22 @@ class Recorder:
                     stride if keep else self._stride_symbol(stride)
                     for stride, keep in zip(meta.strides, free, strict=True)
                 )
+                self._keep_order(meta.strides, strides)
             spec = TensorSpec(
                 meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
                 meta.requires_grad if self.gradients_matter else None,
             )  # fmt: skip
             found.append(Input(number, source, spec))
         return tuple(found)
+
+    def _keep_order(self, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
+        """Free strides keep the order of their sizes: torch lays results out by it."""
+        order = sorted(range(len(recorded)), key=lambda dim: -recorded[dim])
+        for outer, inner in itertools.pairwise(order):
+            small, large = (
+                expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
+            )
+            self.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
 
     def _stride_symbol(self, value: int) -> Symbol:
         symbol = self.sources.symbol("t")

@@ -8,10 +8,12 @@ from types import FunctionType
 from typing import Any
 
 from framefuse.capture.attributes import Attributes
-from framefuse.capture.calls import Calls
-from framefuse.capture.frame import DONE, Frame, InterpretedGenerator, enter
+from framefuse.capture.calls import Calls, exception_of
+from framefuse.capture.frame import DONE, MISSING, Frame, enter
+from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
-from framefuse.capture.tracebacks import Trail
+from framefuse.capture.tracebacks import entry, users
+from framefuse.errors import rethrow
 from framefuse.ir.source import Line
 
 LONGEST = 3_000_000
@@ -23,7 +25,7 @@ def is_users(module: str) -> bool:
     return not module.startswith(("torch.", "framefuse.capture"))
 
 
-class Machine(Calls, Attributes):
+class Machine(Calls, Attributes, Generators):
     """The interpreter of one recording: a stack of frames that is no part of Python's own.
 
     A handler returns SWITCH after it changed the stack of frames and DONE when the frame at the bottom has returned.
@@ -36,8 +38,10 @@ class Machine(Calls, Attributes):
         self.inlined = 0
         self.returned: Any = None
         self.raised: BaseException | None = None
+        # The exception that the running handler is for: of the innermost generator, else of the frames at the bottom.
         self.handled: BaseException | None = None
-        self.trail = Trail()
+        self.outer = sys.exc_info()[1]
+        self.again: BaseException | None = None
 
     def line(self) -> Line | None:
         """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
@@ -54,12 +58,13 @@ class Machine(Calls, Attributes):
         frames, count = self.frames, 0
         try:
             while True:
+                if error is not None:
+                    current, error = error, None
+                    self.unwind(current, base)
+                    del current
                 frame = frames[-1]
                 steps = frame.code.steps
                 try:
-                    if error is not None:
-                        current, error = error, None
-                        raise current
                     while True:
                         handler, argument = steps[frame.step]
                         frame.step += 1
@@ -85,12 +90,16 @@ class Machine(Calls, Attributes):
     def unwind(self, error: BaseException, base: int) -> None:
         """Goes to the innermost handler of ``error`` above ``base``; raises it when there is none."""
         frames = self.frames
-        handled = self.handled
-        if error.__context__ is None and handled is not None and handled is not error:
-            error.__context__ = handled
+        again, self.again = error is self.again, None
+        if not again:
+            self.chain(error)
+        trace = users(error.__traceback__)
         while True:
             frame = frames[-1]
-            self.trail.add(error, frame)
+            if not again:
+                trace = entry(trace, frame)
+            again = False
+            error.__traceback__ = trace
             offset = frame.code.offsets[frame.step - 1]
             for row in frame.code.handlers:
                 if row.start <= offset < row.end:
@@ -108,12 +117,56 @@ class Machine(Calls, Attributes):
                 if isinstance(error, StopIteration):
                     made = RuntimeError("generator raised StopIteration")
                     made.__cause__ = made.__context__ = error
-                    error = made
+                    error, trace = made, entry(None, frame)
             if frame.bottom or len(frames) == base:
-                raise error
+                error.__traceback__ = trace
+                rethrow(error)
             if frame.guard is not None and isinstance(error, AttributeError):
-                frames[-1].stack.append(frame.guard[0])
-                return
+                if len(frame.guard) == 1:
+                    frames[-1].stack.append(frame.guard[0])
+                    return
+                try:
+                    self.fall_back(frames[-1], *frame.guard[1:])
+                    return
+                except BaseException as other:
+                    error = other
+                self.chain(error)
+                trace = users(error.__traceback__)
+
+    def current(self) -> BaseException | None:
+        """The exception that is being handled where the program stands, as ``sys.exc_info`` tells it."""
+        if self.handled is not None:
+            return self.handled
+        for frame in reversed(self.frames):
+            if frame.generator is not None and frame.handled is not None:
+                return frame.handled
+        return self.outer
+
+    def chain(self, error: BaseException, always: bool = False) -> None:
+        """Notes the handled exception as the context of one that is raised; C code knows of no interpreted handler."""
+        handled = self.current()
+        if handled is None or handled is error:
+            return
+        if not always and error.__context__ is not None and error.__context__ is not self.outer:
+            return
+        inner, seen = handled, 0
+        while inner.__context__ is not None and seen < 1000:
+            if inner.__context__ is error:
+                inner.__context__ = None
+                break
+            inner, seen = inner.__context__, seen + 1
+        error.__context__ = handled
+
+    def throw(self, error: BaseException, cause: Any = MISSING) -> None:
+        """Raises ``error`` in the frame on top, as the statement ``raise error from cause`` does."""
+        if isinstance(cause, type) and issubclass(cause, BaseException):
+            cause = exception_of(cause, cause())
+        if cause is not MISSING:
+            if cause is not None and not isinstance(cause, BaseException):
+                raise TypeError("exception causes must derive from BaseException")
+            error.__cause__ = cause
+        self.chain(error, always=True)
+        self.raised = error
 
     def push(self, frame: Frame) -> None:
         """Enters a frame."""
@@ -139,41 +192,7 @@ class Machine(Calls, Attributes):
             del self.frames[base:]
             self.handled = handled
 
-    def drive_generator(self, generator: InterpretedGenerator, value: Any, error: BaseException | None = None) -> Any:
-        """Goes on with a generator from native code, in a loop of its own."""
-        if generator.state == "done":
-            if error is not None:
-                raise error
-            raise StopIteration
-        if generator.state == "running":
-            raise ValueError("generator already executing")
-        frame = generator.frame
-        frame.bottom, frame.resume = True, None
-        if error is None:
-            frame.stack.append(value)
-        generator.state = "running"
-        base, handled = len(self.frames), self.handled
-        self.frames.append(frame)
-        try:
-            result = self.loop(base, error)
-        finally:
-            del self.frames[base:]
-            self.handled = handled
-        if generator.state == "done":
-            raise StopIteration(result) if result is not None else StopIteration
-        return result
-
-    def resume(self, generator: InterpretedGenerator, value: Any, how: tuple[Any, ...]) -> None:
-        """Goes on with a generator by a switch of frames; ``how`` says what the caller does with the outcome."""
-        if generator.state == "running":
-            raise ValueError("generator already executing")
-        frame = generator.frame
-        frame.bottom, frame.resume = False, how
-        frame.stack.append(value)
-        generator.state = "running"
-        frame.handled = self.handled
-        self.frames.append(frame)
-
     def iterate(self, frame: Frame, value: Any) -> Any:
         """Pushes ``iter(value)``; SWITCH after a frame was entered that will push it."""
         return iterate(self, frame, value)
+

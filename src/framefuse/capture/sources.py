@@ -5,31 +5,24 @@ from __future__ import annotations
 import enum
 import functools
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 
+from framefuse.capture.contents import ATOMS, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.numbers import floating, integer
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.source import Line
 
-SINGLETONS = frozenset(
-    (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
-)
-TEXTS = frozenset((str, bytes, complex))
-ATOMS = SINGLETONS | TEXTS | {int, float}
 CODE_LIKE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
     types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
-SEQUENCES = (list, tuple)
-CONTAINERS = (list, tuple, dict, set, frozenset)
-KEY_ATOMS = frozenset((int, str, bool, type(None), bytes))
 IMMUTABLE_TYPE = 1 << 8
 HEAP_TYPE = 1 << 9
 
@@ -46,7 +39,7 @@ class Host(Protocol):
     def hint_real(self, name: str, value: float) -> None: ...
 
 
-class Sources:
+class Sources(Contents):
     """Where each object came from, and what was true of it.
 
     ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the
@@ -58,9 +51,9 @@ class Sources:
         self.host = host
         self.known: dict[int, tuple[Any, Source]] = {}
         self.facts: dict[tuple[Any, ...], Fact] = {}
-        self.seen: dict[tuple[int, str, Any], Any] = {}
-        self.written: dict[tuple[int, str, Any], Any] = {}
-        self.changed: dict[int, str] = {}
+        self.seen: dict[Place, Any] = {}
+        self.written: dict[Place, Any] = {}
+        self.changed: dict[int, Change] = {}
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
@@ -180,11 +173,10 @@ class Sources:
         entry = self.known.get(id(holder))
         if entry is None or not self.host.alive:
             return value
-        return self.read_at(entry[1], id(holder), part, key, value, free)
+        return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
 
-    def read_at(self, base: Source, holder: int, part: str, key: Any, value: Any, free: bool) -> Any:
-        """As :meth:`read` for a holder whose source is ``base``."""
-        place = (holder, part, (type(key), key))
+    def read_at(self, base: Source, place: Place, part: str, key: Any, value: Any, free: bool = False) -> Any:
+        """As :meth:`read` for a place below the source ``base``."""
         if place in self.written:
             return self.written[place]
         if place in self.seen:
@@ -213,7 +205,7 @@ class Sources:
 
     def absent(self, holder: Any, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
-        if (id(holder), name) in self.stated_absences or (id(holder), "attr", (str, name)) in self.written:
+        if (id(holder), name) in self.stated_absences or place_of(holder, "attr", name) in self.written:
             return
         if not self.host.alive:
             return
@@ -244,17 +236,14 @@ class Sources:
         if entry is not None and self.host.alive:
             value = (function.__code__, function.__defaults__, function.__kwdefaults__)
             self.fact(entry[1], "code", value, tuple(map(id, value)))
-            for parts, kind in ((function.__defaults__, "item"), (function.__kwdefaults__, "item")):
-                self._defaults(parts, kind)
+            self._defaults(function.__defaults__ or ())
+            for key, part in (function.__kwdefaults__ or {}).items():  # a dict that may change in place
+                self.read_at(self.root(function.__kwdefaults__), id(function.__kwdefaults__), "item", key, part, False)
 
-    def _defaults(self, parts: Any, kind: str) -> None:
-        if not parts:
-            return
-        self.root(parts)
-        pairs = parts.items() if isinstance(parts, dict) else enumerate(parts)
-        for key, value in pairs:
+    def _defaults(self, parts: tuple[Any, ...]) -> None:
+        for key, value in enumerate(parts):
             if type(value) not in ATOMS and id(value) not in self.known:
-                self.known[id(value)] = (value, Source(kind, self.root(parts), key))
+                self.known[id(value)] = (value, Source("item", self.root(parts), key))
 
     def global_variable(self, function: types.FunctionType, name: str, value: Any, free: bool) -> Any:
         """A global or builtin read by ``function``."""
@@ -265,7 +254,7 @@ class Sources:
         if base is None:
             base = self.globals[id(variables)] = self.holder(function)
             self.keep.append(variables)
-        return self.read_at(base, id(variables), "global", name, value, free)
+        return self.read_at(base, (id(variables), "item", (str, name)), "global", name, value, free)
 
     def holder(self, function: types.FunctionType) -> Source:
         """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""
@@ -297,91 +286,6 @@ class Sources:
             self.seen[place] = self.learn(entry[1], value, free)
         return self.seen[place]
 
-    # Containers -----------------------------------------------------------------------------------------------------
-
-    def changed_container(self, container: Any) -> bool:
-        """Ends the recording when a container is read after the call changed it."""
-        if id(container) in self.changed:
-            self.host.kill("read-after-write", f"a {type(container).__name__}")
-            return True
-        return False
-
-    def length(self, container: Any) -> None:
-        """The length of a known container is what it was."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive or self.changed_container(container):
-            return
-        if id(container) not in self.stated_lengths and isinstance(container, CONTAINERS):
-            self.stated_lengths.add(id(container))
-            self.fact(entry[1], "length", len(container))
-        elif not isinstance(container, CONTAINERS):
-            self.inside(container)
-
-    def item(self, container: Any, key: Any, value: Any) -> Any:
-        """An element read from a container by an atom key."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
-            return value
-        if isinstance(container, dict) and type(key) in KEY_ATOMS:
-            return self.read_at(entry[1], id(container), "item", key, value, False)
-        if isinstance(container, SEQUENCES) and type(key) is int:
-            if self.changed_container(container):
-                return value
-            if key < 0:
-                self.length(container)
-                key += len(container)
-            return self.read_at(entry[1], id(container), "item", key, value, False)
-        self.whole(container)
-        return value
-
-    def membership(self, container: Any, key: Any) -> bool:
-        """States whether a known dict has ``key``; False when the whole container must be stated instead."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
-            return True
-        if isinstance(container, dict) and type(key) in KEY_ATOMS:
-            if (id(container), "item", (type(key), key)) not in self.written:
-                self.fact(entry[1], "present" if dict.__contains__(container, key) else "absent", key, (type(key), key))
-            return True
-        return False
-
-    def whole(self, container: Any) -> None:
-        """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
-            return
-        if not isinstance(container, CONTAINERS):
-            self.inside(container)
-            return
-        if self.changed_container(container) or (id(container), "whole", None) in self.seen:
-            return
-        self.seen[(id(container), "whole", None)] = True
-        base = entry[1]
-        if isinstance(container, dict):
-            self.keys(container, base)
-            for key, value in dict.items(container):
-                self.read_at(base, id(container), "item", key, value, False)
-        elif isinstance(container, SEQUENCES):
-            self.fact(base, "length", len(container))
-            for number, value in enumerate(container):
-                self.read_at(base, id(container), "item", number, value, False)
-        elif all(type(value) in ATOMS for value in container) and not len(container):
-            self.fact(base, "length", 0)
-        elif isinstance(container, frozenset) and not base.is_argument:
-            return
-        else:
-            self.host.kill("argument", f"a {type(container).__name__}")
-
-    def keys(self, container: dict[Any, Any], base: Source) -> None:
-        """The keys of a known dict, in order."""
-        keys = list(container)
-        if not keys:
-            self.fact(base, "length", 0)
-        elif all(type(key) in KEY_ATOMS for key in keys):
-            self.fact(base, "keys", tuple(keys))
-        else:
-            self.host.kill("argument", "a dict with keys that are no atoms")
-
     def inside(self, value: Any) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
         kind: Any = type(value)
@@ -404,16 +308,36 @@ class Sources:
                 self.deep(child, depth + 1)
 
 
+Place = tuple[int, str, Any]
+
+
+def place_of(holder: Any, part: str, key: Any) -> Place:
+    """One name for a place that can be reached in two ways: an attribute is an entry of the instance dict."""
+    if part == "attr":
+        try:
+            return (id(object.__getattribute__(holder, "__dict__")), "item", (str, key))
+        except AttributeError:
+            pass
+    return (id(holder), part, (type(key), key))
+
+
 # Types written in C whose content the facts describe, or that have none.
 DESCRIBED = frozenset(
-    (object, list, tuple, dict, set, frozenset, OrderedDict, torch.Size, types.MethodType, functools.partial)
+    (
+        object, list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, torch.Size, types.MethodType,
+        functools.partial,
+    )
 )
 
 
 @functools.lru_cache(maxsize=4096)
 def has_hidden_state(kind: Any) -> bool:
     """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
-    return any(base not in DESCRIBED and written_in_c(base) for base in kind.__mro__)
+    return any(base not in DESCRIBED and (written_in_c(base) or _has_slots(base)) for base in kind.__mro__)
+
+
+def _has_slots(kind: type) -> bool:
+    return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
 
 
 def written_in_c(kind: type) -> bool:

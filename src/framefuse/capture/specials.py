@@ -12,9 +12,10 @@ import torch
 
 from framefuse.capture import twins
 from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, InterpretedGenerator
+from framefuse.capture.frame import MISSING, SWITCH, Frame, InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, extreme
 from framefuse.capture.sources import ATOMS
+from framefuse.capture.tracebacks import variables
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
 # the native call.
@@ -61,16 +62,20 @@ def special(*targets: Any) -> Callable[[Any], Any]:
 def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         return MISSING
+    depth = len(machine.frames)
     try:
         found = machine.attribute(frame, args[0], args[1])
+        if found is SWITCH and len(args) > 2:
+            if machine.frames[-1].guard is None:
+                machine.frames[-1].guard = (args[2],)
+            else:
+                found = (machine.entered_value(frame, depth),)
     except AttributeError:
         if len(args) < 3:
             raise
         frame.stack.append(args[2])
         return None
     if found is SWITCH:
-        if len(args) > 2:
-            machine.frames[-1].guard = (args[2],)
         return SWITCH
     if type(found) is tuple:
         frame.stack.append(found[0])
@@ -81,15 +86,18 @@ def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
 def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
+    depth = len(machine.frames)
     try:
         found = machine.attribute(frame, args[0], args[1])
+        if found is SWITCH:
+            if machine.frames[-1].guard is None and machine.frames[-1].then is None:
+                machine.frames[-1].guard = (False,)
+                machine.frames[-1].then = ("found",)
+                return SWITCH
+            found = (machine.entered_value(frame, depth),)
     except AttributeError:
         frame.stack.append(False)
         return None
-    if found is SWITCH:
-        machine.frames[-1].guard = (False,)
-        machine.frames[-1].then = ("found",)
-        return SWITCH
     if type(found) is not tuple:
         frame.stack.pop()
     frame.stack.append(True)
@@ -176,8 +184,7 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
     if method is not None:
         machine.recorder.sources.typed(value)
         return machine.call(frame, method, (value,), {})
-    machine.recorder.sources.length(value)
-    frame.stack.append(len(value))
+    frame.stack.append(machine.recorder.sources.count(value, frame.code.grows))
     return None
 
 
@@ -245,10 +252,6 @@ def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[
     method = None if isinstance(classes, tuple) else python_method(type(classes), "__instancecheck__")
     if method is not None:
         return machine.call(frame, method, (classes, value), {}, ("bool",))
-    if type(value) is InterpretedGenerator:
-        kinds = classes if isinstance(classes, tuple) else (classes,)
-        frame.stack.append(any(isinstance(k, type) and issubclass(types.GeneratorType, k) for k in kinds))
-        return None
     frame.stack.append(isinstance(value, classes))
     return None
 
@@ -392,16 +395,7 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 @special(locals)
 def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = {}
-    for name, value in zip(frame.code.local_names, frame.locals, strict=True):
-        if isinstance(value, types.CellType):
-            try:
-                value = value.cell_contents
-            except ValueError:
-                continue
-        if value is not UNBOUND:
-            found[name] = value
-    frame.stack.append(found)
+    frame.stack.append(variables(frame))
     return None
 
 
@@ -421,8 +415,14 @@ def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
 
 @special(sys.exc_info)
 def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    error = machine.handled
+    error = machine.current()
     frame.stack.append((None, None, None) if error is None else (type(error), error, error.__traceback__))
+    return None
+
+
+@special(sys.exception)
+def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(machine.current())
     return None
 
 

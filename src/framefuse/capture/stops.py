@@ -156,7 +156,12 @@ ROWS = (
         "The call ran more than {detail} instructions.",
         "Compile the functions that it calls.",
     ),
-    Row("python", "another version of Python", "The interpreter has no tables for {detail}.", "Run CPython 3.11."),
+    Row(
+        "python",
+        "another version of Python",
+        "The interpreter has no tables for {detail}.",
+        "Run CPython 3.11, 3.12 or 3.13.",
+    ),
     Row(
         "recursion", "deep recursion", "Calls are nested deeper than {detail}.", "Compile the functions that it calls."
     ),

@@ -1,68 +1,91 @@
-"""Turns the interpreted frames that an exception passed into real traceback entries of the user's program."""
+"""Keeps the tracebacks of exceptions as the user's program would have them: interpreted frames in, our own out."""
 
 from __future__ import annotations
 
 import types
 from typing import Any
 
-from framefuse.capture.frame import Frame
+from torch.overrides import handle_torch_function
+
+from framefuse.capture.frame import UNBOUND, Frame
+
+OURS = ("framefuse.capture", "framefuse.errors")
 
 
-class Trail:
-    """The frames that the exception under way has left, innermost first."""
-
-    def __init__(self) -> None:
-        self.error: BaseException | None = None
-        self.passed: list[tuple[Frame, int]] = []
-
-    def add(self, error: BaseException, frame: Frame) -> None:
-        """``error`` passes ``frame``; raised again in the frame that caught it, it adds no second entry."""
-        if self.error is not error:
-            self.error, self.passed = error, []
-        if not self.passed or self.passed[-1][0] is not frame:
-            self.passed.append((frame, frame.code.line_number(frame.step - 1)))
-
-    def clear(self) -> None:
-        """Forgets the exception and the frames."""
-        self.error, self.passed = None, []
-
-    def finish(self, error: BaseException) -> BaseException:
-        """``error`` with a traceback of the user's frames, then of the native ones inside them."""
-        traceback = native_part(error.__traceback__)
-        if self.error is error:
-            for frame, line in self.passed:
-                if not frame.globals.get("__name__", "").startswith("framefuse.capture"):
-                    traceback = types.TracebackType(traceback, real_frame(frame, line), -1, line)
-        self.clear()
-        return error.with_traceback(traceback)
+def is_ours(variables: dict[str, Any]) -> bool:
+    """Whether a frame with these globals is the interpreter's own, which no program sees."""
+    name = variables.get("__name__")
+    return isinstance(name, str) and name.startswith(OURS)
 
 
-def native_part(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """The entries after the interpreter's own last one."""
-    found, here = traceback, traceback
+def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without our own frames, and without torch's way into the function mode that records."""
+    entries = []
+    foreign = True
+    here = traceback
     while here is not None:
-        if here.tb_frame.f_globals.get("__name__", "").startswith("framefuse.capture"):
-            found = here.tb_next
+        if not is_ours(here.tb_frame.f_globals):
+            entries.append(here)
+        else:
+            foreign = False
+            if entries and entries[-1].tb_frame.f_code is handle_torch_function.__code__:
+                del entries[-2:]  # the function of torch that asked the mode stands again further in
         here = here.tb_next
-    return found
+    if foreign:
+        return traceback
+    made: types.TracebackType | None = None
+    for entry in reversed(entries):
+        made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
 
 
-def _template() -> Any:
-    return 1 // 0
+def entry(following: types.TracebackType | None, frame: Frame) -> types.TracebackType | None:
+    """The traceback entry of an interpreted frame before those of the frames that it called."""
+    if is_ours(frame.globals):
+        return following
+    step = frame.step - 1
+    return types.TracebackType(following, shown(frame), frame.code.offsets[step], frame.code.line_number(step))
 
 
-def real_frame(frame: Frame, line: int) -> types.FrameType:
-    """A frame object of Python's that shows the function, file and line of an interpreted frame.
+def shown(frame: Frame, found: dict[str, Any] | None = None) -> types.FrameType:
+    """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
+    locals.
 
-    A code object with the user's names is run until it fails: Python makes frames in no other way.
+    A code object with the user's names and lines is run until it fails: Python makes frames in no other way.
     """
-    code = frame.code.code
-    stub = _template.__code__.replace(
-        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line
-    )
+    code = frame.code
+    if code.stub is None:
+        code.stub = _stub(code.code)
     try:
-        types.FunctionType(stub, frame.globals)()
+        exec(code.stub, frame.globals, {} if found is None else found)
     except ZeroDivisionError as error:
         assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
         return error.__traceback__.tb_next.tb_frame
     raise AssertionError("the stub returned")
+
+
+def variables(frame: Frame) -> dict[str, Any]:
+    """The bound local variables of an interpreted frame by name."""
+    found = {}
+    for name, value in zip(frame.code.local_names, frame.locals, strict=True):
+        if isinstance(value, types.CellType):
+            try:
+                value = value.cell_contents
+            except ValueError:
+                continue
+        if value is not UNBOUND:
+            found[name] = value
+    return found
+
+
+FAILING = compile("1 // 0", "", "exec")
+
+
+def _stub(code: types.CodeType) -> types.CodeType:
+    """Code that fails at once, under the name and lines of ``code`` and as long as that."""
+    body = FAILING.co_code
+    body += body[-2:] * ((len(code.co_code) - len(body)) // 2)  # the last instruction is never reached
+    return FAILING.replace(
+        co_code=body, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno, co_linetable=code.co_linetable, co_exceptiontable=b"",
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -191,6 +191,8 @@ class _Run:
             kind: Any = list if isinstance(holder, list) else tuple
             count = kind.__len__(holder)
             self.load(d, kind.__getitem__(holder, index) if -count <= index < count else MISSING)
+        elif type(holder) is deque:
+            self.load(d, holder[index] if -len(holder) <= index < len(holder) else MISSING)
         else:
             self.load(d, MISSING)
 
@@ -238,12 +240,14 @@ class _Run:
 
     def length(self, r: int, count: int) -> None:
         held = self.registers[r]
-        kinds: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
-        size = next((kind.__len__(held) for kind in kinds if isinstance(held, kind)), -1)
+        size = _size(held)
         self.demand(size == count, Said(f"length {count}"), Said(f"length {size}"))
 
     def keys(self, r: int, keys: tuple[Any, ...]) -> None:
         held = self.registers[r]
+        if type(held) in (set, frozenset):
+            self.demand(same_atom(tuple(held), keys), keys, held)
+            return
         if not isinstance(held, dict):
             raise Failed(keys, held)
         if type(held).__iter__ not in (dict.__iter__, OrderedDict.__iter__):
@@ -253,10 +257,13 @@ class _Run:
 
     def absent(self, r: int, key: Any) -> None:
         held = self.registers[r]
-        self.demand(isinstance(held, dict) and _entry(held, key) is MISSING, Said("absent"), held)
+        lacks = key not in held if isinstance(held, SETS) else isinstance(held, dict) and _entry(held, key) is MISSING
+        self.demand(lacks, Said("absent"), held)
 
     def present(self, r: int, key: Any) -> None:
-        self.demand(_entry(self.registers[r], key) is not MISSING, Said("present"), MISSING)
+        held = self.registers[r]
+        holds = key in held if isinstance(held, SETS) else _entry(held, key) is not MISSING
+        self.demand(holds, Said("present"), MISSING)
 
     def type_absent(self, r: int, name: str) -> None:
         held = self.registers[r]
@@ -282,6 +289,10 @@ class _Run:
         held = self.registers[r]
         self.demand(type(held) is float, Said("a float"), held)
         self.numbers[number] = word_of(held)
+
+    def count(self, r: int, number: int) -> None:
+        self.numbers[number] = size = _size(self.registers[r])
+        self.demand(size >= 0, Said("a length"), self.registers[r])
 
     def code(self, r: int, code: Any, defaults: Any, keyword_defaults: Any) -> None:
         held = self.registers[r]
@@ -320,6 +331,17 @@ class _Run:
         except (ZeroDivisionError, KeyError) as error:
             raise Failed(Said("a number"), Said("none")) from error
         self.demand(-(2**63) <= self.numbers[to] < 2**63, Said("64 bits"), Said("more"))
+
+
+SETS = (set, frozenset)
+
+
+def _size(held: Any) -> int:
+    """The length of a container as its builtin class tells it, -1 for anything else."""
+    if type(held) is deque:
+        return len(held)
+    kinds: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
+    return next((int(kind.__len__(held)) for kind in kinds if isinstance(held, kind)), -1)
 
 
 def _entry(holder: Any, key: Any) -> Any:
@@ -431,6 +453,7 @@ RULES: dict[str, Callable[..., None]] = {
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
     "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
-    _Run.integer, "real": _Run.real, "code": _Run.code, "same": _Run.same, "different": _Run.different, "disjoint":
+    _Run.integer, "real": _Run.real, "count": _Run.count, "code": _Run.code,
+    "same": _Run.same, "different": _Run.different, "disjoint":
     _Run.disjoint, "version": _Run.version, "relation": _Run.relation, "number": _Run.number,
 }  # fmt: skip

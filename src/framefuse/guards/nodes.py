@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,7 +108,9 @@ def _element(holder: Any, key: Any) -> Any:
             return dict.get(holder, key, MISSING)
         if isinstance(holder, list):
             return list.__getitem__(holder, key)
-        return tuple.__getitem__(holder, key) if isinstance(holder, tuple) else MISSING
+        if isinstance(holder, tuple):
+            return tuple.__getitem__(holder, key)
+        return holder[key] if type(holder) is deque else MISSING
     except (IndexError, TypeError):
         return MISSING
 

@@ -10,6 +10,7 @@ so that another parameter of the same kind needs no new trace.
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -325,7 +326,7 @@ class _Builder:
             if isinstance(held, dict):
                 ordered = fact.kind != "keys" or type(held).__iter__ is dict.__iter__
                 self.once(self.block(held) if ordered else self.late, fact, fact.kind, register, *arguments)
-            elif isinstance(held, (list, set)) or fact.kind != "length" or len(held) != fact.value:
+            elif isinstance(held, (list, set, deque)) or fact.kind != "length" or len(held) != fact.value:
                 self.once(self.words if isinstance(held, list) else self.late, fact, fact.kind, register, *arguments)
             return
         register = self.load(node)
@@ -356,6 +357,16 @@ class _Builder:
         register = self.load(node)
         number = self.bind(fact.value, str(fact.source))
         (node.where or self.late).add(fact, fact.kind, register, number)
+
+    def count(self, fact: Fact, node: Node) -> None:
+        """A length as a number: it changes without the place that holds the container."""
+        number = self.bind(fact.value, f"len({fact.source})")
+        if self.settle(node):
+            part = self.block(node.known) if isinstance(node.known, dict) else self.late
+            part.add(fact, "count", self.constant(node.known), number)
+            return
+        register = self.load(node)
+        (self.front if node.where is self.front else self.late).add(fact, "count", register, number)
 
     def code(self, fact: Fact, node: Node) -> None:
         held = self.settle(node)
@@ -465,6 +476,7 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "tensor": _Builder.tensor_fact,
     "integer": _Builder.number,
     "real": _Builder.number,
+    "count": _Builder.count,
     "code": _Builder.code,
     "same": _Builder.pair,
     "different": _Builder.pair,

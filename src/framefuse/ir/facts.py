@@ -70,7 +70,8 @@ KINDS: dict[str, str] = {
     "object": "{key}",  # root: a long-lived object, by identity
     "dict": "{base}.__dict__",  # the instance dict of the holder (key None)
     "attr": "{base}.{key}",  # holder.__dict__[key]
-    # dict entry by key (exact str, int, bool, None or tuple of them), or list/tuple element by int index
+    # dict entry by key (exact str, int, bool, None or tuple of them), or list/tuple/deque element by index, from the
+    # end where it is negative
     "item": "{base}[{key}]",
     "global": "{key}",  # holder is a function: its __globals__[key], else its builtins[key]
     "cell": "{base}.<cell {key}>",  # holder is a function: its __closure__[key].cell_contents
@@ -105,15 +106,16 @@ FACTS: dict[str, str] = {
     "int": "{source} == {value}",  # exact type int (or bool for bool values) and equal value, any size
     "float": "{source} == {value!r}",  # exact type float and equal bits (-0.0 differs from 0.0, NaN equals itself)
     "str": "{source} == {value!r}",  # exact type str (or bytes, complex) and equal
-    "length": "len({source}) == {value}",  # list, tuple, dict, set
-    "keys": "list({source}) == {value}",  # dict keys in order, exact atoms
-    "absent": "{value!r} not in {source}",  # a dict (source is the dict) without that key
+    "length": "len({source}) == {value}",  # list, tuple, dict, set, deque
+    "keys": "list({source}) == {value}",  # dict keys or set members in order, exact atoms
+    "absent": "{value!r} not in {source}",  # a dict or set without that key
     "present": "{value!r} in {source}",
     "type_absent": "{source} has no {value}",  # a type whose MRO lacks that name
     "unset": "{source} is unset",  # an empty cell, or absent attribute reached by getattr
     "tensor": "{source} is {value}",  # value: TensorSpec
     # exact type int; value: Symbol that takes the value at run time (must fit 64 bits)
     "integer": "{source} is int {value}",
+    "count": "len({source}) is {value}",  # list, dict, set, deque; value: Symbol that takes the length at run time
     "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
     # a Python function; value: (code, defaults, kwdefaults) by identity
     "code": "{source} has the code, defaults and closure seen",

@@ -213,6 +213,7 @@ GUARD_OPS: dict[str, str] = {
     "tensor": "r, TensorSpec, numbers: tuple per free size and stride of (kind 'size'|'stride', dimension, number)",
     "integer": "r, number: exact int that fits 64 bits",
     "real": "r, number: exact float",
+    "count": "r, number: the length of a list, tuple, dict, set or deque",
     "code": "r, code, defaults, kwdefaults: of a Python function, by identity",
     "same": "r, r",
     "different": "r, r",

@@ -89,8 +89,10 @@ class Build:
 class Effect:
     """A write of the user's program to an object that outlives the call, replayed after the trace in program order.
 
-    ``kind``: ``attr`` (object.__dict__[key] = value), ``delattr``, ``setattr`` (through setattr), ``item``,
-    ``delitem``, ``call`` (method ``key`` with ``value`` a Build of the argument tuple), ``cell``, ``global``.
+    ``kind``: ``attr`` (object.__setattr__), ``delattr``, ``setattr`` (through setattr), ``item``, ``delitem``, ``call``
+    (method ``key`` of the builtin base class with ``value`` a Build of the argument tuple), ``content`` (a container
+    takes the elements of the list or dict ``value``), ``cell``, ``global``. No method of the user's class runs: what
+    such a method did are effects of its own.
     """
 
     kind: str

@@ -35,9 +35,15 @@ def _with_ones(real: list[int], ones: list[int], sizes: Sequence[int], strides: 
     # Their strides say where torch meant them to lie: before the dimension with the next smaller stride.
     order = list(real)
     for axis in ones:
-        place = next((i for i, other in enumerate(order) if strides[other] * sizes[other] <= strides[axis]), len(order))
-        order.insert(place, axis)
+        inside = (i for i, other in enumerate(order) if _lies_inside(other, axis, sizes, strides))
+        order.insert(next(inside, len(order)), axis)
     return tuple(order)
+
+
+def _lies_inside(other: int, one: int, sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    if sizes[other] == 1:
+        return strides[other] < strides[one]
+    return strides[other] * sizes[other] <= strides[one]
 
 
 def dense_strides(shape: Shape, order: Sequence[int]) -> Shape:

@@ -66,7 +66,7 @@ static int write_number(Compiler *c, Py_ssize_t index)
 
 static int write_numbers(Compiler *c, const GuardOp *op)
 {
-    if (op->code == G_integer || op->code == G_real)
+    if (op->code == G_integer || op->code == G_real || op->code == G_count)
         return write_number(c, op->index);
     if (op->code == G_number)
         return write_number(c, op->as.number.to);
@@ -197,7 +197,7 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    case G_length: case G_integer: case G_real: case G_same: case G_different: case G_disjoint:
+    case G_length: case G_integer: case G_real: case G_count: case G_same: case G_different: case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);
         if (PyErr_Occurred())
             return bad(instruction);

@@ -42,8 +42,24 @@ bool atoms_equal(PyObject *left, PyObject *right)
     return false;
 }
 
+/* The order of a set tells its history; a program that walks it saw that order. */
+static bool members_agree(PyObject *set, PyObject *keys)
+{
+    Py_ssize_t position = 0, i = 0;
+    Py_hash_t hash;
+    PyObject *key;
+    if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(keys))
+        return false;
+    while (_PySet_NextEntry(set, &position, &key, &hash))
+        if (!atoms_equal(key, PyTuple_GET_ITEM(keys, i++)))
+            return false;
+    return true;
+}
+
 static bool keys_agree(PyObject *mapping, PyObject *keys)
 {
+    if (PyAnySet_CheckExact(mapping))
+        return members_agree(mapping, keys);
     if (!PyDict_Check(mapping) || PyDict_GET_SIZE(mapping) != PyTuple_GET_SIZE(keys))
         return false;
     Py_ssize_t position = 0, i = 0;
@@ -85,27 +101,36 @@ static PyObject *global_of(PyObject *function, PyObject *name, Py_hash_t hash)
     return found || PyErr_Occurred() ? found : entry_of(((PyFunctionObject *)function)->func_builtins, name, hash);
 }
 
+/* The length of a container, -1 for what has none that C code alone tells. */
+static Py_ssize_t length_of(PyObject *object)
+{
+    if (PyDict_Check(object))
+        return PyDict_GET_SIZE(object);
+    if (PyList_Check(object) || PyTuple_Check(object))
+        return Py_SIZE(object);
+    if (PyAnySet_Check(object))
+        return PySet_GET_SIZE(object);
+    const char *name = Py_TYPE(object)->tp_name;
+    return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && strcmp(name, "collections.deque") == 0 ? PyObject_Size(object) : -1;
+}
+
 static PyObject *element_of(PyObject *sequence, Py_ssize_t index)
 {
     if (PyTuple_Check(sequence)) {
         index += index < 0 ? PyTuple_GET_SIZE(sequence) : 0;
         return index >= 0 && index < PyTuple_GET_SIZE(sequence) ? PyTuple_GET_ITEM(sequence, index) : NULL;
     }
-    if (!PyList_Check(sequence))
+    if (PyList_Check(sequence)) {
+        index += index < 0 ? PyList_GET_SIZE(sequence) : 0;
+        return index >= 0 && index < PyList_GET_SIZE(sequence) ? PyList_GET_ITEM(sequence, index) : NULL;
+    }
+    Py_ssize_t length = length_of(sequence);
+    index += index < 0 ? length : 0;
+    if (length < 0 || index < 0 || index >= length || !PySequence_Check(sequence) || PyAnySet_Check(sequence) || PyDict_Check(sequence))
         return NULL;
-    index += index < 0 ? PyList_GET_SIZE(sequence) : 0;
-    return index >= 0 && index < PyList_GET_SIZE(sequence) ? PyList_GET_ITEM(sequence, index) : NULL;
-}
-
-static bool length_is(PyObject *object, Py_ssize_t length)
-{
-    if (PyDict_Check(object))
-        return PyDict_GET_SIZE(object) == length;
-    if (PyList_Check(object) || PyTuple_Check(object))
-        return Py_SIZE(object) == length;
-    if (PyAnySet_Check(object))
-        return PySet_GET_SIZE(object) == length;
-    return false;
+    PyObject *element = PySequence_GetItem(sequence, index); /* a deque */
+    Py_XDECREF(element); /* the deque holds it */
+    return element;
 }
 
 static bool place_is_unset(PyObject *holder, const GuardOp *op)
@@ -192,10 +217,13 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_is: return from == op->object;
     case G_type_is: return (PyObject *)Py_TYPE(from) == op->object;
     case G_int_eq: case G_float_eq: case G_str_eq: return atoms_equal(from, op->object);
-    case G_length: return length_is(from, op->index);
+    case G_length: return length_of(from) == op->index;
     case G_keys: return keys_agree(from, op->object);
-    case G_absent: return PyDict_Check(from) && !entry_of(from, op->object, op->hash) && !PyErr_Occurred();
-    case G_present: return entry_of(from, op->object, op->hash) != NULL;
+    case G_absent:
+        if (PyAnySet_Check(from))
+            return PySet_Contains(from, op->object) == 0;
+        return PyDict_Check(from) && !entry_of(from, op->object, op->hash) && !PyErr_Occurred();
+    case G_present: return PyAnySet_Check(from) ? PySet_Contains(from, op->object) == 1 : entry_of(from, op->object, op->hash) != NULL;
     case G_type_absent: return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
     case G_unset: return place_is_unset(from, op);
     case G_tensor: return tensor_check_run(op->as.tensor, from, set->numbers);
@@ -205,6 +233,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
             return false;
         set->numbers[op->index] = as_word(PyFloat_AS_DOUBLE(from));
         return true;
+    case G_count: return (set->numbers[op->index] = length_of(from)) >= 0;
     case G_code: return code_is(from, op);
     case G_same: return from == set->registers[op->index];
     case G_different: return from != set->registers[op->index];

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from framefuse import _native
-from framefuse.errors import Reason, UserError
+from framefuse.errors import Reason, UserError, rethrow
 from framefuse.options import Options
 
 
@@ -83,7 +83,7 @@ class CompiledFunction:
                 self._busy.on = False
             self._file(outcome)
         if outcome.exception is not None:
-            raise outcome.exception
+            rethrow(outcome.exception)
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value

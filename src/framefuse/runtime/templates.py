@@ -174,7 +174,7 @@ def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> 
     if recipe.base is not None:
         base = _make(recipe.base, leaves, made)
         if isinstance(base, dict):
-            builtin: Any = _builtin_base(cls)
+            builtin = builtin_base(cls)
             for key, part in base.items():
                 builtin.__setitem__(value, key, part)
         else:
@@ -184,7 +184,7 @@ def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> 
     return value
 
 
-def _builtin_base(cls: type) -> type:
+def builtin_base(cls: type) -> Any:
     """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
     return next(kind for kind in cls.__mro__ if not kind.__flags__ & (1 << 9))
 
@@ -213,13 +213,25 @@ def _set_cell(cell: types.CellType, key: Any, value: Any) -> None:
     cell.cell_contents = value
 
 
+def _set_content(target: Any, key: Any, value: Any) -> None:
+    """The whole content of a container that stays the same object."""
+    base = builtin_base(type(target))
+    base.clear(target)
+    if isinstance(value, dict):
+        for name, part in value.items():
+            base.__setitem__(target, name, part)
+    else:
+        base.extend(target, value)
+
+
 APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "attr": lambda target, key, value: object.__setattr__(target, key, value),
     "setattr": setattr,
-    "delattr": lambda target, key, value: delattr(target, key),
-    "item": lambda target, key, value: target.__setitem__(key, value),
-    "delitem": lambda target, key, value: target.__delitem__(key),
+    "delattr": lambda target, key, value: object.__delattr__(target, key),
+    "item": lambda target, key, value: builtin_base(type(target)).__setitem__(target, key, value),
+    "delitem": lambda target, key, value: builtin_base(type(target)).__delitem__(target, key),
     "global": lambda target, key, value: target.__setitem__(key, value),
-    "call": lambda target, key, value: getattr(target, key)(*value),
+    "call": lambda target, key, value: getattr(builtin_base(type(target)), key)(target, *value),
+    "content": _set_content,
     "cell": _set_cell,
 }

@@ -1372,7 +1372,7 @@ def seed_inside():
     return f, one
 
 
-@program(stop="read-after-write")
+@program()
 def list_read_after_append():
     items = []
 

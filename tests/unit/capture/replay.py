@@ -11,6 +11,7 @@ from framefuse.capture import bind
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.trace import Build, Ref
+from framefuse.runtime.templates import APPLY
 
 
 def read(source: Source, slots: list[Any]) -> Any:
@@ -64,6 +65,8 @@ class Replay:
         for fact in assumed.facts:
             if fact.kind == "integer":
                 self.ints[fact.value] = read(fact.source, self.slots)
+            elif fact.kind == "count":
+                self.ints[fact.value] = len(read(fact.source, self.slots))
             elif fact.kind == "real":
                 self.reals[fact.value] = read(fact.source, self.slots)
         for given in assumed.inputs:
@@ -182,18 +185,12 @@ class Replay:
     def apply(self, effect: Any) -> None:
         target, value, key = self.value(effect.target), self.value(effect.value), effect.key
         match effect.kind:
-            case "attr":
-                object.__setattr__(target, key, value)
-            case "delattr":
-                delattr(target, key)
-            case "item" | "global":
+            case "global":
                 target[key] = value
             case "cell":
                 target.cell_contents = value
-            case "call":
-                getattr(target, key)(*value)
             case _:
-                raise AssertionError(effect.kind)
+                APPLY[effect.kind](target, key, value)
 
 
 def replay(trace: Any, function: Any, *args: Any, **kwargs: Any) -> Any:

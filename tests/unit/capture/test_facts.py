@@ -53,7 +53,7 @@ def guarded(trace: Any) -> Traced:
     """The guards of a trace; relations over sizes of intermediate values are left to lowering."""
     assumed = trace.assumptions
     bound = {size for given in assumed.inputs for size in given.spec.sizes}
-    bound |= {fact.value for fact in assumed.facts if fact.kind == "integer"}
+    bound |= {fact.value for fact in assumed.facts if fact.kind in ("integer", "count")}
     kept = tuple(r for r in assumed.relations if (r.left.symbols | r.right.symbols) <= bound)
     return Traced(trace, _native.GuardSet(build(dataclasses.replace(assumed, relations=kept)).program))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Any
 
 import pytest
@@ -92,7 +92,8 @@ OBJECTS: list[Any] = [
     None, 1j,
     -0.0 + 0j, (), (1,), (1.0,), (True, "a"), [], [1, 2], ["a", "b"], {}, {"a": 1}, {"b": 2, "a": 1}, {"a": 1, "b": 2},
     {1: 2},
-    {True: 2}, OrderedDict(a=1, b=2), {1, 2}, frozenset((1,)), Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(),
+    {True: 2}, OrderedDict(a=1, b=2), {1, 2}, {"a", "b"}, frozenset((1,)), deque([1, "a"]), deque(),
+    Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(),
     Thing, Slotted,
     int, dict, CLOSURE, OTHER_CLOSURE, EMPTY, len, [].append, Thing().method, Thing(a=2).method, torch.float32, math,
     TENSOR, torch.zeros(3, 4).t(), torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4), torch.zeros(0, 3),
@@ -152,7 +153,7 @@ def programs(draw: Any) -> tuple[GuardProgram, tuple[Any, ...]]:
             binds = [("size", i, numbers + i) for i, size in enumerate(free) if not isinstance(size, int)]
             instructions[-1] = (op, r, instructions[-1][2], tuple(binds))
             numbers += len(binds)
-        numbers += op in ("integer", "real")
+        numbers += op in ("integer", "real", "count")
     return program(*instructions, registers=max(registers, 1), numbers=numbers), arguments
 
 
@@ -172,7 +173,7 @@ LOADS = [
 ]
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
-    "tensor", "integer", "real", "code", "same", "different", "disjoint",
+    "tensor", "integer", "real", "count", "code", "same", "different", "disjoint",
 ]  # fmt: skip
 
 
@@ -209,7 +210,7 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
     if op == "code":
         f = draw(st.sampled_from([CLOSURE, OTHER_CLOSURE, EMPTY]))
         return f.__code__, f.__defaults__, f.__kwdefaults__
-    if op in ("integer", "real"):
+    if op in ("integer", "real", "count"):
         return (numbers,)
     return (draw(st.integers(0, registers - 1)),)
 
@@ -267,7 +268,7 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         ]
     if op == "code":
         return [(0, f.__code__, f.__defaults__, f.__kwdefaults__) for f in (CLOSURE, OTHER_CLOSURE, EMPTY)]
-    if op in ("integer", "real"):
+    if op in ("integer", "real", "count"):
         return [(0, 0)]
     if op == "disjoint":
         return [(0, 0), (0, 1)]

@@ -165,6 +165,14 @@ def test_all_facts_are_known_on_this_torch() -> None:
     assert not missing & {"handle", "getters", "wrap", "grad_mode"}, abi.unknown
 
 
+def test_the_probe_may_look_at_any_address() -> None:
+    tensor = torch.tensor([77, -1], dtype=torch.int32)
+    with abi.Peek() as peek:
+        assert [peek(address, 4) for address in (8, 0xDEAD_BEEF_000, 1 << 46)] == [None, None, None]
+        assert peek(tensor.data_ptr(), 4) == (77).to_bytes(4, sys.byteorder)
+        assert peek(tensor.data_ptr() + 4, 4) == b"\xff\xff\xff\xff"
+
+
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match="no such fact: nonsense; there are handle"):
         abi.initialise(("nonsense",))

@@ -10,6 +10,7 @@ from framefuse.capture.opcodes import (
     exceptions,
     functions,
     generators,
+    generics,
     iteration,
     names,
     operators,
@@ -17,6 +18,6 @@ from framefuse.capture.opcodes import (
 )
 
 __all__ = [
-    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "iteration", "names",
-    "operators", "stack",
+    "attributes", "branches", "build", "calls", "exceptions", "functions", "generators", "generics", "iteration",
+    "names", "operators", "stack",
 ]  # fmt: skip

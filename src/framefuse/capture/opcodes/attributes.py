@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -9,10 +11,11 @@ import torch
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import MISSING, NULL, Frame
-from framefuse.capture.numbers import TRACKED, bare, pin_nested
+from framefuse.capture.mutations import mutate
+from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.recorder import strip
 
-EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes))
+EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 
 @handles("LOAD_ATTR")
@@ -33,6 +36,18 @@ def load_method(machine: Any, frame: Frame, argument: int) -> Any:
         frame.stack.append(found[0])
         return None
     return found
+
+
+@handles("LOAD_SUPER")
+def load_super(machine: Any, frame: Frame, argument: int) -> Any:
+    """The call of ``super`` that 3.12 fused with the attribute; ``argument``: whether the program gave arguments."""
+    owner = frame.stack.pop()
+    cls = frame.stack.pop()
+    function = frame.stack.pop()
+    if function is not super:
+        return machine.call(frame, function, (cls, owner) if argument else (), {})
+    frame.stack.append(super(cls, owner))
+    return None
 
 
 @handles("STORE_ATTR")
@@ -71,7 +86,10 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         except IndexError:
             recorder.sources.length(holder)
             raise
-        frame.stack.append(recorder.sources.item(holder, key, value) if type(key) is not slice else value)
+        if type(key) is not slice:
+            free = frame.code.grows and type(value) in (int, float)
+            value = recorder.sources.item(holder, key, value, free)
+        frame.stack.append(value)
         return None
     method = python_method(kind, "__getitem__")
     if method is not None:
@@ -87,14 +105,33 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
             recorder.sources.membership(holder, key)
             return machine.call(frame, missing, (holder, key), {})
         if id(holder) in recorder.sources.known and not dict.__contains__(holder, key):
-            if hasattr(kind, "__missing__"):
-                recorder.kill("write", f"a {kind.__name__}")
-            else:
-                recorder.sources.membership(holder, key)
+            if isinstance(holder, defaultdict):
+                frame.stack.append(_insert_default(machine, holder, key))
+                return None
+            recorder.sources.membership(holder, key)
     elif id(holder) in recorder.sources.known and not isinstance(holder, (list, tuple)):
         recorder.kill("argument", f"an item of a {kind.__name__}")
-    frame.stack.append(recorder.sources.item(holder, key, holder[key]))
+    value = holder[key]
+    frame.stack.append(recorder.sources.item(holder, key, value, frame.code.grows and type(value) in (int, float)))
     return None
+
+
+def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
+    """What a known defaultdict puts in for a key that it lacks."""
+    sources = machine.recorder.sources
+    key = plain_number(key)
+    if not sources.membership(holder, key):
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+    factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
+    if factory is None:
+        raise KeyError(key)
+    if factory not in (list, dict, set, int, float, tuple, str) and not isinstance(factory, FunctionType):
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+    value = machine.call_nested(factory) if isinstance(factory, FunctionType) else factory()
+    if not machine.recorder.alive or mutate(machine, holder, "__setitem__", (key, value), {}) is MISSING:
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+        holder[key] = bare(value)
+    return value
 
 
 @handles("STORE_SUBSCR")
@@ -112,33 +149,12 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         return machine.call(frame, method, (holder, key, value), {}, ("drop",))
     key = key.plain() if type(key) in TRACKED else key
     if id(holder) in machine.recorder.sources.known:
-        _journal_item(machine, holder, key, value)
+        if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
+            return None
+        machine.recorder.kill("write", f"a {kind.__name__}")
         value = bare(value)
     holder[key] = value
     return None
-
-
-def _journal_item(machine: Any, holder: Any, key: Any, value: Any) -> None:
-    recorder = machine.recorder
-    if kind_of_item(holder, key):
-        before = holder.get(key, MISSING) if isinstance(holder, dict) else MISSING
-        if isinstance(holder, list):
-            recorder.sources.length(holder)
-            if not recorder.alive or not -len(holder) <= key < len(holder):
-                return
-            recorder.journal.operation(holder, "__setitem__", (key, value))
-            return
-        recorder.journal.place("item", holder, key, value, before)
-        recorder.sources.changed[id(holder)] = "item"
-    else:
-        recorder.kill("write", f"a {type(holder).__name__}")
-
-
-def kind_of_item(holder: Any, key: Any) -> bool:
-    """Whether the write of an item can be replayed: a plain dict by an atom, a list by an index."""
-    if type(holder) is dict:
-        return type(key) in (str, int, bool, type(None))
-    return type(holder) is list and type(key) is int
 
 
 @handles("DELETE_SUBSCR")
@@ -149,6 +165,9 @@ def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         return machine.call(frame, method, (holder, key), {}, ("drop",))
     if id(holder) in machine.recorder.sources.known:
+        key = plain_number(key)
+        if mutate(machine, holder, "__delitem__", (key,), {}) is not MISSING:
+            return None
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     del holder[key]
     return None

@@ -13,18 +13,24 @@ def jump(machine: Any, frame: Frame, argument: int) -> None:
     frame.step = argument
 
 
-@handles("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+@handles("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
     if not machine.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
 
 
-@handles("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+@handles("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(machine: Any, frame: Frame, argument: int) -> None:
     if machine.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
+
+
+@handles("TO_BOOL")
+def to_bool(machine: Any, frame: Frame, argument: int) -> None:
+    value = machine.truth(frame.stack[-1])
+    frame.stack[-1] = value
 
 
 def _is_none(machine: Any, frame: Frame) -> bool:
@@ -34,13 +40,13 @@ def _is_none(machine: Any, frame: Frame) -> bool:
     return value is None
 
 
-@handles("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@handles("POP_JUMP_IF_NONE")
 def pop_jump_if_none(machine: Any, frame: Frame, argument: int) -> None:
     if _is_none(machine, frame):
         frame.step = argument
 
 
-@handles("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+@handles("POP_JUMP_IF_NOT_NONE")
 def pop_jump_if_not_none(machine: Any, frame: Frame, argument: int) -> None:
     if not _is_none(machine, frame):
         frame.step = argument

@@ -6,7 +6,7 @@ from typing import Any
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import Frame
+from framefuse.capture.frame import NULL, Frame
 from framefuse.capture.numbers import pin_nested, plain_number
 
 
@@ -58,16 +58,7 @@ def build_slice(machine: Any, frame: Frame, argument: int) -> None:
 @handles("FORMAT_VALUE")
 def format_value(machine: Any, frame: Frame, argument: int) -> None:
     spec = frame.stack.pop() if argument & 4 else ""
-    value = frame.stack.pop()
-    conversion = argument & 3
-    pin_nested(value)
-    machine.recorder.sources.deep(value)
-    if conversion == 1:
-        value = _text(machine, value, "__str__", str)
-    elif conversion == 2:
-        value = _text(machine, value, "__repr__", repr)
-    elif conversion == 3:
-        value = ascii(value)
+    value = _converted(machine, frame.stack.pop(), argument & 3)
     method = python_method(type(value), "__format__")
     if method is not None:
         frame.stack.append(machine.call_nested(method, (value, spec)))
@@ -75,6 +66,22 @@ def format_value(machine: Any, frame: Frame, argument: int) -> None:
         frame.stack.append(format(value, spec))
     else:
         frame.stack.append(_text(machine, value, "__str__", str))
+
+
+@handles("CONVERT_VALUE")
+def convert_value(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(_converted(machine, frame.stack.pop(), argument))
+
+
+def _converted(machine: Any, value: Any, conversion: int) -> Any:
+    """A value of an f-string after ``!s`` (1), ``!r`` (2), ``!a`` (3) or nothing (0)."""
+    pin_nested(value)
+    machine.recorder.sources.deep(value)
+    if conversion == 1:
+        return _text(machine, value, "__str__", str)
+    if conversion == 2:
+        return _text(machine, value, "__repr__", repr)
+    return ascii(value) if conversion == 3 else value
 
 
 def _text(machine: Any, value: Any, name: str, function: Any) -> str:
@@ -117,10 +124,9 @@ def set_update(machine: Any, frame: Frame, argument: int) -> None:
 @handles("DICT_UPDATE")
 def dict_update(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
-    try:
-        frame.stack[-argument].update(value)
-    except AttributeError:
-        raise TypeError(f"'{type(value).__name__}' object is not a mapping") from None
+    if not hasattr(value, "keys"):
+        raise TypeError(f"'{type(value).__name__}' object is not a mapping")
+    frame.stack[-argument].update(value)
 
 
 @handles("DICT_MERGE")
@@ -128,13 +134,19 @@ def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     target = frame.stack[-argument]
     if not hasattr(value, "keys"):
-        title = callable_title(frame.stack[-argument - 2])
+        title = callable_title(_called(frame, argument))
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
     for key in value.keys():
         if key in target:
-            title = callable_title(frame.stack[-argument - 2])
+            title = callable_title(_called(frame, argument))
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
         target[key] = value[key]
+
+
+def _called(frame: Frame, argument: int) -> Any:
+    """The callable that lies below the arguments; 3.13 has the NULL above it."""
+    found = frame.stack[-argument - 2]
+    return found if found is not NULL else frame.stack[-argument - 3]
 
 
 def callable_title(function: Any) -> str:

@@ -23,7 +23,7 @@ def call(machine: Any, frame: Frame, argument: int) -> Any:
     del stack[start - 2 :]
     if target is NULL:
         target = second
-    else:
+    elif second is not NULL:  # 3.13 puts it above the callable
         args.insert(0, second)
     if not keywords:
         return machine.call(frame, target, tuple(args), {})
@@ -32,12 +32,19 @@ def call(machine: Any, frame: Frame, argument: int) -> Any:
     return machine.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
 
 
+@handles("CALL_KW")
+def call_kw(machine: Any, frame: Frame, argument: int) -> Any:
+    frame.keywords = frame.stack.pop()
+    return call(machine, frame, argument)
+
+
 @handles("CALL_FUNCTION_EX")
 def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     kwargs = frame.stack.pop() if argument & 1 else {}
     args = frame.stack.pop()
-    target = frame.stack.pop()
-    frame.stack.pop()
+    target, below = frame.stack.pop(), frame.stack.pop()
+    if target is NULL:
+        target = below
     sources = machine.recorder.sources
     if type(args) is not tuple:
         if not hasattr(type(args), "__iter__"):
@@ -49,4 +56,6 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     if id(kwargs) in sources.known:
         sources.whole(kwargs)
         kwargs = {key: sources.item(kwargs, key, value) for key, value in kwargs.items()}
+    if not all(isinstance(key, str) for key in kwargs):
+        raise TypeError("keywords must be strings")
     return machine.call(frame, target, args, dict(kwargs))

@@ -7,7 +7,7 @@ from typing import Any
 
 from framefuse.capture.attributes import type_get
 from framefuse.capture.code import handles
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, SWITCH, Frame
 
 
 @handles("PUSH_EXC_INFO")
@@ -23,44 +23,97 @@ def pop_except(machine: Any, frame: Frame, argument: int) -> None:
     machine.handled = frame.stack.pop()
 
 
+def _check_kinds(kinds: Any) -> tuple[Any, ...]:
+    found = kinds if isinstance(kinds, tuple) else (kinds,)
+    for kind in found:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    return found
+
+
 @handles("CHECK_EXC_MATCH")
 def check_exc_match(machine: Any, frame: Frame, argument: int) -> None:
     kinds = frame.stack.pop()
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    frame.stack.append(isinstance(frame.stack[-1], kinds))
+    # As in C, ``except`` asks the classes themselves and no metaclass.
+    mro = type(frame.stack[-1]).__mro__
+    frame.stack.append(any(kind in mro for kind in _check_kinds(kinds)))
+
+
+@handles("CHECK_EG_MATCH")
+def check_eg_match(machine: Any, frame: Frame, argument: int) -> None:
+    kinds = frame.stack.pop()
+    for kind in _check_kinds(kinds):
+        if issubclass(kind, BaseExceptionGroup):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    error = frame.stack[-1]
+    match: BaseException | None = None
+    rest: BaseException | None = error
+    if isinstance(error, kinds):
+        match, rest = error if isinstance(error, BaseExceptionGroup) else BaseExceptionGroup("", [error]), None
+    elif isinstance(error, BaseExceptionGroup):
+        match, rest = error.split(kinds)
+    if match is not None:
+        frame.stack[-1] = rest
+        machine.handled = match
+    frame.stack.append(match)
+
+
+@handles("PREP_RERAISE_STAR")
+def prep_reraise_star(machine: Any, frame: Frame, argument: int) -> None:
+    raised = [error for error in frame.stack.pop() if error is not None]
+    frame.stack[-1] = _left_of_group(frame.stack[-1], raised)
+
+
+def _left_of_group(group: BaseException, errors: list[BaseException]) -> BaseException | None:
+    """What ``try``/``except*`` raises in the end: what no clause took, in the shape of the group, and what is new."""
+    if not isinstance(group, BaseExceptionGroup):
+        return errors[0] if errors else None
+    again = [error for error in errors if _is_part(error, group)]
+    new = [error for error in errors if not _is_part(error, group)]
+    leaves = {id(leaf) for error in again for leaf in _leaves(error)}
+    rest = group.subgroup(lambda error: id(error) in leaves) if leaves else None
+    if rest is not None:
+        new.append(rest)
+    return new[0] if len(new) == 1 else BaseExceptionGroup("", new) if new else None
+
+
+def _is_part(error: BaseException, group: BaseException) -> bool:
+    return isinstance(error, BaseExceptionGroup) and all(
+        getattr(error, name, None) is getattr(group, name, None)
+        for name in ("__notes__", "__traceback__", "__cause__", "__context__")
+    )
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in _leaves(part)]
 
 
 @handles("RERAISE")
-def reraise(machine: Any, frame: Frame, argument: int) -> None:
-    raise frame.stack.pop()
+def reraise(machine: Any, frame: Frame, argument: int) -> Any:
+    machine.again = machine.raised = frame.stack.pop()
+    return SWITCH
 
 
 @handles("RAISE_VARARGS")
-def raise_varargs(machine: Any, frame: Frame, argument: int) -> None:
+def raise_varargs(machine: Any, frame: Frame, argument: int) -> Any:
     if argument == 0:
-        if machine.handled is None:
+        error = machine.current()
+        if error is None:
             raise RuntimeError("No active exception to reraise")
-        raise machine.handled
+        machine.again = machine.raised = error
+        return SWITCH
     cause = frame.stack.pop() if argument == 2 else MISSING
     error = frame.stack.pop()
     if isinstance(error, type) and issubclass(error, BaseException):
-        error = _instantiate(machine, error)
+        machine.recorder.sources.version(error)
+        machine.call(frame, error, (), {}, ("raise", cause, error))
+        return SWITCH
     if not isinstance(error, BaseException):
         raise TypeError("exceptions must derive from BaseException")
-    if cause is not MISSING:
-        if isinstance(cause, type) and issubclass(cause, BaseException):
-            cause = _instantiate(machine, cause)
-        if cause is not None and not isinstance(cause, BaseException):
-            raise TypeError("exception causes must derive from BaseException")
-        error.__cause__ = cause
-    raise error
-
-
-def _instantiate(machine: Any, kind: type) -> Any:
-    machine.recorder.sources.version(kind)
-    return kind()
+    machine.throw(error, cause)
+    return SWITCH
 
 
 @handles("BEFORE_WITH")

@@ -7,8 +7,9 @@ import collections.abc
 from types import FunctionType
 from typing import Any
 
+from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import DONE, SWITCH, Frame
+from framefuse.capture.frame import DONE, MISSING, SWITCH, Frame
 
 
 @handles("MAKE_FUNCTION")
@@ -21,12 +22,8 @@ def make_function(machine: Any, frame: Frame, argument: int) -> None:
     defaults = stack.pop() if argument & 1 else None
     made = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     made.__kwdefaults__ = named
-    made.__qualname__ = code.co_qualname
-    made.__module__ = frame.globals.get("__name__")  # type: ignore[assignment]
     if annotations:
         made.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
-    if code.co_consts and isinstance(code.co_consts[0], str):
-        made.__doc__ = code.co_consts[0]
     if machine.recorder.alive:
         machine.recorder.sources.made[id(made)] = made
     stack.append(made)
@@ -88,14 +85,35 @@ def match_sequence(machine: Any, frame: Frame, argument: int) -> None:
 @handles("MATCH_KEYS")
 def match_keys(machine: Any, frame: Frame, argument: int) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
-    found = []
+    seen: set[Any] = set()
+    found: list[Any] = []
     for key in keys:
-        machine.recorder.sources.membership(subject, key)
-        if key not in subject:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = _mapped(machine, subject, key)
+        if value is MISSING:
             frame.stack.append(None)
             return
-        found.append(machine.recorder.sources.item(subject, key, subject[key]))
+        found.append(value)
     frame.stack.append(tuple(found))
+
+
+def _mapped(machine: Any, subject: Any, key: Any) -> Any:
+    """What the method ``get`` of a mapping gives for ``key``, which lets no default grow."""
+    sources = machine.recorder.sources
+    get = python_method(type(subject), "get")
+    if get is not None:
+        return machine.call_nested(get, (subject, key, MISSING))
+    if isinstance(subject, dict):
+        if not sources.membership(subject, key):
+            sources.whole(subject)
+        value = dict.get(subject, key, MISSING)
+        return value if value is MISSING else sources.item(subject, key, value)
+    return machine.native(subject.get, (key, MISSING), {})
+
+
+MATCHES_ITSELF = 1 << 22  # the type flag of classes whose only positional pattern is the whole
 
 
 @handles("MATCH_CLASS")
@@ -103,28 +121,44 @@ def match_class(machine: Any, frame: Frame, argument: int) -> None:
     names = frame.stack.pop()
     cls = frame.stack.pop()
     subject = frame.stack.pop()
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a type")
     machine.recorder.sources.typed(subject)
-    if not isinstance(subject, cls):
+    check = python_method(type(cls), "__instancecheck__")
+    if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):
         frame.stack.append(None)
         return
-    places: tuple[str, ...] = getattr(cls, "__match_args__", ())
     found: list[Any] = []
+    places: tuple[Any, ...] = ()
     if argument:
-        if not places and cls in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
+        places = _places(machine, frame, cls, argument)
+        if places == (None,):
             found.append(subject)
-            argument -= 1
-        if argument > len(places):
-            plural = "" if len(places) == 1 else "s"
-            raise TypeError(f"{cls.__name__}() accepts {len(places)} positional sub-pattern{plural} ({argument} given)")
-    for name in (*places[:argument], *names):
+            places = ()
+    seen: set[str] = set()
+    for name in (*places, *names):
+        if type(name) is not str:
+            raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
         try:
-            value = machine.attribute(frame, subject, name)
-            if value is SWITCH:
-                machine.frames.pop()
-                machine.recorder.kill("opcode", "a class pattern over a computed attribute")
-                value = (getattr(subject, name),)
+            found.append(machine.attribute_now(frame, subject, name))
         except AttributeError:
             frame.stack.append(None)
             return
-        found.append(value[0])
     frame.stack.append(tuple(found))
+
+
+def _places(machine: Any, frame: Frame, cls: type, count: int) -> tuple[Any, ...]:
+    """The attributes that ``count`` positional patterns of a class stand for; (None,) is the subject itself."""
+    try:
+        places = machine.attribute_now(frame, cls, "__match_args__")
+    except AttributeError:
+        places = (None,) if cls.__flags__ & MATCHES_ITSELF else ()
+    if type(places) is not tuple:
+        raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(places).__name__})")
+    if count > len(places):
+        plural = "" if len(places) == 1 else "s"
+        raise TypeError(f"{cls.__name__}() accepts {len(places)} positional sub-pattern{plural} ({count} given)")
+    return places[:count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator
 
@@ -23,11 +24,7 @@ def return_generator(machine: Any, frame: Frame, argument: int) -> Any:
 @handles("YIELD_VALUE")
 def yield_value(machine: Any, frame: Frame, argument: int) -> Any:
     value = frame.stack.pop()
-    machine.frames.pop()
-    machine.handled = frame.handled
-    generator = frame.generator
-    assert generator is not None
-    generator.state = "suspended"
+    machine.suspend(frame, frame.generator)
     if frame.bottom or frame.resume is None:
         machine.returned = value
         return DONE
@@ -45,8 +42,37 @@ def send(machine: Any, frame: Frame, argument: int) -> Any:
         machine.resume(receiver, value, ("send", argument))
         return SWITCH
     try:
-        frame.stack[-1] = next(receiver) if value is None else receiver.send(value)
+        frame.stack[-1] = _sent(machine, receiver, value)
     except StopIteration as stop:
         frame.stack[-2:] = [stop.value]
         frame.step = argument
     return None
+
+
+@handles("CLEANUP_THROW")
+def cleanup_throw(machine: Any, frame: Frame, argument: int) -> Any:
+    """An exception at a ``yield from``: StopIteration ends the delegation with its value."""
+    error = frame.stack[-1]
+    if not isinstance(error, StopIteration):
+        machine.again = machine.raised = error
+        return SWITCH
+    frame.stack[-3:] = [error.value]
+    return None
+
+
+@handles("STOPITERATION_ERROR")
+def stopiteration_error(machine: Any, frame: Frame, argument: int) -> None:
+    """What leaves a generator: StopIteration would end the loop that drives it."""
+    error = frame.stack[-1]
+    if isinstance(error, StopIteration):
+        made = RuntimeError("generator raised StopIteration")
+        made.__cause__ = made.__context__ = error
+        frame.stack[-1] = made
+
+
+def _sent(machine: Any, receiver: Any, value: Any) -> Any:
+    """The next value of the iterator that a generator delegates to."""
+    method = python_method(type(receiver), "__next__" if value is None else "send")
+    if method is not None:
+        return machine.call_nested(method, (receiver,) if value is None else (receiver, value))
+    return next(receiver) if value is None else receiver.send(value)

@@ -20,6 +20,13 @@ def load_fast(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.append(value)
 
 
+@handles("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(machine: Any, frame: Frame, argument: int) -> None:
+    """Puts away the variable that a comprehension uses as its own; it may be unbound, and STORE_FAST brings it back."""
+    frame.stack.append(frame.locals[argument])
+    frame.locals[argument] = UNBOUND
+
+
 @handles("LOAD_CLOSURE")
 def load_closure(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.append(frame.locals[argument])
@@ -113,6 +120,31 @@ def _global(machine: Any, frame: Frame, name: str) -> Any:
 @handles("LOAD_NAME")
 def load_name(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.append(_global(machine, frame, frame.code.names[argument]))
+
+
+def _named(machine: Any, namespace: Any, name: str) -> Any:
+    """What a class's namespace holds under ``name``, MISSING for nothing."""
+    machine.recorder.sources.membership(namespace, name)
+    try:
+        return machine.recorder.sources.item(namespace, name, namespace[name])
+    except KeyError:
+        return MISSING
+
+
+@handles("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(machine: Any, frame: Frame, argument: int) -> None:
+    name = frame.code.names[argument]
+    value = _named(machine, frame.stack.pop(), name)
+    frame.stack.append(_global(machine, frame, name) if value is MISSING else value)
+
+
+@handles("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(machine: Any, frame: Frame, argument: int) -> None:
+    value = _named(machine, frame.stack.pop(), frame.code.local_names[argument])
+    if value is MISSING:
+        load_deref(machine, frame, argument)
+    else:
+        frame.stack.append(value)
 
 
 @handles("STORE_GLOBAL")

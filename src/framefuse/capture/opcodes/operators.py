@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from typing import Any
 
 import torch
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import Frame
+from framefuse.capture.contents import ATOMS
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested
-from framefuse.capture.sources import ATOMS
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
@@ -55,12 +57,12 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
     method = python_method(kind, f"__i{name}__")
     if method is not None:
         return machine.call(frame, method, (left, right), {}, ("binary", FUNCTIONS[argument], (left, right)))
-    if isinstance(left, (list, dict, set)):
-        known = id(left) in machine.recorder.sources.known
-        if known and type(left) is list and name == "add" and type(right) in (list, tuple):
-            machine.recorder.sources.whole(right)
-            machine.recorder.journal.operation(left, "extend", (list(right),))
-        elif known:
+    if isinstance(left, (list, dict, set, deque)):
+        if id(left) in machine.recorder.sources.known:
+            changed = mutate(machine, left, MUTATED_IN_PLACE.get(name, ""), (right,), {})
+            if changed is not MISSING:
+                stack.append(left)
+                return None
             machine.recorder.kill("write", f"a {kind.__name__}")
         else:
             right = machine.iterable(right) if name == "add" else right
@@ -126,7 +128,7 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
         sources.whole(container)
     if kind is range:
         pin_nested((container.start, container.stop, container.step))
-    elif isinstance(container, (list, tuple)) and id(container) in sources.known:
+    elif isinstance(container, (list, tuple, deque)) and id(container) in sources.known:
         container = [sources.item(container, number, part) for number, part in enumerate(container)]
     frame.stack.append((value in container) != bool(argument))
     return None

@@ -8,11 +8,6 @@ from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
 
 
-@handles("RESUME", "NOP", "PRECALL", "CACHE")
-def nothing(machine: Any, frame: Frame, argument: int) -> None:
-    return None
-
-
 @handles("POP_TOP")
 def pop_top(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.pop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from framefuse.capture.versions import py311
+from framefuse.capture.versions import py311, py312, py313
 
-TABLES: dict[tuple[int, int], ModuleType] = {(3, 11): py311}
+TABLES: dict[tuple[int, int], ModuleType] = {(3, 11): py311, (3, 12): py312, (3, 13): py313}
 
 CURRENT: ModuleType | None = TABLES.get(sys.version_info[:2])

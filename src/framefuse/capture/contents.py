@@ -1,0 +1,265 @@
+"""Turns reads of containers that existed before the call into facts, also after the call changed them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.capture.numbers import integer, plain_number
+from framefuse.ir.facts import Source
+
+SINGLETONS = frozenset(
+    (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
+)
+TEXTS = frozenset((str, bytes, complex))
+ATOMS = SINGLETONS | TEXTS | {int, float}
+SEQUENCES = (list, tuple, deque)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+SETS = (set, frozenset)
+KEY_ATOMS = frozenset((int, str, bool, type(None), bytes))
+
+
+def is_key(key: Any) -> bool:
+    """Whether a dict entry with this key can be named by a source: atoms known by value, and tuples of them."""
+    kind = type(key)
+    return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
+
+
+@dataclass(slots=True)
+class Change:
+    """What is known of a container that the call changes.
+
+    The real container always holds what the program sees. ``length`` and ``keys`` (of dicts and sets, in order) are
+    from before the first change. A sequence that only grew at its end holds ``length`` old elements (less those that
+    were written by index) and ``added`` new ones. ``owned`` says that no fact about the old content is needed any
+    more: all of it was stated, or none of it is left. ``blind`` says that old content moved in a way that is not
+    followed.
+    """
+
+    container: Any
+    length: int
+    keys: tuple[Any, ...] | None
+    added: int = 0
+    owned: bool = False
+    blind: bool = False
+
+
+class Contents:
+    """The part of the table of sources that knows containers."""
+
+    host: Any
+    known: dict[int, tuple[Any, Source]]
+    seen: dict[tuple[int, str, Any], Any]
+    written: dict[tuple[int, str, Any], Any]
+    changed: dict[int, Change]
+    stated_lengths: set[int]
+    fact: Any
+    read_at: Any
+    inside: Any
+    symbol: Any
+
+    # Changes --------------------------------------------------------------------------------------------------------
+
+    def change(self, container: Any) -> Change:
+        """The record of a known container that is about to change."""
+        found = self.changed.get(id(container))
+        if found is None:
+            keys = tuple(container) if isinstance(container, (dict, *SETS)) else None
+            found = self.changed[id(container)] = Change(container, len(container), keys)
+        return found
+
+    def own(self, container: Any) -> Change:
+        """As :meth:`change`, with all of the old content stated, so that any change can be followed."""
+        if id(container) not in self.changed or not self.changed[id(container)].owned:
+            self.whole(container)
+        found = self.change(container)
+        found.owned = True
+        return found
+
+    # Reads ----------------------------------------------------------------------------------------------------------
+
+    def length(self, container: Any) -> None:
+        """The length of a known container is what it was."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return
+        if not isinstance(container, CONTAINERS):
+            self.inside(container)
+            return
+        changed = self.changed.get(id(container))
+        if changed is not None and not self._followed(changed):
+            return
+        if id(container) not in self.stated_lengths:
+            self.stated_lengths.add(id(container))
+            self.fact(entry[1], "length", len(container) if changed is None else changed.length)
+
+    def _followed(self, changed: Change) -> bool:
+        """Whether facts about the old content are still needed and can be stated; states which keys are new."""
+        if changed.owned:
+            return False
+        if changed.blind:
+            self.host.kill("read-after-write", f"a {type(changed.container).__name__}")
+            return False
+        if changed.keys is not None:
+            self._new_keys(changed)
+        return True
+
+    def _new_keys(self, changed: Change) -> int:
+        """States of each written key whether it was there before; gives by how much the length has changed."""
+        container = changed.container
+        base = self.known[id(container)][1]
+        for holder, part, key in list(self.written):
+            if holder == id(container) and part == "item":
+                had = key[1] in set(changed.keys or ())
+                self.fact(base, "present" if had else "absent", key[1], key)
+        return len(container) - changed.length
+
+    def count(self, container: Any, free: bool) -> int:
+        """``len(container)``: a run-time number where ``free`` or where a known container has changed."""
+        size = len(container)
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return size
+        changed = self.changed.get(id(container))
+        sized = isinstance(container, (list, dict, set, deque)) and self.host.symbolic
+        if not sized or not (free or changed is not None) or id(container) in self.stated_lengths:
+            self.length(container)
+            return size
+        if changed is not None and not self._followed(changed):
+            return size
+        before = size if changed is None else changed.length
+        place = (id(container), "count", None)
+        if place not in self.seen:
+            symbol = self.symbol("n")
+            self.fact(entry[1], "count", symbol)
+            self.host.hint(symbol, before)
+            self.seen[place] = integer(before, symbol.expr, self.host)
+        total: int = self.seen[place] + (size - before)
+        return total
+
+    def filled(self, container: Any) -> None:
+        """Whether a known container holds anything is what it was."""
+        changed = self.changed.get(id(container))
+        if changed is not None and changed.added > 0 and not changed.owned:
+            return
+        if isinstance(container, (list, dict, set, deque)) and container:
+            if self.count(container, True) == 0:
+                raise AssertionError("a container with elements has a length")
+        else:
+            self.length(container)
+
+    def item(self, container: Any, key: Any, value: Any, free: bool = False) -> Any:
+        """An element read from a container by an atom key; ``value`` is what stands there."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return value
+        if isinstance(container, dict) and is_key(key):
+            place = (id(container), "item", (type(key), key))
+            changed = self.changed.get(id(container))
+            if changed is not None and changed.owned:
+                return self.written.get(place, value)
+            return self.read_at(entry[1], place, "item", key, value, free)
+        if isinstance(container, SEQUENCES) and type(key) is int:
+            return self._element(container, entry[1], key, value, free)
+        self.whole(container)
+        return value
+
+    def _element(self, container: Any, base: Source, key: int, value: Any, free: bool) -> Any:
+        changed = self.changed.get(id(container))
+        if changed is not None:
+            if changed.owned:
+                return value
+            if -changed.added <= key < 0:  # made by this call, wherever the container ends
+                return value
+            if not self._followed(changed):
+                return value
+            if key >= 0:
+                if key >= changed.length:
+                    self.length(container)
+                    return value
+            elif any(holder == id(container) and part == "item" for holder, part, _ in self.written):
+                self.length(container)
+                key += changed.length + changed.added
+            else:
+                key += changed.added
+        elif key < 0 and not isinstance(container, list):
+            self.length(container)
+            key += len(container)
+        return self.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
+
+    def membership(self, container: Any, key: Any) -> bool:
+        """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return True
+        changed = self.changed.get(id(container))
+        if changed is not None and changed.owned:
+            return True
+        if type(container) is frozenset and not entry[1].is_argument:
+            return True
+        if isinstance(container, (dict, *SETS)) and is_key(key):
+            if (id(container), "item", (type(key), key)) not in self.written:
+                kind: Any = dict if isinstance(container, dict) else type(container)
+                had = kind.__contains__(container, key)
+                self.fact(entry[1], "present" if had else "absent", key, (type(key), key))
+            return True
+        return False
+
+    def whole(self, container: Any) -> None:
+        """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return
+        if not isinstance(container, CONTAINERS):
+            self.inside(container)
+            return
+        changed = self.changed.get(id(container))
+        if changed is not None and not self._followed(changed):
+            self._plain(container)
+            return
+        if (id(container), "whole", None) not in self.seen:
+            self.seen[(id(container), "whole", None)] = True
+            self._state(container, entry[1], changed)
+        if changed is not None:
+            self._plain(container)
+
+    def _plain(self, container: Any) -> None:
+        """Numbers that this call wrote into a dict stand there without their expression: whoever takes the whole dict
+        takes their values.
+        """
+        if isinstance(container, dict):
+            for (holder, part, _), value in list(self.written.items()):
+                if holder == id(container) and part == "item":
+                    plain_number(value)
+
+    def _state(self, container: Any, base: Source, changed: Change | None) -> None:
+        """Facts for all of the old content."""
+        holder = id(container)
+        if isinstance(container, dict):
+            keys = list(container) if changed is None else list(changed.keys or ())
+            self.keys(keys, base)
+            for key in keys:
+                place = (holder, "item", (type(key), key))
+                if place not in self.written and dict.__contains__(container, key):
+                    self.read_at(base, place, "item", key, dict.__getitem__(container, key))
+        elif isinstance(container, SEQUENCES):
+            size = len(container) if changed is None else changed.length
+            self.fact(base, "length", size)
+            for number, value in enumerate(list(container)[:size]):
+                self.read_at(base, (holder, "item", (int, number)), "item", number, value)
+        elif isinstance(container, frozenset) and not base.is_argument:
+            return
+        else:
+            self.keys(list(container) if changed is None else list(changed.keys or ()), base)
+
+    def keys(self, keys: list[Any], base: Source) -> None:
+        """The keys of a known dict or the members of a set, in order."""
+        if not keys:
+            self.fact(base, "length", 0)
+        elif all(map(is_key, keys)):
+            self.fact(base, "keys", tuple(keys))
+        else:
+            self.host.kill("argument", "a dict or set with keys that are no atoms")

@@ -1,0 +1,311 @@
+"""Turns methods that change a container which existed before the call into facts and journal entries, and runs them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.contents import ATOMS, is_key
+from framefuse.capture.frame import MISSING
+from framefuse.capture.numbers import bare, pin_nested, plain_number
+from framefuse.capture.recorder import strip
+
+# (container, arguments) -> value of the method; the real container is changed as well.
+Method = Callable[..., Any]
+CHANGES: dict[tuple[type, str], Method] = {}
+
+
+def changes(kinds: tuple[type, ...], *names: str) -> Callable[[Method], Method]:
+    def register(method: Method) -> Method:
+        for kind in kinds:
+            for name in names:
+                CHANGES[kind, name] = method
+        return method
+
+    return register
+
+
+def mutate(machine: Any, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of ``holder.name(*args)``, which changes ``holder``; MISSING, with nothing done, where it cannot be
+    followed.
+    """
+    kind = next((base for base in (list, deque, dict, set) if isinstance(holder, base)), None)
+    if kind is None or (kwargs and name not in ("update", "sort", "move_to_end")):
+        return MISSING
+    method = CHANGES.get((kind, name))
+    if method is None or getattr(type(holder), name, None) is None:
+        return MISSING
+    return method(machine, holder, name, *args, **kwargs)
+
+
+def _native(holder: Any, name: str) -> Any:
+    """The builtin method behind ``holder.name``, also where a subclass has one of its own."""
+    kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if isinstance(holder, k))
+    return getattr(kind, name).__get__(holder)
+
+
+# Lists and deques -----------------------------------------------------------------------------------------------------
+
+
+@changes((list, deque), "append")
+def _append(machine: Any, holder: Any, name: str, value: Any) -> Any:
+    recorder = machine.recorder
+    change = recorder.sources.change(holder)
+    if change.owned:
+        recorder.journal.content(holder)
+    else:
+        recorder.journal.operation(holder, "append", (value,))
+    change.added += 1
+    if isinstance(holder, deque) and holder.maxlen is not None:
+        change.blind = change.blind or not change.owned
+    _native(holder, "append")(value)
+
+
+@changes((list, deque), "extend", "__iadd__")
+def _extend(machine: Any, holder: Any, name: str, values: Any) -> Any:
+    recorder = machine.recorder
+    if values is holder:
+        recorder.sources.own(holder)
+    made = list(machine.iterable(values)) if not isinstance(values, (list, tuple)) else machine.elements(values)
+    for value in made:
+        _append(machine, holder, "append", value)
+    return holder if name == "__iadd__" else None
+
+
+@changes((list, deque), "pop")
+def _pop(machine: Any, holder: Any, name: str, *args: Any) -> Any:
+    recorder = machine.recorder
+    change = recorder.sources.changed.get(id(holder))
+    if not args and change is not None and change.added and not change.owned and not change.blind:
+        recorder.journal.operation(holder, "pop", ())
+        change.added -= 1
+        return _native(holder, "pop")()
+    return _owned(machine, holder, name, *args)
+
+
+@changes((list,), "insert", "remove", "reverse", "sort", "__imul__", "__delitem__")
+@changes((deque,), "appendleft", "extendleft", "popleft", "insert", "remove", "reverse", "rotate", "__delitem__")
+def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Any change, after all of the old content was stated."""
+    recorder = machine.recorder
+    if kwargs.get("key") is not None:
+        return MISSING
+    args = tuple([plain_number(value) if name != "insert" or not place else value for place, value in enumerate(args)])
+    recorder.sources.own(holder)
+    recorder.journal.content(holder)
+    if name == "sort":
+        for value in holder:
+            plain_number(value)
+        if any(type(bare(value)) not in ATOMS for value in holder):
+            recorder.kill("write", f"a {type(holder).__name__} (sort)")
+    elif name == "remove":
+        recorder.sources.deep(args[0])
+    return _native(holder, name)(*args, **kwargs)
+
+
+@changes((list, deque), "__setitem__")
+def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
+    recorder = machine.recorder
+    sources = recorder.sources
+    if isinstance(key, slice):
+        if isinstance(holder, deque):
+            return MISSING
+        value = list(machine.iterable(value)) if not isinstance(value, (list, tuple)) else machine.elements(value)
+        pin_nested(key)
+        key = strip(key)
+        if key == slice(None):
+            return _replaced(machine, holder, lambda: list.__setitem__(holder, key, value))
+        sources.own(holder)
+        recorder.journal.content(holder)
+        return list.__setitem__(holder, key, value)
+    if type(key) is not int or not -len(holder) <= key < len(holder):
+        return MISSING
+    change = sources.change(holder)
+    if change.owned:
+        recorder.journal.content(holder)
+    else:
+        sources.length(holder)
+        key = key % len(holder)
+        if key < change.length:
+            sources.written[id(holder), "item", (int, key)] = value
+        recorder.journal.operation(holder, "__setitem__", (key, value))
+    return _native(holder, "__setitem__")(key, value)
+
+
+@changes((list, deque, dict, set), "clear")
+def _clear(machine: Any, holder: Any, name: str) -> Any:
+    return _replaced(machine, holder, _native(holder, "clear"))
+
+
+def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
+    """A change after which nothing of the old content is left."""
+    recorder = machine.recorder
+    change = recorder.sources.change(holder)
+    change.owned, change.blind = True, False
+    if isinstance(holder, dict):
+        for key in list(holder):
+            recorder.sources.written[id(holder), "item", (type(key), key)] = MISSING
+    if isinstance(holder, set):
+        recorder.journal.operation(holder, "clear", ())
+    else:
+        recorder.journal.content(holder)
+    return run()
+
+
+# Dicts ----------------------------------------------------------------------------------------------------------------
+
+
+@changes((dict,), "__setitem__")
+def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
+    recorder = machine.recorder
+    key = plain_number(key)
+    if not is_key(key):
+        return MISSING
+    change = recorder.sources.change(holder)
+    recorder.journal.place("item", holder, key, value, dict.get(holder, key, MISSING))
+    if change.owned:
+        recorder.journal.content(holder)
+    _native(holder, "__setitem__")(key, bare(value))
+
+
+@changes((dict,), "__delitem__")
+def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
+    recorder = machine.recorder
+    key = plain_number(key)
+    if not is_key(key):
+        return MISSING
+    recorder.sources.membership(holder, key)
+    if dict.__contains__(holder, key):
+        change = recorder.sources.change(holder)
+        recorder.journal.place("delitem", holder, key, MISSING, dict.__getitem__(holder, key))
+        if change.owned:
+            recorder.journal.content(holder)
+    return _native(holder, "__delitem__")(key)
+
+
+@changes((dict,), "pop")
+def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) -> Any:
+    sources = machine.recorder.sources
+    key = plain_number(key)
+    if not is_key(key) or len(default) > 1:
+        return MISSING
+    sources.membership(holder, key)
+    if not dict.__contains__(holder, key):
+        if default:
+            return default[0]
+        raise KeyError(key)
+    value = machine.entry(holder, key)
+    _delete_entry(machine, holder, name, key)
+    return value
+
+
+@changes((dict,), "setdefault")
+def _set_default(machine: Any, holder: Any, name: str, key: Any, value: Any = None) -> Any:
+    sources = machine.recorder.sources
+    key = plain_number(key)
+    if not is_key(key):
+        return MISSING
+    sources.membership(holder, key)
+    if dict.__contains__(holder, key):
+        return machine.entry(holder, key)
+    _set_entry(machine, holder, name, key, value)
+    return value
+
+
+@changes((dict,), "update", "__ior__")
+def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) -> Any:
+    pairs: list[tuple[Any, Any]] = []
+    for other in others[:1]:
+        if isinstance(other, dict):
+            machine.recorder.sources.whole(other)
+            pairs += [(key, machine.recorder.sources.item(other, key, part)) for key, part in dict.items(other)]
+        elif isinstance(other, (list, tuple)):
+            pairs += [tuple(machine.elements(part)) for part in machine.elements(other)]
+        else:
+            return MISSING
+    pairs += named.items()
+    if not all(is_key(key) for key, _ in pairs):
+        return MISSING
+    for key, value in pairs:
+        _set_entry(machine, holder, "__setitem__", key, value)
+    return holder if name == "__ior__" else None
+
+
+@changes((dict,), "popitem")
+def _pop_last(machine: Any, holder: Any, name: str, *args: Any) -> Any:
+    sources = machine.recorder.sources
+    sources.own(holder)
+    if not holder:
+        return _native(holder, name)(*args)
+    key = next(iter(holder) if args and not args[0] else reversed(holder))
+    value = machine.entry(holder, key)
+    machine.recorder.journal.place("delitem", holder, key, MISSING, value)
+    machine.recorder.journal.content(holder)
+    _native(holder, "__delitem__")(key)
+    return (key, value)
+
+
+@changes((dict,), "move_to_end")
+def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> Any:
+    recorder = machine.recorder
+    key, last = plain_number(key), plain_number(last)
+    if not is_key(key) or not isinstance(holder, OrderedDict):
+        return MISSING
+    recorder.sources.membership(holder, key)
+    if dict.__contains__(holder, key):
+        change = recorder.sources.change(holder)
+        if change.owned:
+            recorder.journal.content(holder)
+        else:
+            recorder.journal.operation(holder, "move_to_end", (key, last))
+    return OrderedDict.move_to_end(holder, key, last)
+
+
+# Sets: every change is replayed as it was, since the order of a set comes from its history.
+
+
+@changes((set,), "add", "discard", "remove")
+def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
+    recorder = machine.recorder
+    value = plain_number(value)
+    change = recorder.sources.change(holder)
+    if type(value).__hash__ is object.__hash__ and name == "add" and not change.owned:
+        change.blind = True
+        recorder.journal.operation(holder, name, (value,))
+    elif not is_key(value):
+        return MISSING
+    else:
+        if name == "remove":
+            recorder.sources.membership(holder, value)
+            if value not in holder:
+                raise KeyError(value)
+        recorder.sources.written[id(holder), "item", (type(value), value)] = name == "add"
+        recorder.journal.operation(holder, name, (value,))
+    return _native(holder, name)(value)
+
+
+@changes((set,), "update", "__ior__")
+def _add_all(machine: Any, holder: Any, name: str, *others: Any) -> Any:
+    found = [list(machine.iterable(other)) for other in others]
+    if not all(is_key(plain_number(value)) for values in found for value in values):
+        return MISSING
+    for values in found:
+        for value in values:
+            _member(machine, holder, "add", value)
+    return holder if name == "__ior__" else None
+
+
+@changes(
+    (set,), "pop", "difference_update", "intersection_update", "symmetric_difference_update", "__isub__", "__iand__",
+    "__ixor__",
+)  # fmt: skip
+def _set_algebra(machine: Any, holder: Any, name: str, *others: Any) -> Any:
+    recorder = machine.recorder
+    if not all(isinstance(other, (set, frozenset, list, tuple)) for other in others):
+        return MISSING
+    for other in others:
+        recorder.sources.whole(other)
+    recorder.sources.own(holder)
+    recorder.journal.operation(holder, name, tuple([other.copy() if type(other) is set else other for other in others]))
+    return _native(holder, name)(*others)

@@ -1,0 +1,54 @@
+"""Makes type variables, type aliases and generic functions, by CPython's own intrinsics."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from framefuse.capture.code import handles
+from framefuse.capture.frame import Frame
+from framefuse.capture.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
+
+
+def _one(value: Any) -> Any:
+    return +value
+
+
+def _two(left: Any, right: Any) -> Any:
+    return left + right
+
+
+@functools.cache
+def intrinsic(name: str) -> Callable[..., Any]:
+    """The function of one or two values that an intrinsic of CPython is; no Python function does the same.
+
+    The bytes of a template's operator are replaced: ``+value`` is an intrinsic itself since 3.12, and that of two
+    values fills the place of an addition and its cache.
+    """
+    table, template = (INTRINSICS, _one) if name in INTRINSICS else (INTRINSICS_OF_TWO, _two)
+    operator = "CALL_INTRINSIC_1" if template is _one else "BINARY_OP"
+    units = bytearray(template.__code__.co_code)
+    at = next(at for at in range(0, len(units), 2) if dis.opname[units[at]] == operator)
+    units[at + 1] = table.index(name)
+    if template is _two:
+        units[at] = dis.opmap["CALL_INTRINSIC_2"]
+        units[at + 2 : at + 4] = dis.opmap["NOP"], 0
+    return FunctionType(template.__code__.replace(co_code=bytes(units), co_name=name.lower()), globals())
+
+
+def _run(name: str, count: int) -> None:
+    def run(machine: Any, frame: Frame, argument: int) -> None:
+        frame.stack[-count:] = [intrinsic(name)(*frame.stack[-count:])]
+
+    handles(name)(run)
+
+
+for _name in ("TYPEVAR", "PARAMSPEC", "TYPEVARTUPLE", "SUBSCRIPT_GENERIC", "TYPEALIAS"):
+    _run(_name, 1)
+for _name in (
+    "TYPEVAR_WITH_BOUND", "TYPEVAR_WITH_CONSTRAINTS", "SET_FUNCTION_TYPE_PARAMS", "SET_TYPEPARAM_DEFAULT"
+):  # fmt: skip
+    _run(_name, 2)

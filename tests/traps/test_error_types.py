@@ -1,0 +1,123 @@
+"""Programs for which other compilers raise, or give another type of error or object: compiled code does as eager does.
+
+PYTEST_DONT_REWRITE: an assert of a program fails with the text that Python gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from typing import Any
+
+import torch
+from tests.traps.trap import Table, Trap, hold, outcome
+from torch import nn
+
+TABLE = Table()
+trap = TABLE.trap
+
+
+@trap(traces=1, hits=0, waits="gradient training S021")
+def a_second_derivative(compiled):
+    f = compiled(lambda x: (x**3).sum())
+    for _ in range(3):
+        x = torch.arange(3.0, requires_grad=True)
+        (first,) = torch.autograd.grad(f(x), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        yield first, second
+
+
+@trap(traces=4, hits=2)
+def an_int_over_63_bits(compiled):
+    f = compiled(lambda x, n: (x + 1, n * 3))
+    for n in (2**70, 5, 6, 2**70, -(2**64), 2**63, 2**63 - 1, -(2**63)):
+        yield f(torch.ones(2), n)
+
+
+@trap(traces=2, hits=2)
+def arithmetic_that_leaves_63_bits(compiled):
+    f = compiled(lambda x, n: (x + 1, n * n + 1))
+    for n in (3, 4, 2**40, 5, -(2**40), 2**31):
+        yield f(torch.ones(2), n)
+
+
+@trap(traces=1, hits=1, waits="branch")
+def a_failing_assert_on_a_tensor(compiled):
+    @compiled
+    def f(x):
+        assert x.sum() > 0, "not positive"
+        return x * 2
+
+    for sign in (1, 1, -1, 1, -1):
+        yield outcome(f, torch.ones(2) * sign)
+
+
+@trap(traces=1, hits=2)
+def a_shape_error_inside(compiled):
+    @compiled
+    def f(a, b):
+        return a @ b + 1
+
+    for rows in (3, 3, 4, 3, 5):
+        yield outcome(f, torch.ones(2, 3), torch.ones(rows, 2))
+
+
+@trap(traces=1, hits=0, waits="raises")
+def a_shape_error_on_the_first_call(compiled):
+    f = compiled(lambda a, b: a + b)
+    for size in (4, 4, 3, 3, 4, 3, 3):
+        yield outcome(f, torch.ones(3), torch.ones(size))
+
+
+class Marked(torch.Tensor):
+    calls: list[str] = []
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.calls.append(getattr(func, "__name__", str(func)))
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@trap(traces=1, hits=0, waits="tensor-kind")
+def a_subclass_with_a_torch_function(compiled):
+    Marked.calls.clear()
+    f = compiled(lambda x: (x + 1) * 2)
+    for _ in range(2):
+        made = f(torch.ones(3))
+        yield type(made).__name__, made
+        made = f(torch.ones(3).as_subclass(Marked))
+        yield type(made).__name__, made.as_subclass(torch.Tensor), list(Marked.calls)
+
+
+@trap(traces=0, hits=0)
+def an_async_function(compiled):
+    @compiled
+    async def f(x):
+        await asyncio.sleep(0)
+        return x + 1
+
+    for _ in range(2):
+        yield asyncio.iscoroutinefunction(f), asyncio.run(f(torch.ones(2)))
+
+
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+@trap(traces=1, hits=1)
+def the_object_stays_what_it_was(compiled):
+    torch.manual_seed(0)
+    f = compiled(Doubling(2, 2).requires_grad_(False))
+    yield isinstance(f, nn.Linear), type(f).__name__, list(f.state_dict()), f.in_features
+    yield f(torch.ones(1, 2)), f(torch.ones(1, 2) * 2)
+    for made in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        yield isinstance(made, Doubling), list(made.state_dict()), made(torch.ones(1, 2)), made(torch.ones(1, 2) * 3)
+    f.weight = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
+    yield f(torch.ones(1, 2)), made(torch.ones(1, 2))
+
+
+@TABLE.parametrize()
+def test_types_are_eagers(trap: Trap) -> None:
+    hold(trap)
