@@ -42,24 +42,24 @@ bool atoms_equal(PyObject *left, PyObject *right)
     return false;
 }
 
-/* The order of a set tells its history; a program that walks it saw that order. */
-static bool members_agree(PyObject *set, PyObject *keys)
+/* Walks an exact set or OrderedDict: no function of the user's runs. */
+static bool walk_agrees(PyObject *container, PyObject *keys)
 {
-    Py_ssize_t position = 0, i = 0;
-    Py_hash_t hash;
-    PyObject *key;
-    if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(keys))
-        return false;
-    while (_PySet_NextEntry(set, &position, &key, &hash))
-        if (!atoms_equal(key, PyTuple_GET_ITEM(keys, i++)))
-            return false;
-    return true;
+    PyObject *iterator = PyObject_GetIter(container), *key;
+    Py_ssize_t i = 0;
+    bool same = iterator != NULL;
+    while (same && (key = PyIter_Next(iterator))) {
+        same = i < PyTuple_GET_SIZE(keys) && atoms_equal(key, PyTuple_GET_ITEM(keys, i++));
+        Py_DECREF(key);
+    }
+    Py_XDECREF(iterator);
+    return same && !PyErr_Occurred();
 }
 
 static bool keys_agree(PyObject *mapping, PyObject *keys)
 {
-    if (PyAnySet_CheckExact(mapping))
-        return members_agree(mapping, keys);
+    if (PyAnySet_CheckExact(mapping)) /* the order of a set tells its history, and a program that walks it saw that */
+        return PySet_GET_SIZE(mapping) == PyTuple_GET_SIZE(keys) && walk_agrees(mapping, keys);
     if (!PyDict_Check(mapping) || PyDict_GET_SIZE(mapping) != PyTuple_GET_SIZE(keys))
         return false;
     Py_ssize_t position = 0, i = 0;
@@ -72,14 +72,7 @@ static bool keys_agree(PyObject *mapping, PyObject *keys)
     }
     if (Py_TYPE(mapping)->tp_iter != PyODict_Type.tp_iter) /* a class with an order of its own */
         return false;
-    PyObject *iterator = PyObject_GetIter(mapping);
-    bool same = iterator != NULL;
-    while (same && (key = PyIter_Next(iterator))) {
-        same = i < PyTuple_GET_SIZE(keys) && atoms_equal(key, PyTuple_GET_ITEM(keys, i++));
-        Py_DECREF(key);
-    }
-    Py_XDECREF(iterator);
-    return same && !PyErr_Occurred();
+    return walk_agrees(mapping, keys);
 }
 
 static PyObject *dict_of(PyObject *object)
