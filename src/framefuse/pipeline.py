@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
+from framefuse.guards.changes import moving
 from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.schedule import RunKernel, Schedule
@@ -158,16 +159,19 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
     check_order(passes, frozenset({"trace", "bound"}))
 
     def compile_call(
-        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options
-    ) -> Outcome:
+        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options,
+        made: Sequence[Product],
+    ) -> Outcome:  # fmt: skip
         with collector_paused():
-            return compile_now(function, args, kwargs, owner, options)
+            return compile_now(function, args, kwargs, owner, options, made)
 
     def compile_now(
-        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options
-    ) -> Outcome:
+        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options,
+        made: Sequence[Product],
+    ) -> Outcome:  # fmt: skip
         start = time.perf_counter()
-        recording = record(function, args, kwargs, owner=owner, dynamic=options.dynamic)
+        numbers = _moving(made, function, args, kwargs)
+        recording = record(function, args, kwargs, owner=owner, dynamic=options.dynamic, moving=numbers)
         seconds = {"capture": time.perf_counter() - start}
         outcome = Outcome(recording.value, recording.exception, reason=recording.reason)
         if recording.trace is None:
@@ -224,6 +228,19 @@ def report_bug(error: Exception, line: Line, options: Options) -> Reason:
 
 logger = logging.getLogger("framefuse")
 _reported: set[str] = set()
+
+
+def _moving(
+    made: Sequence[Product], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> frozenset[Source]:
+    """The places whose numbers are not what earlier traces were made for."""
+    if not made:
+        return frozenset()
+    try:
+        bound = bind(function, args, kwargs)
+    except TypeError:
+        return frozenset()
+    return moving((product.stages["trace"].assumptions for product in made), bound)
 
 
 def _sources(trace: Trace) -> tuple[Source, ...]:

@@ -434,7 +434,7 @@ def deterministic_algorithms_flipped(compiled):
         torch.use_deterministic_algorithms(False)
 
 
-@trap(traces=2, hits=2, waits="write")
+@trap(traces=3, hits=2)
 def a_grown_default_dict(compiled):
     table: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
@@ -137,7 +138,9 @@ class Attributes:
             state = None
         if type(state) is dict:
             if name in state:
-                free = known and type(state[name]) in (int, float) and name in frame.code.stores
+                free = CARRIED
+                if known and type(state[name]) in (int, float) and name in frame.code.stores:
+                    free = True
                 return (sources.read(holder, "attr", name, state[name], free),)
             if known:
                 sources.absent(holder, name)
@@ -245,7 +248,8 @@ class Attributes:
         state = holder.__dict__
         part = "attr" if name in state else "getattr"
         free = frame is not None and type(value) in (int, float) and name in frame.code.stores
-        return (sources.read_at(sources.root(holder), place_of(holder, part, name), part, name, value, free),)
+        place = place_of(holder, part, name)
+        return (sources.read_at(sources.root(holder), place, part, name, value, free or CARRIED),)
 
     def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
         target = holder.__self__

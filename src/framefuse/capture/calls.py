@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 import types
 from typing import Any
 
@@ -384,7 +385,7 @@ class Calls:
             pass
         elif name == "__getitem__" and isinstance(holder, dict):
             if sources.membership(holder, args[0]) and dict.__contains__(holder, args[0]):
-                sources.item(holder, args[0], dict.__getitem__(holder, args[0]))
+                plain_number(sources.item(holder, args[0], dict.__getitem__(holder, args[0])))
         elif name == "__len__":
             sources.length(holder)
         else:
@@ -507,7 +508,12 @@ class Calls:
             method = python_method(kind, "__iter__")
             if method is not None:
                 return self.call_nested(method, (value,))  # type: ignore[attr-defined]
-        self.recorder.sources.whole(value)
+        sources = self.recorder.sources
+        if kind in (list, tuple) and id(value) in sources.known:
+            sources.extent(value)
+            parts = [sources.item(value, number, part) for number, part in enumerate(value)]
+            return value if all(map(operator.is_, parts, value)) else kind(parts)
+        sources.whole(value)
         return value
 
 

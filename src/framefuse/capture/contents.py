@@ -11,6 +11,9 @@ import torch
 from framefuse.capture.numbers import integer, plain_number
 from framefuse.ir.facts import Source
 
+# How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
+# seen to move, because the reader goes on with what it is given.
+CARRIED = 2
 SINGLETONS = frozenset(
     (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
 )
@@ -151,8 +154,11 @@ class Contents:
         else:
             self.length(container)
 
-    def item(self, container: Any, key: Any, value: Any, free: bool = False) -> Any:
-        """An element read from a container by an atom key; ``value`` is what stands there."""
+    def item(self, container: Any, key: Any, value: Any, free: int = CARRIED) -> Any:
+        """An element read from a container by an atom key; ``value`` is what stands there. The reader goes on with what
+        it is given.
+        """
+        free = free or CARRIED
         entry = self.known.get(id(container))
         if entry is None or not self.host.alive:
             return value
@@ -167,7 +173,7 @@ class Contents:
         self.whole(container)
         return value
 
-    def _element(self, container: Any, base: Source, key: int, value: Any, free: bool) -> Any:
+    def _element(self, container: Any, base: Source, key: int, value: Any, free: int) -> Any:
         changed = self.changed.get(id(container))
         if changed is not None:
             if changed.owned:
@@ -207,6 +213,16 @@ class Contents:
                 self.fact(entry[1], "present" if had else "absent", key, (type(key), key))
             return True
         return False
+
+    def extent(self, container: Any) -> None:
+        """The length or the keys of a known container, whose entries are then read one by one."""
+        entry = self.known.get(id(container))
+        if entry is None or id(container) in self.changed or not isinstance(container, (list, tuple, dict)):
+            self.whole(container)
+        elif not isinstance(container, dict):
+            self.length(container)
+        elif self.host.alive:
+            self.keys(list(container), entry[1])
 
     def whole(self, container: Any) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""

@@ -85,12 +85,13 @@ def record(
     *,
     owner: Any = None,
     dynamic: bool | None = None,
+    moving: frozenset[Source] = frozenset(),
 ) -> Recording:
     """Calls ``function`` once, for real, and records the call.
 
     ``owner`` is a long-lived object among the arguments: what lies under it is held by identity. ``dynamic`` False
-    makes sizes constants. Whatever cannot be recorded costs the trace only; the call completes and behaves as it does
-    without framefuse.
+    makes sizes constants; ``moving`` are the places of numbers that become symbols. Whatever cannot be recorded costs
+    the trace only; the call completes and behaves as it does without framefuse.
     """
     found = entry(function)
     refused = _refusal(function, found)
@@ -100,7 +101,7 @@ def record(
         slots = bind_locals(found.function, (*found.leading, *args), kwargs)
     except TypeError:
         return _run_natively(function, args, kwargs, reason("raises", "a TypeError", _line(found.function)))
-    return _Run(found.function, slots, owner, dynamic).run()
+    return _Run(found.function, slots, owner, Recorder(dynamic, moving)).run()
 
 
 def _refusal(function: Any, found: Entry | None) -> Reason | None:
@@ -135,11 +136,11 @@ def _run_natively(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 class _Run:
     """One recording: the recorder, the machine, and the slots of the entered function."""
 
-    def __init__(self, function: types.FunctionType, slots: list[Any], owner: Any, dynamic: bool | None) -> None:
+    def __init__(self, function: types.FunctionType, slots: list[Any], owner: Any, recorder: Recorder) -> None:
         self.function = function
         self.slots = slots
         self.owner = owner
-        self.recorder = Recorder(dynamic)
+        self.recorder = recorder
         self.machine = Machine(self.recorder)
         self.recorder.machine = self.machine
 

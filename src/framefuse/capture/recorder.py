@@ -31,8 +31,9 @@ class Recorder:
     Tensors are known by identity and held until the recording ends, so that numbers stay unique.
     """
 
-    def __init__(self, dynamic: bool | None) -> None:
+    def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
+        self.moving = moving
         self.reason: Reason | None = None
         self.symbolic = dynamic is not False
         self.machine: Any = None
@@ -214,23 +215,27 @@ class Recorder:
             self._has_numbers = True
             return form_of(value)
         if kind is tuple or kind is torch.Size:
-            self.sources.whole(value)
-            return tuple([self.argument(part) for part in value])
+            return tuple([self.argument(part) for part in self._parts(value)])
         if kind is list:
-            self.sources.whole(value)
-            return [self.argument(part) for part in value]
+            return [self.argument(part) for part in self._parts(value)]
         if kind is dict:
-            self.sources.whole(value)
-            return {key: self.argument(part) for key, part in value.items()}
+            self.sources.extent(value)
+            return {key: self.argument(self.sources.item(value, key, part)) for key, part in value.items()}
         if kind is slice:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
         if isinstance(value, tuple):
-            self.sources.whole(value)
-            return tuple([self.argument(part) for part in value])
+            return tuple([self.argument(part) for part in self._parts(value)])
         if isinstance(value, (type, range)):
             return value
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
+
+    def _parts(self, values: Any) -> Any:
+        """The elements of a sequence as they are known."""
+        if id(values) not in self.sources.known:
+            return values
+        self.sources.length(values)
+        return [self.sources.item(values, number, part) for number, part in enumerate(values)]
 
     def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a torch call for real and records it."""

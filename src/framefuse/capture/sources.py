@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from framefuse.capture.contents import ATOMS, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
-from framefuse.capture.numbers import floating, integer
+from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
+from framefuse.capture.numbers import floating, integer, plain_number
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.source import Line
@@ -32,6 +32,7 @@ class Host(Protocol):
 
     alive: bool
     symbolic: bool
+    moving: frozenset[Source]
 
     def kill(self, code: str, detail: str) -> None: ...
     def line(self) -> Line | None: ...
@@ -87,12 +88,14 @@ class Sources(Contents):
             self.facts[key] = Fact(source, kind, value, self.host.line())
             self.keep.append(source)
 
-    def learn(self, source: Source, value: Any, free: bool = False) -> Any:
+    def learn(self, source: Source, value: Any, free: int = False) -> Any:
         """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
 
         ``free`` numbers become symbols that take their value at each call.
         """
         kind = type(value)
+        if free == CARRIED:
+            free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
         if kind in SINGLETONS:
             self.fact(source, "is", value, id(value))
         elif kind is int:
@@ -168,21 +171,22 @@ class Sources(Contents):
 
     # Reads ----------------------------------------------------------------------------------------------------------
 
-    def read(self, holder: Any, part: str, key: Any, value: Any, free: bool = False) -> Any:
+    def read(self, holder: Any, part: str, key: Any, value: Any, free: int = False) -> Any:
         """A value read from ``holder``: ``part`` is the kind of the source, ``key`` its key."""
         entry = self.known.get(id(holder))
         if entry is None or not self.host.alive:
             return value
         return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
 
-    def read_at(self, base: Source, place: Place, part: str, key: Any, value: Any, free: bool = False) -> Any:
+    def read_at(self, base: Source, place: Place, part: str, key: Any, value: Any, free: int = False) -> Any:
         """As :meth:`read` for a place below the source ``base``."""
         if place in self.written:
-            return self.written[place]
-        if place in self.seen:
-            return self.seen[place]
-        value = self.seen[place] = self.learn(Source(part, base, key), value, free)
-        return value
+            value = self.written[place]
+        elif place in self.seen:
+            value = self.seen[place]
+        else:
+            value = self.seen[place] = self.learn(Source(part, base, key), value, free)
+        return value if free else plain_number(value)
 
     def unused_tensors(self, used: Mapping[int, int]) -> None:
         """States that what the program found at its places and used in no call is there and is a tensor still."""
@@ -245,7 +249,7 @@ class Sources(Contents):
             if type(value) not in ATOMS and id(value) not in self.known:
                 self.known[id(value)] = (value, Source("item", self.root(parts), key))
 
-    def global_variable(self, function: types.FunctionType, name: str, value: Any, free: bool) -> Any:
+    def global_variable(self, function: types.FunctionType, name: str, value: Any, free: int) -> Any:
         """A global or builtin read by ``function``."""
         if not self.host.alive:
             return value
@@ -274,7 +278,7 @@ class Sources(Contents):
                 # A cell is no value of the program; its content is at ("cell", function, number).
                 self.known[id(cell)] = (cell, Source("cell", entry[1], number))
 
-    def cell(self, cell: types.CellType, value: Any, free: bool) -> Any:
+    def cell(self, cell: types.CellType, value: Any, free: int) -> Any:
         """The content of a cell that existed before the call."""
         entry = self.known.get(id(cell))
         if entry is None or not self.host.alive:

@@ -36,8 +36,10 @@ class Outcome:
     reason: Reason | None = None
 
 
-# function, args, kwargs, owner, options -> outcome; the pipeline gives it
-Compiler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any, Options], Outcome]
+# function, args, kwargs, owner, options, products so far -> outcome; the pipeline gives it
+Compiler = Callable[
+    [Callable[..., Any], tuple[Any, ...], dict[str, Any], Any, Options, Sequence[Product]], Outcome
+]
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 
@@ -78,7 +80,7 @@ class CompiledFunction:
         with self._lock:
             self._busy.on = True
             try:
-                outcome = self.compiler(self.function, args, kwargs, self.owner, self.options)
+                outcome = self.compiler(self.function, args, kwargs, self.owner, self.options, self.products)
             finally:
                 self._busy.on = False
             self._file(outcome)

@@ -166,7 +166,7 @@ def _mapping(machine: Any, value: Any) -> Any:
         keys = list(machine.iterable(machine.call_nested(method, (value,))))
         return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in keys}
     sources = machine.recorder.sources
-    sources.whole(value)
+    sources.extent(value)
     if isinstance(value, dict) and id(value) in sources.known:
         return {key: sources.item(value, key, part) for key, part in dict.items(value)}
     return value

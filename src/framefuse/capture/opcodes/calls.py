@@ -51,10 +51,10 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
             raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
         args = tuple(machine.iterable(args))
     elif id(args) in sources.known:
-        sources.whole(args)
+        sources.extent(args)
         args = tuple([sources.item(args, number, value) for number, value in enumerate(args)])
     if id(kwargs) in sources.known:
-        sources.whole(kwargs)
+        sources.extent(kwargs)
         kwargs = {key: sources.item(kwargs, key, value) for key, value in kwargs.items()}
     if not all(isinstance(key, str) for key in kwargs):
         raise TypeError("keywords must be strings")

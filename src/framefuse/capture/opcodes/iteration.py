@@ -34,7 +34,7 @@ def iterate(machine: Any, frame: Frame, value: Any) -> Any:
             machine.recorder.sources.version(kind)
             return machine.call(frame, method, (value,), {})
         sources = machine.recorder.sources
-        sources.whole(value)
+        (sources.extent if type(value) in (list, tuple) else sources.whole)(value)
         if id(value) in sources.known:
             if isinstance(value, (list, tuple)) and id(value) not in sources.changed and type(value) in (list, tuple):
                 seen = [sources.item(value, number, part) for number, part in enumerate(value)]

@@ -7,6 +7,7 @@ from types import CellType
 from typing import Any
 
 from framefuse.capture.code import handles
+from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
 from framefuse.capture.numbers import bare
 
@@ -71,7 +72,7 @@ def load_deref(machine: Any, frame: Frame, argument: int) -> None:
         value = cell.cell_contents
     except ValueError:
         raise _unset(frame, argument) from None
-    free = type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores
+    free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
     frame.stack.append(machine.recorder.sources.cell(cell, value, free))
 
 
@@ -113,7 +114,7 @@ def _global(machine: Any, frame: Frame, name: str) -> Any:
         value = frame.builtins.get(name, MISSING)
         if value is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
-    free = type(value) in (int, float) and name in frame.code.stores
+    free = (type(value) in (int, float) and name in frame.code.stores) or CARRIED
     return machine.recorder.sources.global_variable(frame.function, name, value, free)
 
 

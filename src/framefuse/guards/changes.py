@@ -1,0 +1,72 @@
+"""Turns compiled assumptions and the arguments of a call that they refused into the places whose numbers move."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from framefuse import _native
+from framefuse.guards.check import same_atom
+from framefuse.guards.nodes import MISSING
+from framefuse.ir.facts import Assumptions, Source
+
+NUMBERS = {"int": int, "float": float}
+FREE = ("integer", "real")
+
+
+def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[Source]:
+    """The sources of ints and floats that were held to a value and have another one now, or are free already.
+
+    The next recording makes them symbols: a number that changed once will change again.
+    """
+    found: set[Source] = set()
+    values: dict[Source, Any] = {}
+    for assumptions in known:
+        for fact in assumptions.facts:
+            if fact.kind in FREE:
+                found.add(fact.source)
+            elif fact.kind in NUMBERS and fact.source not in found:
+                now = _value(fact.source, arguments, values)
+                if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
+                    found.add(fact.source)
+    return frozenset(found)
+
+
+def _value(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -> Any:
+    """What lies at ``source`` now, MISSING when there is nothing."""
+    if source not in values:
+        try:
+            values[source] = _read(source, arguments, values)
+        except Exception:  # the path leads nowhere any more
+            values[source] = MISSING
+    return values[source]
+
+
+def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -> Any:
+    kind, key = source.kind, source.key
+    if source.base is None:
+        return arguments[key] if kind == "arg" else key
+    base = _value(source.base, arguments, values)
+    if base is MISSING:
+        return MISSING
+    if kind in ("dict", "attr"):
+        content = _native.instance_dict(base) or {}
+        return content if kind == "dict" else dict.get(content, key, MISSING)
+    if kind == "item":
+        plain: Any = next(each for each in (dict, list, tuple) if isinstance(base, each))
+        return plain.__getitem__(base, key)
+    if kind == "global":
+        found = base.__globals__.get(key, MISSING)
+        return base.__builtins__.get(key, MISSING) if found is MISSING else found
+    if kind == "cell":
+        return base.__closure__[key].cell_contents
+    if kind == "type_attr":
+        return _native.type_lookup(base, key)
+    if kind == "getattr" and isinstance(base, (slice, range, types.ModuleType)):
+        return getattr(base, key)
+    if kind == "type":
+        return type(base)
+    if kind in ("func", "self"):
+        return base.__func__ if kind == "func" else base.__self__
+    return MISSING
