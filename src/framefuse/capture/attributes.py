@@ -26,6 +26,10 @@ C_DESCRIPTORS = (
 )  # fmt: skip
 
 
+HEAP_TYPE = 1 << 9
+DELETERS = (object.__delattr__, torch.nn.Module.__delattr__)
+
+
 def type_get(kind: type, name: str) -> Any:
     """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
     for base in kind.__mro__:
@@ -61,7 +65,7 @@ class Attributes:
         if kind in TRACKED:
             return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
         if isinstance(holder, torch.Tensor):
-            return self._tensor_attribute(holder, name)
+            return self._tensor_attribute(holder, name, frame)
         if kind is types.ModuleType or isinstance(holder, types.ModuleType):
             return self._module_attribute(holder, name, frame)
         if isinstance(holder, type):
@@ -188,10 +192,17 @@ class Attributes:
         if getter is not None:
             found = self._of_class(kind, name, found)
             return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
-        value = getattr(holder, name)
-        if type(found) not in C_DESCRIPTORS and id(holder) in sources.known:
+        known = id(holder) in sources.known
+        try:
+            value = getattr(holder, name)
+        except AttributeError:
+            if known and (id(holder), "getattr", (str, name)) not in sources.written:
+                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
+            raise
+        if type(found) not in C_DESCRIPTORS and known:
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
-        return (sources.read(holder, "getattr", name, value),)
+        free = (type(found) is types.MemberDescriptorType and name in frame.code.stores) or CARRIED
+        return (sources.read(holder, "getattr", name, value, free if type(value) in (int, float) else 0),)
 
     def _class_value(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
         described = type(found)
@@ -269,7 +280,7 @@ class Attributes:
             break
         return (getattr(holder, name),)
 
-    def _tensor_attribute(self, holder: Any, name: str) -> Found:
+    def _tensor_attribute(self, holder: Any, name: str, frame: Frame) -> Found:
         recorder = self.recorder
         if not recorder.alive:
             return (getattr(holder, name),)
@@ -290,7 +301,8 @@ class Attributes:
         state = object.__getattribute__(holder, "__dict__")
         if found is MISSING or not hasattr(type(found), "__set__"):
             if name in state:
-                value = sources.read(holder, "attr", name, state[name])
+                free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
+                value = sources.read(holder, "attr", name, state[name], free)
                 if id(holder) not in sources.known and name != "_is_param":
                     recorder.kill("tensor-attribute", name)
                 return (value,)
@@ -306,9 +318,14 @@ class Attributes:
         recorder = self.recorder
         if kind in TRACKED:
             setattr(plain_number(holder), name, value)  # raises what a plain number raises
-        if isinstance(holder, (torch.Tensor, type, types.ModuleType)):
-            if not isinstance(holder, torch.Tensor) or type_get(kind, name) is MISSING:
-                recorder.kill("write", f"{kind.__name__}.{name}")
+        if isinstance(holder, (torch.Tensor, type)):
+            if isinstance(holder, type) or type_get(kind, name) is MISSING:
+                return self._store_outside(holder, name, value)
+            setattr(holder, name, bare(value))
+            return None
+        if type(holder) is types.ModuleType:
+            recorder.sources.root(holder)
+            recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
             setattr(holder, name, bare(value))
             return None
         recorder.sources.version(kind)
@@ -325,6 +342,17 @@ class Attributes:
             return None
         return self.generic_store(frame, holder, kind, name, value)
 
+    def _store_outside(self, holder: Any, name: str, value: Any) -> None:
+        """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
+        recorder = self.recorder
+        plain = type(holder) in (torch.Tensor, torch.nn.Parameter)
+        if plain and id(holder) in recorder.sources.known:
+            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
+            recorder.journal.place("attr", holder, name, value, before)
+        else:
+            recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
+        setattr(holder, name, bare(value))
+
     def generic_store(self, frame: Frame, holder: Any, kind: type, name: str, value: Any) -> Any:
         """As object.__setattr__."""
         recorder = self.recorder
@@ -339,7 +367,9 @@ class Attributes:
             if setter is not None:
                 found = self._of_class(kind, name, found)
                 return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
-            if known:
+            if known and type(found) is types.MemberDescriptorType and kind.__flags__ & HEAP_TYPE:
+                recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
+            elif known:
                 recorder.kill("write", f"{kind.__name__}.{name}")
             object.__setattr__(holder, name, bare(value) if known else value)
             return None
@@ -383,10 +413,32 @@ class Attributes:
         own = python_method(kind, "__delattr__")
         if own is not None:
             return self.call(frame, own, (holder, name), {}, ("drop",))  # type: ignore[attr-defined]
-        if isinstance(holder, (torch.Tensor, type, types.ModuleType, torch.nn.Module)):
+        if isinstance(holder, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
             recorder.kill("write", f"{kind.__name__}.{name}")
-        elif id(holder) in recorder.sources.known:
-            state = getattr(holder, "__dict__", {})
-            recorder.journal.place("delattr", holder, name, MISSING, state.get(name, MISSING))
-        delattr(holder, name)
+            delattr(holder, name)
+            return None
+        return self.generic_delete(frame, holder, name)
+
+    def generic_delete(self, frame: Frame, holder: Any, name: str) -> Any:
+        """As object.__delattr__."""
+        sources, kind = self.recorder.sources, type(holder)
+        sources.version(kind)
+        found = type_get(kind, name)
+        if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
+            return self.call(frame, found.fdel, (holder,), {}, ("drop",))  # type: ignore[attr-defined]
+        if id(holder) in sources.known:
+            sources.typed(holder)
+            state = sources.mapping(holder) if kind.__dictoffset__ else None
+            if found is not MISSING and hasattr(type(found), "__set__"):
+                if type(found) is not types.MemberDescriptorType or not hasattr(holder, name):
+                    self.recorder.kill("write", f"{kind.__name__}.{name}")
+                elif self.recorder.alive:
+                    sources.read(holder, "getattr", name, getattr(holder, name))  # it was there
+                    self.recorder.journal.place("delslot", holder, name, MISSING, getattr(holder, name))
+            elif state is None or name not in state[0]:
+                self.recorder.kill("write", f"{kind.__name__}.{name}")
+            else:
+                sources.membership(state[0], name)
+                self.recorder.journal.place("delattr", holder, name, MISSING, state[0][name])
+        object.__delattr__(holder, name)
         return None

@@ -33,10 +33,12 @@ class Write:
 
 
 # Part of a source that reads what a write of this kind wrote.
-PART = {"attr": "attr", "delattr": "attr", "slot": "getattr", "item": "item", "delitem": "item", "cell": "cell"}
-DELETIONS = ("delattr", "delitem", "delcell")
+PART = {
+    "attr": "attr", "delattr": "attr", "slot": "getattr", "delslot": "getattr", "item": "item", "delitem": "item",
+    "cell": "cell",
+}  # fmt: skip
 # How the plan does it: a slot is written as an attribute is.
-EFFECT = {"slot": "attr"}
+EFFECT = {"slot": "attr", "delslot": "delattr", "delglobal": "delitem"}
 
 
 class Journal:
@@ -114,9 +116,8 @@ class Journal:
                 self.recorder.kill("write", f"a {type(write.holder).__name__}")
                 return ()
             value = self._content(write.holder) if write.kind == "content" else write.value
-            value = build(value) if write.kind not in ("delattr", "delitem", "delglobal") else None
-            kind = "delitem" if write.kind == "delglobal" else EFFECT.get(write.kind, write.kind)
-            found.append(Effect(kind, target, write.key, value, write.line))
+            value = None if write.kind.startswith("del") else build(value)
+            found.append(Effect(EFFECT.get(write.kind, write.kind), target, write.key, value, write.line))
         return tuple(found)
 
     def _same(self, write: Write) -> bool:

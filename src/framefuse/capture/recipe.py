@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import torch
 
+from framefuse.capture.contents import is_key
 from framefuse.capture.frame import InterpretedGenerator, native_generator
 from framefuse.capture.numbers import TRACKED, bare, form_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Ref
 
 HEAP_TYPE = 1 << 9
@@ -35,6 +38,8 @@ class Recipes:
             return self._tensor(value)
         source = self.recorder.sources.source(value)
         if source is not None:
+            if kind is types.CellType:  # its source reads what it holds
+                return self._cell_of(source, value)
             return Build("source", source) if source.kind != "object" else Build("const", source.key)
         if id(value) in self.made:
             number = self.made[id(value)][0]
@@ -68,46 +73,128 @@ class Recipes:
         if kind is tuple or kind is list:
             return Build(kind.__name__, None, tuple([build(part) for part in value]), None, number)
         if kind is set or kind is frozenset:
-            if not all(type(part) in ATOMS for part in value):
-                return self._refuse("a set of objects")
-            return Build(kind.__name__, None, tuple(value), None, number)
+            return Build(kind.__name__, None, tuple([self._hashed(part) for part in value]), None, number)
         if kind is dict:
             return Build("dict", None, self._pairs(value), None, number)
         if kind is slice:
             return Build("slice", None, (build(value.start), build(value.stop), build(value.step)), None, number)
         if kind is range:
-            return value if not any(type(part) in TRACKED for part in (value.start, value.stop)) else None
+            return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
         if isinstance(value, tuple):
-            return Build("namedtuple", kind, tuple([build(part) for part in value]), None, number)
+            return self._tuple(value, kind, number)
+        if kind is types.FunctionType and id(value) in self.recorder.sources.made:
+            return self._function(value, number)
+        if kind is types.CellType:
+            return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
+        if kind is InterpretedGenerator:
+            return self._refuse("a generator")
+        if kind is functools.partial:
+            parts = (value.func, value.args, value.keywords, vars(value))
+            return Build("partial", None, tuple([build(part) for part in parts]), None, number)
+        if kind is types.MethodType:
+            return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
         if isinstance(value, CODE_LIKE):
             if isinstance(value, types.FunctionType) or not _lasting(value):
                 return self._refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
         return self._instance(value, kind, number)
 
+    def _tuple(self, value: Any, kind: type, number: int) -> Any:
+        """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
+        own = kind.__new__ is tuple.__new__ or hasattr(kind, "_make")
+        if not own and not kind.__module__.startswith("torch"):
+            return self._refuse(f"a {kind.__name__}")
+        state = getattr(value, "__dict__", None)
+        base = Build("dict", None, self._pairs(state)) if state else None
+        return Build("namedtuple", kind, tuple([self.build(part) for part in value]), base, number)
+
+    def _function(self, value: types.FunctionType, number: int) -> Any:
+        """A function made during the call: code and globals last, the rest is made again."""
+        fixed = (value.__code__, value.__globals__, value.__name__, value.__qualname__, value.__module__, value.__doc__)
+        parts = (value.__defaults__, value.__kwdefaults__, value.__closure__, value.__annotations__, vars(value))
+        return Build("function", fixed, tuple([self.build(part) for part in parts]), None, number)
+
+    def _cell_of(self, source: Any, value: types.CellType) -> Any:
+        """A cell that existed before the call, by the closure of the function that has it."""
+        if not source.is_argument:
+            return Build("const", value)
+        return Build("source", Source("item", Source("getattr", source.base, "__closure__"), source.key))
+
+    def _hashed(self, value: Any) -> Any:
+        """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
+        if type(value) in ATOMS or isinstance(value, CODE_LIKE) or is_key(value):
+            return value
+        if type(value).__hash__ in (object.__hash__, torch.Tensor.__hash__):
+            return self.build(value)
+        return self._refuse(f"a {type(value).__name__} as a key")
+
     def _pairs(self, value: Any) -> tuple[tuple[Any, Any], ...]:
-        if not all(type(key) in ATOMS or isinstance(key, CODE_LIKE) for key in value):
-            self._refuse("a dict with keys that are no atoms")
-            return ()
-        return tuple((key, self.build(part)) for key, part in dict.items(value))
+        return tuple((self._hashed(key), self.build(value_of(value, key))) for key in value)
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
-        if (not kind.__flags__ & HEAP_TYPE and kind not in (object, OrderedDict)) or isinstance(value, BaseException):
-            return self._refuse(f"a {kind.__name__}")
         bases = {base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE}
-        if not bases <= {object, dict, list, OrderedDict} or _slots(kind):
+        if isinstance(value, BaseException):
+            if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
+                return self._refuse(f"a {kind.__name__}")
+        elif not bases <= PLAIN_BASES:
             return self._refuse(f"a {kind.__name__}")
         base = None
         if isinstance(value, dict):
             base = Build("dict", None, self._pairs(value))
-        elif isinstance(value, list):
-            base = Build("list", None, tuple([self.build(part) for part in list.__iter__(value)]))
-        state = getattr(value, "__dict__", None) or {}
+        elif isinstance(value, (list, deque)):
+            own: Any = list if isinstance(value, list) else deque
+            base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
+        elif isinstance(value, set):
+            base = Build("set", None, tuple([self._hashed(part) for part in set.__iter__(value)]))
+        state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
         return Build("object", kind, tuple((name, self.build(part)) for name, part in state.items()), base, number)
 
 
-def _slots(kind: type) -> bool:
-    return any(base.__dict__.get("__slots__") for base in kind.__mro__)
+# What instances of these hold is their elements, their __dict__, their slots, and what _own_state names.
+PLAIN_BASES = {object, dict, list, set, deque, defaultdict, OrderedDict, types.SimpleNamespace}
+PLAIN_ERRORS = {
+    object, BaseException, Exception, ValueError, RuntimeError, TypeError, LookupError, KeyError, IndexError,
+    AssertionError, ArithmeticError, ZeroDivisionError, OverflowError, NotImplementedError,
+}  # fmt: skip
+
+
+def value_of(holder: Any, key: Any) -> Any:
+    """An entry of a dict, whatever its class makes of it."""
+    return dict.__getitem__(holder, key)
+
+
+def cell_contents(cell: types.CellType) -> tuple[Any, ...]:
+    """What a cell holds, as a tuple of one or none."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def slots_of(value: Any) -> dict[str, Any]:
+    """The attributes that lie in slots, by the names under which the class has them."""
+    found: dict[str, Any] = {}
+    for base in type(value).__mro__:
+        if "__slots__" not in vars(base):
+            continue
+        for name, member in vars(base).items():
+            if type(member) is types.MemberDescriptorType:
+                try:
+                    found[name] = member.__get__(value)
+                except AttributeError:
+                    continue
+    return found
+
+
+def _own_state(value: Any) -> dict[str, Any]:
+    if isinstance(value, defaultdict):
+        return {"default_factory": value.default_factory}
+    if isinstance(value, deque):
+        return {"maxlen": value.maxlen} if value.maxlen is not None else {}
+    if isinstance(value, BaseException):
+        causes = {name: getattr(value, name) for name in ("__cause__", "__context__", "__suppress_context__")}
+        return {"args": value.args, **{name: cause for name, cause in causes.items() if cause}}
+    return {}
 
 
 def _lasting(value: Any) -> bool:
@@ -128,6 +215,8 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return bare(value)
     if kind is InterpretedGenerator:
         return native_generator(value) if value.state == "new" else value
+    if kind is types.FunctionType and value.__closure__:
+        _settle_cells(value, memo)
     if kind in ATOMS or (isinstance(value, (torch.Tensor, *CODE_LIKE)) and kind is not torch.Size):
         return value
     if id(value) in memo:
@@ -150,10 +239,31 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
             new = settle(part, memo)
             if new is not part:
                 value[place] = new
+    elif isinstance(value, BaseException):
+        value.args = settle(value.args, memo)
+    elif kind is functools.partial:
+        value.__setstate__((value.func, settle(value.args, memo), settle(value.keywords, memo), vars(value) or None))
+    elif kind is slice or kind is range:
+        parts = [value.start, value.stop, value.step]
+        if any(type(part) in TRACKED for part in parts):
+            memo[id(value)] = (value, kind(*[settle(part, memo) for part in parts]))
+        return memo[id(value)][1]
+    for name, part in slots_of(value).items() if kind.__flags__ & HEAP_TYPE else ():
+        new = settle(part, memo)
+        if new is not part:
+            object.__setattr__(value, name, new)
     state = getattr(value, "__dict__", None)
     if type(state) is dict and kind.__flags__ & HEAP_TYPE and not isinstance(value, torch.nn.Module):
         settle(state, memo)
     return value
+
+
+def _settle_cells(function: types.FunctionType, memo: dict[int, Any]) -> None:
+    """The numbers in the cells of a function, and those in containers there."""
+    for cell in function.__closure__ or ():
+        for part in cell_contents(cell):
+            if type(part) in TRACKED or type(part) in (list, tuple, dict):
+                cell.cell_contents = settle(part, memo)
 
 
 def _tuple_like(value: Any, parts: list[Any]) -> Any:

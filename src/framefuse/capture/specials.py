@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import types
@@ -154,6 +155,14 @@ def _object_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: d
         return MISSING
     frame.stack.append(None)
     return machine.generic_store(frame, args[0], type(args[0]), args[1], args[2])
+
+
+@special(object.__delattr__, ("__delattr__", object))
+def _object_delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    frame.stack.append(None)
+    return machine.generic_delete(frame, *args)
 
 
 @special(torch.nn.Module.__setattr__)
@@ -374,6 +383,11 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
         frame.stack.append(total)
         return None
     return MISSING
+
+
+@special(collections._count_elements)  # type: ignore[attr-defined]
+def _count_elements(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.call(frame, twins.count_elements, args, kwargs)
 
 
 @special(divmod)

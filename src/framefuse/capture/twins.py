@@ -124,6 +124,11 @@ def _best(name: str, values: Any, key: Any, default: Any) -> Any:
     return best
 
 
+def count_elements(counts: Any, iterable: Any) -> None:
+    for value in iterable:
+        counts[value] = counts.get(value, 0) + 1
+
+
 def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
     iterator = iter(iterable)
     if initial is ABSENT:

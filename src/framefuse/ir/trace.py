@@ -75,7 +75,10 @@ class Build:
     (key, part) pairs in order; ``slice`` three parts; ``namedtuple`` value is the class; ``object`` value is the
     class, parts are (attribute, part) pairs put into ``__dict__`` of an instance made by ``cls.__new__`` (``base``
     rebuilds the dict/list/OrderedDict content of a subclass first); ``same`` value is the index of a Build made
-    before, so that identity is kept.
+    before, so that identity is kept. ``range`` and ``method`` (function, receiver) have their parts; ``partial`` has
+    function, arguments, keywords and attributes; ``cell`` (in a closure only) its
+    content or nothing; ``function`` value is what lasts of it (code,
+    globals, names, text) and parts are defaults, keyword defaults, closure, annotations and attributes.
     """
 
     kind: str

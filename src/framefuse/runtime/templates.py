@@ -4,7 +4,9 @@ objects.
 
 from __future__ import annotations
 
+import functools
 import types
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +20,11 @@ Leaf = Callable[[Any], Any]  # a Ref, Expr, Real or Source to its template
 PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const")
 
 
-def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf) -> Any:
-    """The template that gives the call's result and, in one Python callable, replays effects and shares objects."""
-    if not effects and is_plain(result):
+def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf, plain: bool = True) -> Any:
+    """The template that gives the call's result and, in one Python callable, replays effects and shares objects;
+    without that callable where ``plain`` and none is needed.
+    """
+    if plain and not effects and is_plain(result):
         return plain_template(result, leaf)
     leaves: list[Any] = []
     program = Rebuild(_number(result, leaves), tuple(_number_effect(effect, leaves) for effect in effects))
@@ -163,24 +167,67 @@ def _make_set(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any
     return value
 
 
-def _make_tuple(cls: Any, parts: list[Any]) -> Any:
-    """A named tuple; torch.Size and torch's return types are tuples without ``_make`` that take a sequence."""
-    return cls._make(parts) if hasattr(cls, "_make") else cls(parts)
-
-
 def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     cls = recipe.value
-    value = _keep(recipe, cls.__new__(cls), made)
+    builtin = builtin_base(cls)
+    value = _keep(recipe, builtin.__new__(cls), made)
+    if issubclass(cls, deque):
+        builtin.__init__(value, (), dict(recipe.parts).get("maxlen"))
     if recipe.base is not None:
         base = _make(recipe.base, leaves, made)
         if isinstance(base, dict):
-            builtin = builtin_base(cls)
             for key, part in base.items():
                 builtin.__setitem__(value, key, part)
         else:
-            value.extend(base)
+            (builtin.update if isinstance(base, set) else builtin.extend)(value, base)
+    setter = BaseException.__setattr__ if issubclass(cls, BaseException) else object.__setattr__
     for name, part in recipe.parts:
-        object.__setattr__(value, name, _make(part, leaves, made))
+        if name != "maxlen" or not isinstance(value, deque):
+            setter(value, name, _make(part, leaves, made))
+    return value
+
+
+def _make_named_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """A named tuple or an instance of a subclass of tuple; torch's return types take a sequence."""
+    cls, parts = recipe.value, _parts(recipe, leaves, made)
+    plain = cls.__new__ is tuple.__new__ or hasattr(cls, "_make")
+    value = _keep(recipe, tuple.__new__(cls, parts) if plain else cls(parts), made)
+    if recipe.base is not None:
+        vars(value).update(_make(recipe.base, leaves, made))
+    return value
+
+
+def _make_cell(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """A cell of a closure: a new and empty one, or one that is there."""
+    if type(recipe) is Build and recipe.kind == "cell" and recipe.number not in made:
+        return _keep(recipe, types.CellType(), made)
+    return _make(recipe, leaves, made)
+
+
+def _fill_cell(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> None:
+    if type(recipe) is Build and recipe.kind == "cell":
+        for part in _parts(recipe, leaves, made):
+            made[recipe.number].cell_contents = part
+
+
+def _make_function(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    code, variables, name, qualified, module, text = recipe.value
+    closure = recipe.parts[2]
+    cells = None if closure is None else tuple([_make_cell(part, leaves, made) for part in closure.parts])
+    value = _keep(recipe, types.FunctionType(code, variables, name, None, cells), made)
+    for part in closure.parts if closure is not None else ():
+        _fill_cell(part, leaves, made)  # after the function: a cell may hold it
+    value.__qualname__, value.__module__, value.__doc__ = qualified, module, text
+    value.__defaults__, value.__kwdefaults__ = (_make(part, leaves, made) for part in recipe.parts[:2])
+    value.__annotations__ = _make(recipe.parts[3], leaves, made)
+    vars(value).update(_make(recipe.parts[4], leaves, made))
+    return value
+
+
+def _make_partial(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    function, args, kwargs, state = _parts(recipe, leaves, made)
+    value = _keep(recipe, functools.partial(function, *args, **kwargs), made)
+    vars(value).update(state)
     return value
 
 
@@ -194,7 +241,11 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
     "tuple": lambda r, leaves, made: _keep(r, tuple(_parts(r, leaves, made)), made),
     "frozenset": lambda r, leaves, made: _keep(r, frozenset(_parts(r, leaves, made)), made),
     "slice": lambda r, leaves, made: slice(*_parts(r, leaves, made)),
-    "namedtuple": lambda r, leaves, made: _keep(r, _make_tuple(r.value, _parts(r, leaves, made)), made),
+    "range": lambda r, leaves, made: _keep(r, range(*_parts(r, leaves, made)), made),
+    "method": lambda r, leaves, made: _keep(r, types.MethodType(*_parts(r, leaves, made)), made),
+    "namedtuple": _make_named_tuple,
+    "function": _make_function,
+    "partial": _make_partial,
     "list": _make_list,
     "dict": _make_dict,
     "set": _make_set,

@@ -1334,7 +1334,7 @@ def grad_mode_leaks():
     return f, one
 
 
-@program(stop="result")
+@program()
 def a_function_is_returned():
     def f(x):
         return lambda: x

@@ -11,7 +11,7 @@ from framefuse.capture import bind
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.trace import Build, Ref
-from framefuse.runtime.templates import APPLY
+from framefuse.runtime.templates import result_template
 
 
 def read(source: Source, slots: list[Any]) -> Any:
@@ -57,7 +57,6 @@ class Replay:
         self.values: dict[int, Any] = {}
         self.ints: dict[Any, int] = {}
         self.reals: dict[str, float] = {}
-        self.made: dict[int, Any] = {}
         self.found: dict[Source, Any] = {}
 
     def bind_inputs(self) -> None:
@@ -80,7 +79,7 @@ class Replay:
     def run(self) -> Any:
         self.bind_inputs()
         self.collect(self.trace.result)
-        for effect in self.trace.effects:
+        for effect in self.trace.effects:  # sources are read before the first effect
             self.collect(effect.target)
             self.collect(effect.value)
         for call in self.trace.calls:
@@ -88,12 +87,10 @@ class Replay:
         known = dict(self.ints)
         for relation in self.trace.assumptions.relations:
             assert relation.holds(known), f"the relation {relation} does not hold ({relation.why})"
-        for effect in self.trace.effects:
-            self.apply(effect)
-        return self.value(self.trace.result)
+        _, program, *leaves = result_template(self.trace.result, self.trace.effects, self.value, plain=False)
+        return program(*leaves)
 
     def collect(self, recipe: Any) -> None:
-        """Sources are read before the first effect."""
         if isinstance(recipe, Source):
             self.found[recipe] = read(recipe, self.slots)
         elif isinstance(recipe, Build):
@@ -133,8 +130,6 @@ class Replay:
             return part.evaluate(self.ints, self.reals)
         if isinstance(part, Source):
             return self.found[part]
-        if isinstance(part, Build):
-            return self.build(part)
         if type(part) in (tuple, list):
             return type(part)(self.value(p) for p in part)
         if type(part) is dict:
@@ -142,55 +137,6 @@ class Replay:
         if type(part) is slice:
             return slice(self.value(part.start), self.value(part.stop), self.value(part.step))
         return part
-
-    def build(self, recipe: Build) -> Any:
-        kind, number = recipe.kind, recipe.number
-        if kind == "same":
-            return self.made[recipe.value]
-        if number in self.made:
-            return self.made[number]
-        if kind == "const":
-            return recipe.value
-        if kind == "source":
-            return self.found[recipe.value]
-        if kind == "list":
-            made = self.made[number] = []
-            made.extend(self.value(p) for p in recipe.parts)
-            return made
-        if kind == "dict":
-            made = self.made[number] = {}
-            made.update((key, self.value(p)) for key, p in recipe.parts)
-            return made
-        if kind == "object":
-            made = self.made[number] = recipe.value.__new__(recipe.value)
-            if recipe.base is not None:
-                base = next(k for k in recipe.value.__mro__ if not k.__flags__ & (1 << 9))
-                if recipe.base.kind == "dict":
-                    for key, p in recipe.base.parts:
-                        base.__setitem__(made, key, self.value(p))
-                else:
-                    list.extend(made, [self.value(p) for p in recipe.base.parts])
-            for name, p in recipe.parts:
-                object.__setattr__(made, name, self.value(p))
-            return made
-        parts = [self.value(p) for p in recipe.parts]
-        if kind == "namedtuple":
-            cls = recipe.value
-            made = cls._make(parts) if hasattr(cls, "_make") else cls(parts)
-        else:
-            made = {"tuple": tuple, "set": set, "frozenset": frozenset, "slice": lambda p: slice(*p)}[kind](parts)
-        self.made[number] = made
-        return made
-
-    def apply(self, effect: Any) -> None:
-        target, value, key = self.value(effect.target), self.value(effect.value), effect.key
-        match effect.kind:
-            case "global":
-                target[key] = value
-            case "cell":
-                target.cell_contents = value
-            case _:
-                APPLY[effect.kind](target, key, value)
 
 
 def replay(trace: Any, function: Any, *args: Any, **kwargs: Any) -> Any:

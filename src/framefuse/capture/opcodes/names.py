@@ -158,9 +158,11 @@ def store_global(machine: Any, frame: Frame, argument: int) -> None:
 @handles("DELETE_GLOBAL")
 def delete_global(machine: Any, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
-    machine.recorder.kill("write", f"the global {name}")
     if name not in frame.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
+    before = frame.globals[name]
+    machine.recorder.sources.global_variable(frame.function, name, before, False)  # it was there
+    machine.recorder.journal.global_variable(frame.function, name, MISSING, before)
     del frame.globals[name]
 
 
