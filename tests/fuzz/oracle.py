@@ -23,7 +23,7 @@ from tests.fuzz.program import Program
 import framefuse
 
 SECONDS = 20
-NOTRACE = True
+NOTRACE = False
 _count = itertools.count(1)
 
 
