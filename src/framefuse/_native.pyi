@@ -68,6 +68,7 @@ class Dispatch:
     Python function is simply called.
     """
 
+    door: CodeType | None
     function: Callable[..., Any]
     miss: Callable[[tuple[Any, ...], dict[str, Any]], Any]
     owner: Any
@@ -119,6 +120,24 @@ def tensor_facts(tensor: Any) -> dict[str, Any]:
 
 def bypass(on: bool) -> bool:
     """While on, every Dispatch of this thread calls its original function; returns the former setting."""
+
+def open_door(dispatch: Dispatch) -> None:
+    """From now on calls of ``dispatch.function`` itself, from Python or C, reach ``dispatch``, until that dies.
+
+    Raises TypeError for what has an owner, is no Python function, or is a generator or coroutine function.
+    """
+
+def close_door(dispatch: Dispatch) -> None:
+    """Undoes :func:`open_door`; nothing happens where no door is open."""
+
+def watch(
+    target: CodeType | Callable[..., Any], watcher: Callable[[Any, Any], Any] | None, outermost: bool = False
+) -> None:
+    """``watcher(function, first argument)`` is called before calls of functions with this code and no open door.
+
+    From 3.12 on these are the function that is given or, for a code object, those made later. With ``outermost`` calls
+    inside another call of this code, in the same thread, are left out. What it raises is printed. None ends it.
+    """
 
 def bound_names(code: CodeType) -> tuple[str, ...]:
     """The names of the bound arguments, in their order."""

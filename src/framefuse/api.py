@@ -15,7 +15,8 @@ from framefuse.backends import registry
 from framefuse.errors import UserError
 from framefuse.native import abi
 from framefuse.options import Options, resolve
-from framefuse.runtime.function import CompiledFunction, live_functions
+from framefuse.runtime.doors import Door
+from framefuse.runtime.function import CompiledFunction, compiled_function, live_functions
 from framefuse.runtime.module import compiled_twin
 
 Backend = str | Callable[..., Any]
@@ -63,6 +64,48 @@ def compile(
         return model
     recompile = functools.partial(_recompile, fullgraph, dynamic, backend, mode, options)
     return _compile(model, settings, compiler, recompile)
+
+
+def install(
+    target: Any,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Backend = "native",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Door:
+    """Compiles a Python function or ``nn.Module`` in place: whoever calls it, from Python or C, reaches compiled code.
+
+    For what you do not call yourself: the ``key`` of a sort, the ``collate_fn`` of a loader, a method that a library's
+    loop calls. The object stays the same one, so no reference to it has to change. A module is compiled as by torch's
+    ``module.compile()``; copies and pickles of it are not compiled. Installing again replaces the settings.
+
+    On CPython 3.11 every call between Python functions costs about 12 ns more while any *function* is installed, in the
+    whole process; modules cost nothing there, and on later versions functions neither.
+
+    Args:
+        target: a Python function (of a class too, such as ``Model.forward``) or a module; the rest is as in
+            :func:`compile`.
+
+    Returns:
+        A handle: ``handle.remove()``, or the end of ``with framefuse.install(f):``, makes it eager again.
+
+    Raises:
+        UserError: wrong settings, or something else than a function or module.
+    """
+    settings = resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    compiler = registry.compiler_of(backend)
+    state = compiled_function(target)
+    if state is not None:
+        target = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
+    if isinstance(target, torch.nn.Module) and _has_bytecode(target):
+        return Door(target, CompiledFunction(type(target)._call_impl, target, settings, compiler))
+    if not isinstance(target, types.FunctionType):
+        raise UserError(f"a {type(target).__name__} cannot be installed. Give a Python function or an nn.Module")
+    if _is_lazy(target):
+        raise UserError(f"{target.__qualname__} is a generator or coroutine. Install the functions that it calls")
+    return Door(target, CompiledFunction(target, None, settings, compiler))
 
 
 def _recompile(
@@ -117,12 +160,6 @@ def _is_lazy(function: Callable[..., Any]) -> bool:
         or inspect.iscoroutinefunction(function)
         or inspect.isasyncgenfunction(function)
     )
-
-
-def compiled_function(compiled: Any) -> CompiledFunction | None:
-    """The record behind what :func:`compile` returned; None for anything else."""
-    found = getattr(compiled, "__framefuse__", None)
-    return found if isinstance(found, CompiledFunction) else None
 
 
 def reset() -> None:

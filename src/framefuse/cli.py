@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from framefuse.api import install
 from framefuse.bench.demo import demo
 from framefuse.bench.run import BENCHES, add_common_options, no_options, run
 from framefuse.explain.ops import ops_text
-from framefuse.explain.script import explain_script
+from framefuse.run.everywhere import Everywhere
+from framefuse.run.script import run_script
+from framefuse.run.summary import Ledger, summary
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,56 @@ def call_ops(options: argparse.Namespace) -> int:
     return 0
 
 
-def declare_explain(parser: argparse.ArgumentParser) -> None:
+def declare_script(parser: argparse.ArgumentParser) -> None:
     """The script and its own arguments."""
-    parser.add_argument("script", help="a Python file that uses framefuse.compile")
+    parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets as its arguments")
 
 
 def call_explain(options: argparse.Namespace) -> int:
-    """Prints one screen for each compiled function; the exit status is 1 where there is none."""
-    found = explain_script(options.script, options.arguments)
+    """Prints one screen for each function that the script compiles itself; the exit status is the script's, else 1
+    where there is none.
+    """
+    with Ledger() as ledger:
+        status = run_script(options.script, options.arguments)
+        found = ledger.explanations()
     print("\n\n".join(map(str, found)) or f"{options.script} compiled nothing with framefuse.compile")
-    return int(not found)
+    return status or int(not found)
+
+
+def declare_run(parser: argparse.ArgumentParser) -> None:
+    """How to compile, then the script."""
+    parser.add_argument(
+        "--function", action="append", default=[], metavar="NAME",
+        help="also compile this function of the script, or module:name of another module; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--backend", default="native", help="what compiles: native, eager, or another backend")
+    parser.add_argument("--static", action="store_true", help="compile each size anew")
+    parser.add_argument("--report", default="", metavar="DIR", help="write what each stage made into this folder")
+    parser.add_argument("--quiet", action="store_true", help="print no summary at the end")
+    declare_script(parser)
+
+
+def call_run(options: argparse.Namespace) -> int:
+    """Runs the script with its models compiled; the summary goes to stderr, the exit status is the script's."""
+    settings = {"report": options.report} if options.report else None
+    how = {"dynamic": False if options.static else None, "backend": options.backend, "options": settings}
+    everywhere = Everywhere(functools.partial(install, **how), options.function)
+    with Ledger() as ledger:
+        status = run_script(options.script, options.arguments, everywhere.start)
+        everywhere.stop()
+        found = ledger.explanations()
+    if not options.quiet:
+        sys.stdout.flush()
+        print(summary(found), file=sys.stderr)
+    return status
 
 
 COMMANDS = (
     Command("bench", "measure against eager and torch.compile", declare_bench, call_bench),
     Command("demo", "the curve and some models, in under three minutes", declare_demo, demo),
-    Command("explain", "run a script and say what was compiled, what not, and why", declare_explain, call_explain),
+    Command("explain", "run a script and say what was compiled, what not, and why", declare_script, call_explain),
+    Command("run", "run a script unchanged, with every model compiled", declare_run, call_run),
     Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),
 )
 

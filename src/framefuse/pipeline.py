@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
-from framefuse.capture import bind, record
+from framefuse.capture import bind, leaves, record
 from framefuse.codegen.llvm import compile_kernel
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.files import publish
@@ -226,6 +226,7 @@ def report_bug(error: Exception, line: Line, options: Options) -> Reason:
     return Reason("S001", fact, "report it with the program; nothing else is affected", line)
 
 
+leaves.COMPILED.add(_native.Dispatch)
 logger = logging.getLogger("framefuse")
 _reported: set[str] = set()
 

@@ -12,7 +12,7 @@ STAGES = {"capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime"
 SHARED = {"ir", "options", "errors"}
 NATIVE = {"native", "_native"}
 # Folders of the public surface: beside the modules at the top level, these may import stages.
-SURFACE = {"bench", "backends", "explain"}
+SURFACE = {"bench", "backends", "explain", "run"}
 
 # Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
 FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")

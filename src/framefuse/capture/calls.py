@@ -90,6 +90,14 @@ class Calls:
                 args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
                 target = target.func
                 continue
+            if kind in leaves.COMPILED or "__framefuse__" in kind.__dict__:
+                # Compiled itself, a function or the twin of a module: its program is part of this one.
+                sources.typed(target)
+                state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
+                owner = sources.read(state, "getattr", "owner", state.owner)
+                args = args if owner is None else (owner, *args)
+                target = sources.read(state, "getattr", "function", state.function)
+                continue
             if isinstance(target, type):
                 outcome = self.construct(frame, target, args, kwargs, then)
                 if outcome is MISSING:

@@ -66,6 +66,9 @@ TORCH_STOPS = (
     ("torch.optim", "native-call"),
 )
 
+# The types of what `framefuse.compile` makes of functions; whoever has them adds them.
+COMPILED: set[type] = set()
+
 _native_code: dict[types.CodeType, bool] = {}
 
 

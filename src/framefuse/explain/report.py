@@ -12,7 +12,7 @@ from typing import Any
 from framefuse.errors import Reason, UserError
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
-from framefuse.runtime.function import CompiledFunction, Product
+from framefuse.runtime.function import CompiledFunction, Product, compiled_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Explanation:
     graphs: tuple[GraphReport, ...]
     stops: tuple[tuple[Reason, int], ...]
     calls: int
+    hits: int
     eager_calls: int
     timing: Timing | None
 
@@ -66,20 +67,24 @@ class Explanation:
 
 
 def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
-    """Explains what :func:`framefuse.compile` made of a function or module.
+    """Explains what :func:`framefuse.compile` or :func:`framefuse.install` made of a function or module.
 
     With arguments, the function is called on them (compiling it if need be) and timed against the original.
 
     Raises:
         UserError: ``compiled`` is not a result of ``framefuse.compile``.
     """
-    state = getattr(compiled, "__framefuse__", None)
-    if not isinstance(state, CompiledFunction):
+    state = compiled_function(compiled)
+    if state is None:
         raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
-    timing = _time(compiled, state, args, kwargs) if args or kwargs else None
+    return describe(state, _time(compiled, state, args, kwargs) if args or kwargs else None)
+
+
+def describe(state: CompiledFunction, timing: Timing | None = None) -> Explanation:
+    """The explanation of a compiled function from its record."""
     code = getattr(state.function, "__code__", None)
     owner = state.owner
-    name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(compiled))
+    name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(state.function))
     if owner is not None and hasattr(type(owner), "forward"):
         code = type(owner).forward.__code__
     place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
@@ -89,6 +94,7 @@ def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
         graphs=tuple(_graph(product) for product in state.products),
         stops=tuple(state.reasons.items()),
         calls=state.dispatch.calls,
+        hits=state.dispatch.hits,
         eager_calls=state.eager_calls,
         timing=timing,
     )

@@ -127,6 +127,21 @@ PyObject *bound_names(PyObject *module, PyObject *code);
 extern PyTypeObject *make_dispatch_type(PyObject *module);
 extern PyTypeObject *make_compiled_type(PyObject *module);
 PyObject *bypass_py(PyObject *module, PyObject *on);
+PyObject *dispatch_call(PyObject *dispatch, PyObject *const *args, size_t flags, PyObject *names);
+PyObject *dispatch_function(PyObject *dispatch); /* borrowed; NULL for what is no Dispatch, or has an owner */
+PyObject **dispatch_door(PyObject *dispatch);    /* where it keeps the code object whose calls reach it, or NULL: owned */
+
+/* For a frame of `code` that has its arguments and has not started: its result, or `plain` and no exception to run the frame. */
+PyObject *dispatch_frame(PyObject *dispatch, PyObject *code, PyObject *const *bound, bool *plain);
+
+/* ---- frame_hook.c ---- */
+
+PyObject *door_pass(PyObject *function); /* what to give to door_passed after the call */
+void door_passed(PyObject *before);
+void door_close(PyObject *dispatch);
+PyObject *open_door_py(PyObject *module, PyObject *dispatch);
+PyObject *close_door_py(PyObject *module, PyObject *dispatch);
+PyObject *watch_py(PyObject *module, PyObject *args);
 
 /* ---- tags.c: version tags of dicts and types ---- */
 

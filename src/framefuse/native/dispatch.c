@@ -80,6 +80,7 @@ typedef struct {
     PyObject *owner;               /* strong or NULL */
     PyObject *miss;                /* strong; NULL after tp_clear */
     PyObject *dict, *weakrefs;
+    PyObject *door;                /* strong: the code object whose calls reach us (frame_hook.c), or NULL */
     Signature signature;           /* of the function's code; code is NULL for what is no Python function */
     Compiled **entries;            /* strong references, the last hit first */
     Py_ssize_t entry_count;
@@ -114,8 +115,15 @@ static PyObject **with_owner(Dispatch *self, PyObject *const *args, Py_ssize_t t
 
 static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
 {
-    if (!self->owner)
-        return PyObject_Vectorcall(self->function, args, flags, names);
+    if (!self->owner) {
+        if (LIKELY(!self->door))
+            return PyObject_Vectorcall(self->function, args, flags, names);
+        PyObject *function = Py_NewRef(self->function), *before = door_pass(function);
+        PyObject *result = PyObject_Vectorcall(function, args, flags, names);
+        door_passed(before);
+        Py_DECREF(function);
+        return result;
+    }
     PyObject *small[SMALL];
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     PyObject **all = with_owner(self, args, count + (names ? PyTuple_GET_SIZE(names) : 0), small);
@@ -127,29 +135,59 @@ static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t fla
     return result;
 }
 
-static PyObject *call_miss(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
+/* Calls `miss(args, kwargs)`; takes over both references, either of which may be NULL with an exception. */
+static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *miss = self->miss;
-    if (!miss || miss == Py_None)
-        return call_original(self, args, flags, names);
-    Py_ssize_t count = PyVectorcall_NARGS(flags), shift = self->owner != NULL;
-    PyObject *pair[2] = {PyTuple_New(count + shift), PyDict_New()}, *result = NULL;
-    if (pair[0] && pair[1]) {
-        if (shift)
-            PyTuple_SET_ITEM(pair[0], 0, Py_NewRef(self->owner));
-        for (Py_ssize_t i = 0; i < count; i++)
-            PyTuple_SET_ITEM(pair[0], i + shift, Py_NewRef(args[i]));
-        int status = 0;
-        for (Py_ssize_t i = 0; names && status == 0 && i < PyTuple_GET_SIZE(names); i++)
-            status = PyDict_SetItem(pair[1], PyTuple_GET_ITEM(names, i), args[count + i]);
-        Py_INCREF(miss);
-        if (status == 0)
-            result = PyObject_Vectorcall(miss, pair, 2, NULL);
+    PyObject *pair[2] = {args, kwargs}, *result = NULL;
+    if (args && kwargs) {
+        PyObject *miss = Py_NewRef(self->miss), *function = Py_NewRef(self->function), *before = NULL;
+        bool open = self->door != NULL;
+        if (open)
+            before = door_pass(function);
+        result = PyObject_Vectorcall(miss, pair, 2, NULL);
+        if (open)
+            door_passed(before);
+        Py_DECREF(function);
         Py_DECREF(miss);
     }
-    Py_XDECREF(pair[0]);
-    Py_XDECREF(pair[1]);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
     return result;
+}
+
+static PyObject *call_miss(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
+{
+    if (!self->miss || self->miss == Py_None)
+        return call_original(self, args, flags, names);
+    Py_ssize_t count = PyVectorcall_NARGS(flags), shift = self->owner != NULL;
+    PyObject *all = PyTuple_New(count + shift), *kwargs = PyDict_New();
+    if (all && shift)
+        PyTuple_SET_ITEM(all, 0, Py_NewRef(self->owner));
+    for (Py_ssize_t i = 0; all && i < count; i++)
+        PyTuple_SET_ITEM(all, i + shift, Py_NewRef(args[i]));
+    for (Py_ssize_t i = 0; names && kwargs && i < PyTuple_GET_SIZE(names); i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(names, i), args[count + i]) < 0)
+            Py_CLEAR(kwargs);
+    return call_miss_with(self, all, kwargs);
+}
+
+/* The same from bound arguments, by name where they have to be. */
+static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
+{
+    const Signature *signature = &self->signature;
+    int end = signature->positional + signature->keyword_only;
+    PyObject *rest = signature->var_positional ? bound[end] : NULL;
+    Py_ssize_t more = rest ? PyTuple_GET_SIZE(rest) : 0;
+    PyObject *all = PyTuple_New(signature->positional + more);
+    PyObject *kwargs = signature->var_keywords ? PyDict_Copy(bound[end + signature->var_positional]) : PyDict_New();
+    for (Py_ssize_t i = 0; all && i < signature->positional; i++)
+        PyTuple_SET_ITEM(all, i, Py_NewRef(bound[i]));
+    for (Py_ssize_t i = 0; all && i < more; i++)
+        PyTuple_SET_ITEM(all, signature->positional + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
+    for (Py_ssize_t i = signature->positional; kwargs && i < end; i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(signature->code->co_localsplusnames, i), bound[i]) < 0)
+            Py_CLEAR(kwargs);
+    return call_miss_with(self, all, kwargs);
 }
 
 enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
@@ -216,7 +254,7 @@ static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count,
     return found;
 }
 
-static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     Dispatch *self = (Dispatch *)object;
     self->calls++;
@@ -243,6 +281,43 @@ static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t f
     Py_LeaveRecursiveCall();
     return result;
 }
+
+PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *bound, bool *plain)
+{
+    Dispatch *self = (Dispatch *)object;
+    self->calls++;
+    *plain = true;
+    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass))
+        return NULL;
+    if (UNLIKELY(code != (PyObject *)self->signature.code))
+        signature_read(&self->signature, (PyCodeObject *)code);
+    if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function"))) {
+        *plain = false;
+        return NULL;
+    }
+    PyObject *result = NULL;
+    int found = try_entries(self, bound, self->signature.total, &result);
+    if (found == FOUND_DECLINED) {
+        self->declines++;
+    } else if (found == FOUND_DONE) {
+        *plain = false;
+    } else {
+        self->misses++;
+        *plain = !self->miss || self->miss == Py_None;
+        result = *plain ? NULL : call_miss_bound(self, bound);
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static PyTypeObject *Dispatch_Type;
+
+PyObject *dispatch_function(PyObject *object)
+{
+    return Py_IS_TYPE(object, Dispatch_Type) && !((Dispatch *)object)->owner ? ((Dispatch *)object)->function : NULL;
+}
+
+PyObject **dispatch_door(PyObject *object) { return &((Dispatch *)object)->door; }
 
 static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -283,6 +358,7 @@ static int dispatch_traverse(Dispatch *self, visitproc visit, void *arg)
     Py_VISIT(self->miss);
     Py_VISIT(self->dict);
     Py_VISIT(self->signature.code);
+    Py_VISIT(self->door);
     for (Py_ssize_t i = 0; i < self->entry_count; i++)
         Py_VISIT(self->entries[i]);
     return 0;
@@ -302,6 +378,8 @@ static void dispatch_dealloc(Dispatch *self)
     PyObject_GC_UnTrack(self);
     if (self->weakrefs)
         PyObject_ClearWeakRefs((PyObject *)self);
+    if (self->door)
+        door_close((PyObject *)self);
     dispatch_clear(self);
     Py_CLEAR(self->function);
     Py_CLEAR(self->owner);
@@ -416,6 +494,7 @@ static PyMemberDef dispatch_members[] = {
     {"function", T_OBJECT, offsetof(Dispatch, function), READONLY, NULL},
     {"miss", T_OBJECT, offsetof(Dispatch, miss), READONLY, NULL},
     {"owner", T_OBJECT, offsetof(Dispatch, owner), READONLY, NULL},
+    {"door", T_OBJECT, offsetof(Dispatch, door), READONLY, NULL},
     {"calls", T_ULONGLONG, offsetof(Dispatch, calls), READONLY, NULL},
     {"hits", T_ULONGLONG, offsetof(Dispatch, hits), READONLY, NULL},
     {"misses", T_ULONGLONG, offsetof(Dispatch, misses), READONLY, NULL},
@@ -454,4 +533,7 @@ static PyType_Spec dispatch_spec = {"framefuse._native.Dispatch", sizeof(Dispatc
                                         | Py_TPFLAGS_IMMUTABLETYPE,
                                     dispatch_slots};
 
-PyTypeObject *make_dispatch_type(PyObject *module) { return (PyTypeObject *)PyType_FromModuleAndSpec(module, &dispatch_spec, NULL); }
+PyTypeObject *make_dispatch_type(PyObject *module)
+{
+    return Dispatch_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &dispatch_spec, NULL);
+}

@@ -42,6 +42,7 @@ Compiler = Callable[
 ]
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
 
 
 @dataclass(eq=False)
@@ -68,27 +69,30 @@ class CompiledFunction:
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._busy = threading.local()
         self.dispatch = _native.Dispatch(self.function, self.miss, owner=self.owner)
         LIVE.add(self)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly where that is vain."""
-        if self.given_up is not None or getattr(self._busy, "on", False) or self._waiting():
+        if self.given_up is not None or self._waiting():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
         with self._lock:
-            self._busy.on = True
+            before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
             try:
                 outcome = self.compiler(self.function, args, kwargs, self.owner, self.options, self.products)
             finally:
-                self._busy.on = False
+                _native.bypass(before)
             self._file(outcome)
         if outcome.exception is not None:
             rethrow(outcome.exception)
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value
+
+    def __del__(self) -> None:
+        for call in tuple(ended):
+            call(self)
 
     def _waiting(self) -> bool:
         """True while a call under this gradient mode is not worth another recording, after earlier ones gave no trace.
@@ -144,3 +148,17 @@ PATIENCE = 4
 def live_functions() -> Sequence[CompiledFunction]:
     """Every compiled function that is still in use."""
     return tuple(LIVE)
+
+
+def compiled_function(compiled: Any) -> CompiledFunction | None:
+    """The record behind a result of ``framefuse.compile``, or of a function or module that is installed; None for
+    anything else, such as a wrapper to which ``functools.wraps`` copied the attributes of one of these.
+    """
+    inner = vars(compiled).get("_compiled_call_impl") if isinstance(compiled, torch.nn.Module) else None
+    for found in (getattr(inner, "__framefuse__", None), getattr(compiled, "__framefuse__", None)):
+        if isinstance(found, CompiledFunction) and (
+            any(compiled is part for part in (found.dispatch, found.function, found.owner))
+            or (isinstance(compiled, torch.nn.Module) and vars(compiled) is getattr(found.owner, "__dict__", None))
+        ):
+            return found
+    return None

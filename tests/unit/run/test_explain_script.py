@@ -3,7 +3,18 @@
 import sys
 import textwrap
 
+import pytest
+
 from framefuse.cli import main
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch):
+    """What a script takes over is given back after the test."""
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
 
 SCRIPT = """
     import sys
@@ -35,10 +46,24 @@ def test_explain_of_a_script(tmp_path, capsys):
     assert "return x.sum().item()" in text
 
 
-def test_a_script_that_compiles_nothing(tmp_path, capsys, monkeypatch):
+def test_what_dies_before_the_end_is_explained(tmp_path, capsys):
+    path = tmp_path / "script.py"
+    body = textwrap.indent(textwrap.dedent(SCRIPT), "    ")
+    path.write_text(f"import gc\ndef main():\n{body}\nmain()\ngc.collect()\n")
+    assert main(["explain", str(path), "3"]) == 0
+    assert "fused (script.py:7)    1 graph, 1 kernel" in capsys.readouterr().out
+
+
+def test_a_script_that_compiles_nothing(tmp_path, capsys):
     path = tmp_path / "empty.py"
     path.write_text("x = 1\n")
-    # Other tests' functions may be alive. The module is not reached by its name: framefuse.explain is the function.
-    monkeypatch.setattr(sys.modules["framefuse.explain.script"], "live_functions", tuple)
     assert main(["explain", str(path)]) == 1
     assert "compiled nothing" in capsys.readouterr().out
+
+
+def test_a_script_that_fails(tmp_path, capsys):
+    path = tmp_path / "fails.py"
+    path.write_text("import sys\nsys.exit(3)\n")
+    assert main(["explain", str(path)]) == 3
+    assert main(["explain", str(tmp_path / "absent.py")]) == 2
+    assert "can't open file" in capsys.readouterr().err

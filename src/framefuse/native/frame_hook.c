@@ -1,0 +1,404 @@
+/* Doors: calls of a Python function itself, from wherever they come, reach its Dispatch; on 3.11 a frame evaluator finds them, later
+   the function's own vectorcall does. */
+#include "border.h"
+
+#include <pthread.h>
+
+#if PY_VERSION_HEX < 0x030C0000
+#define Py_BUILD_CORE 1
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#define PyUnstable_Code_SetExtra _PyCode_SetExtra
+#endif
+
+/* ---- Rooms: what is known of one code object, kept in its co_extra ---- */
+
+typedef struct {
+    PyObject **open;    /* Dispatch objects, borrowed: each closes its door when it dies; the newest first */
+    Py_ssize_t count;
+    PyObject *watcher;  /* strong, or NULL */
+    bool outermost;     /* the watcher is called for no call inside another one of this code */
+} Room;
+
+struct Extra { /* the layout of co_extra in 3.11, 3.12 and 3.13 */
+    Py_ssize_t count;
+    void *values[1];
+};
+
+static Py_ssize_t extra_index = -1;
+static Py_ssize_t in_use; /* open doors and watchers: the evaluator of 3.11 is on while there are any */
+static __thread PyObject *passing;
+static __thread int inside; /* calls of `outermost` code that run in this thread */
+
+static void hook_on(void);
+static void hook_off(void);
+
+static void used(int change)
+{
+    in_use += change;
+    if (change > 0)
+        hook_on(); /* each time: another evaluator may have thrown us out */
+    else if (in_use == 0)
+        hook_off();
+}
+
+static inline Room *room_of(PyObject *code)
+{
+    struct Extra *extra = ((PyCodeObject *)code)->co_extra; /* NULL for nearly all code */
+    return LIKELY(extra == NULL) || extra->count <= extra_index ? NULL : extra->values[extra_index];
+}
+
+static void room_free(void *pointer)
+{
+    Room *room = pointer;
+    if (!room)
+        return;
+    PyObject *watcher = room->watcher;
+    if (watcher)
+        used(-1);
+    PyMem_RawFree(room->open);
+    PyMem_RawFree(room);
+    Py_XDECREF(watcher);
+}
+
+static Room *room_make(PyObject *code)
+{
+    if (extra_index < 0 && (extra_index = PyUnstable_Eval_RequestCodeExtraIndex(room_free)) < 0) {
+        PyErr_SetString(PyExc_RuntimeError, "no free index for facts about code objects");
+        return NULL;
+    }
+    Room *room = room_of(code);
+    if (room)
+        return room;
+    if (!(room = PyMem_RawCalloc(1, sizeof *room)))
+        return (Room *)PyErr_NoMemory();
+    if (PyUnstable_Code_SetExtra(code, extra_index, room) < 0) {
+        PyMem_RawFree(room);
+        return NULL;
+    }
+    return room;
+}
+
+static void room_leave(PyObject *code)
+{
+    Room *room = room_of(code);
+    if (room && !room->count && !room->watcher && PyUnstable_Code_SetExtra(code, extra_index, NULL) < 0) /* frees the room */
+        PyErr_Clear();
+}
+
+static PyObject *room_find(const Room *room, PyObject *function)
+{
+    for (Py_ssize_t i = 0; i < room->count; i++)
+        if (dispatch_function(room->open[i]) == function)
+            return room->open[i];
+    return NULL;
+}
+
+/* The open Dispatch of the function, a new reference; a watcher of its code is called first where there is none. */
+static PyObject *door_of(PyObject *code, PyObject *function, PyObject *first)
+{
+    Room *room = room_of(code);
+    PyObject *found = room_find(room, function);
+    if (!found && room->watcher && !(room->outermost && inside)) {
+        PyObject *watcher = Py_NewRef(room->watcher), *args[2] = {function, first ? first : Py_None};
+        PyObject *done = PyObject_Vectorcall(watcher, args, 2, NULL);
+        if (!done)
+            PyErr_WriteUnraisable(watcher);
+        Py_XDECREF(done);
+        Py_DECREF(watcher);
+        room = room_of(code); /* the watcher may have opened and closed doors */
+        found = room ? room_find(room, function) : NULL;
+    }
+    return Py_XNewRef(found);
+}
+
+static bool counts_calls(PyObject *code)
+{
+    Room *room = room_of(code);
+    return room && room->watcher && room->outermost;
+}
+
+/* The next call of the function in this thread runs its own code: the way from a Dispatch to what it stands for. */
+PyObject *door_pass(PyObject *function)
+{
+    PyObject *before = passing;
+    passing = function;
+    return before;
+}
+
+void door_passed(PyObject *before) { passing = before; }
+
+#if PY_VERSION_HEX < 0x030C0000
+
+/* ---- 3.11: an evaluator of frames (PEP 523) ---- */
+
+static _PyFrameEvalFunction next_evaluator;
+static bool hooked;                              /* we set ourselves, and took ourselves out since then at no time */
+static __thread _PyInterpreterFrame *handed_on;  /* the frame that the next evaluator has: does it come back to us? */
+
+#define RESERVE (256 * 1024)
+static __thread char *stack_floor;
+
+/* With an evaluator each Python call is a call in C: the stack can end before the recursion limit that the user raised. */
+static bool stack_is_low(void)
+{
+    if (UNLIKELY(!stack_floor)) {
+        pthread_attr_t attributes;
+        void *lowest;
+        size_t size;
+        stack_floor = (char *)1;
+        if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+            if (pthread_attr_getstack(&attributes, &lowest, &size) == 0)
+                stack_floor = (char *)lowest + RESERVE;
+            pthread_attr_destroy(&attributes);
+        }
+    }
+    return (char *)__builtin_frame_address(0) < stack_floor;
+}
+
+static PyObject *run_frame(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing)
+{
+    if (UNLIKELY(stack_is_low())) { /* the evaluator raises RecursionError, and clears the frame */
+        int left = thread->recursion_remaining;
+        thread->recursion_remaining = 0;
+        PyObject *none = _PyEval_EvalFrameDefault(thread, frame, throwing);
+        thread->recursion_remaining = left;
+        return none;
+    }
+    if (LIKELY(next_evaluator == _PyEval_EvalFrameDefault))
+        return _PyEval_EvalFrameDefault(thread, frame, throwing);
+    _PyInterpreterFrame *before = handed_on;
+    handed_on = frame;
+    PyObject *result = next_evaluator(thread, frame, throwing);
+    handed_on = before;
+    return result;
+}
+
+static PyObject *enter_room(PyThreadState *thread, _PyInterpreterFrame *frame)
+{
+    PyObject *code = (PyObject *)frame->f_code, *function = (PyObject *)frame->f_func;
+    PyObject *dispatch = door_of(code, function, frame->f_code->co_argcount ? frame->localsplus[0] : NULL);
+    if (dispatch) {
+        bool plain;
+        PyObject *result = dispatch_frame(dispatch, code, frame->localsplus, &plain);
+        Py_DECREF(dispatch);
+        return plain ? run_frame(thread, frame, 0) : result; /* who called us clears the frame */
+    }
+    if (!counts_calls(code))
+        return run_frame(thread, frame, 0);
+    inside++;
+    PyObject *result = run_frame(thread, frame, 0);
+    inside--;
+    return result;
+}
+
+static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing)
+{
+    if (UNLIKELY(handed_on == frame)) /* the next evaluator was put above us once more */
+        return _PyEval_EvalFrameDefault(thread, frame, throwing);
+    if (UNLIKELY(room_of((PyObject *)frame->f_code) != NULL) && !throwing && frame->owner == FRAME_OWNED_BY_THREAD && !frame->frame_obj) {
+        if (passing != (PyObject *)frame->f_func)
+            return enter_room(thread, frame);
+        passing = NULL;
+    }
+    if (UNLIKELY(!in_use))
+        hook_off();
+    return run_frame(thread, frame, throwing);
+}
+
+static void hook_on(void)
+{
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    if (current == hook || (hooked && current != next_evaluator && current != _PyEval_EvalFrameDefault))
+        return; /* another evaluator stands above us and hands its frames on */
+    next_evaluator = current;
+    hooked = true;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
+}
+
+static void hook_off(void)
+{
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != hook)
+        return; /* under another evaluator: the first frame after that one goes takes us out */
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, next_evaluator);
+    hooked = false;
+}
+
+static int take_slot(PyObject *Py_UNUSED(function)) { return 0; }
+static void give_slot(PyObject *Py_UNUSED(function)) {}
+static int see_new_functions(void) { return 0; }
+
+#else
+
+/* ---- 3.12 and later: the function's own vectorcall ---- */
+
+static vectorcallfunc usual; /* that of every function; CPython does not export it */
+
+static void hook_on(void) {}
+static void hook_off(void) {}
+
+static void give_slot(PyObject *function);
+
+static PyObject *door_call(PyObject *function, PyObject *const *args, size_t flags, PyObject *names)
+{
+    PyObject *code = ((PyFunctionObject *)function)->func_code;
+    if (UNLIKELY(!room_of(code))) { /* __code__ was replaced, or the last watcher went */
+        give_slot(function);
+        return usual(function, args, flags, names);
+    }
+    if (passing == function) {
+        passing = NULL;
+        return usual(function, args, flags, names);
+    }
+    Py_INCREF(function);
+    PyObject *dispatch = door_of(code, function, PyVectorcall_NARGS(flags) ? args[0] : NULL), *result;
+    if (dispatch) {
+        result = dispatch_call(dispatch, args, flags, names);
+        Py_DECREF(dispatch);
+    } else if (counts_calls(code)) {
+        inside++;
+        result = usual(function, args, flags, names);
+        inside--;
+    } else {
+        result = usual(function, args, flags, names);
+    }
+    Py_DECREF(function);
+    return result;
+}
+
+static int take_slot(PyObject *function)
+{
+    vectorcallfunc now = ((PyFunctionObject *)function)->vectorcall;
+    if (!usual) {
+        PyObject *code = (PyObject *)PyCode_NewEmpty("", "", 1), *globals = PyDict_New();
+        PyObject *other = code && globals ? PyFunction_New(code, globals) : NULL;
+        if (other)
+            usual = ((PyFunctionObject *)other)->vectorcall;
+        Py_XDECREF(code);
+        Py_XDECREF(globals);
+        Py_XDECREF(other);
+        if (!usual)
+            return -1;
+    }
+    if (now == door_call)
+        return 0;
+    if (now != usual) {
+        PyErr_Format(PyExc_RuntimeError, "another compiler has taken the calls of %R", function);
+        return -1;
+    }
+    PyFunction_SetVectorcall((PyFunctionObject *)function, door_call);
+    return 0;
+}
+
+static void give_slot(PyObject *function)
+{
+    if (((PyFunctionObject *)function)->vectorcall == door_call)
+        PyFunction_SetVectorcall((PyFunctionObject *)function, usual);
+}
+
+static int on_function(PyFunction_WatchEvent event, PyFunctionObject *function, PyObject *Py_UNUSED(value))
+{
+    if (event != PyFunction_EVENT_CREATE || !room_of(function->func_code))
+        return 0;
+    return take_slot((PyObject *)function);
+}
+
+static int see_new_functions(void)
+{
+    static int watcher = -1;
+    if (watcher < 0)
+        watcher = PyFunction_AddWatcher(on_function);
+    return watcher < 0 ? -1 : 0;
+}
+
+#endif
+
+/* ---- What Python sees ---- */
+
+static bool is_lazy(PyObject *code)
+{
+    return ((PyCodeObject *)code)->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
+}
+
+PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)
+{
+    PyObject *function = dispatch_function(dispatch), **door = function ? dispatch_door(dispatch) : NULL;
+    if (!function || !PyFunction_Check(function) || is_lazy(((PyFunctionObject *)function)->func_code))
+        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R", dispatch);
+    if (*door)
+        Py_RETURN_NONE;
+    PyObject *code = ((PyFunctionObject *)function)->func_code;
+    Room *room = room_make(code);
+    if (!room)
+        return NULL;
+    PyObject **grown = PyMem_RawRealloc(room->open, (size_t)(room->count + 1) * sizeof *grown);
+    if (!grown || take_slot(function) < 0) {
+        room->open = grown ? grown : room->open;
+        room_leave(code);
+        return grown ? NULL : PyErr_NoMemory();
+    }
+    memmove(grown + 1, grown, (size_t)room->count * sizeof *grown);
+    grown[0] = dispatch;
+    room->open = grown, room->count++;
+    *door = Py_NewRef(code);
+    used(+1);
+    Py_RETURN_NONE;
+}
+
+void door_close(PyObject *dispatch)
+{
+    PyObject **door = dispatch_door(dispatch), *code = *door, *function = dispatch_function(dispatch);
+    Room *room = code ? room_of(code) : NULL;
+    if (!room)
+        return;
+    *door = NULL;
+    Py_ssize_t at = 0;
+    while (room->open[at] != dispatch)
+        at++;
+    memmove(room->open + at, room->open + at + 1, (size_t)(--room->count - at) * sizeof *room->open);
+    if (!room_find(room, function) && !room->watcher)
+        give_slot(function);
+    room_leave(code);
+    Py_DECREF(code);
+    used(-1);
+}
+
+PyObject *close_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)
+{
+    if (!dispatch_function(dispatch))
+        return PyErr_Format(PyExc_TypeError, "not a Dispatch: %R", dispatch);
+    door_close(dispatch);
+    Py_RETURN_NONE;
+}
+
+PyObject *watch_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *target, *watcher;
+    int outermost = 0;
+    if (!PyArg_ParseTuple(args, "OO|p", &target, &watcher, &outermost))
+        return NULL;
+    PyObject *code = PyFunction_Check(target) ? ((PyFunctionObject *)target)->func_code : target;
+    if (!PyCode_Check(code) || is_lazy(code))
+        return PyErr_Format(PyExc_TypeError, "not a function or code object that runs when it is called: %R", target);
+    Room *room = watcher == Py_None ? room_of(code) : room_make(code);
+    if (!room) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    if (watcher != Py_None && (PyFunction_Check(target) ? take_slot(target) : see_new_functions()) < 0) {
+        room_leave(code);
+        return NULL;
+    }
+    PyObject *before = room->watcher;
+    room->watcher = watcher == Py_None ? NULL : Py_NewRef(watcher);
+    room->outermost = outermost;
+    if (!before != !room->watcher)
+        used(room->watcher ? +1 : -1);
+    room_leave(code);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
