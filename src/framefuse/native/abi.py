@@ -438,7 +438,7 @@ PROBES: dict[str, Probe] = {
     "gomp": _gomp,
     "blas": _blas,
 }
-TAGS = ("dict_tags", "type_tags")
+TAGS = ("dict_tags", "type_tags", "dict_watchers")
 FACTS = (*PROBES, *TAGS)
 
 
@@ -577,8 +577,9 @@ def initialise(without: Iterable[str] = ()) -> frozenset[str]:
     trusted = tags.probe()
     for name in TAGS:
         if name in left_out or name not in trusted:
-            unknown[name] = "left out" if name in left_out else "tags do not follow every change"
+            unknown[name] = "left out" if name in left_out else "this CPython does not show every change so"
     _native.trust_tags("dict_tags" not in unknown, "type_tags" not in unknown)
+    _native.watch_open("dict_watchers" not in unknown)
     known = frozenset(name for name in FACTS if name not in unknown)
     return known
 

@@ -37,8 +37,10 @@ typedef struct GuardSet GuardSet;
 extern PyTypeObject *GuardSet_Type;
 extern PyTypeObject *make_guard_set_type(PyObject *module);
 
-/* -2 is a hit, else the index of the instruction that failed, -1 for the global state. Never leaves an exception. */
+/* -2 is a hit, -3 says that a check of this set is under way, so that its registers are in use; else the index of the instruction that failed,
+   -1 for the global state. Never leaves an exception. */
 #define GUARDS_HIT (-2)
+#define GUARDS_BUSY (-3)
 Py_ssize_t guards_check(GuardSet *set, PyObject *const *arguments, Py_ssize_t count, const State *state);
 PyObject **guards_registers(GuardSet *set);
 const int64_t *guards_numbers(GuardSet *set);
@@ -145,6 +147,15 @@ PyObject *watch_py(PyObject *module, PyObject *args);
 
 /* ---- tags.c: version tags of dicts and types ---- */
 
+/* The low bits of a dict's tag say who watches it, and come and go. */
+#if PY_VERSION_HEX < 0x030C0000
+enum { TAG_SHIFT = 0 };
+#elif PY_VERSION_HEX < 0x030D0000
+enum { TAG_SHIFT = 8 };
+#else
+enum { TAG_SHIFT = 12 };
+#endif
+
 extern bool trust_dict_tags, trust_type_tags;
 uint64_t *dict_tag_word(PyObject *dict);
 unsigned int type_tag(PyTypeObject *type); /* assigns one if it can; 0: none */
@@ -156,6 +167,7 @@ static inline unsigned int type_tag_now(PyTypeObject *type) /* without assigning
     return type->tp_version_tag;
 #endif
 }
+PyObject *watch_open_py(PyObject *module, PyObject *trusted); /* watch.c */
 PyObject *dict_tag_py(PyObject *module, PyObject *dict);
 PyObject *type_tag_py(PyObject *module, PyObject *type);
 PyObject *trust_tags_py(PyObject *module, PyObject *args);

@@ -3,6 +3,14 @@
 
 enum { SMALL = 16 };
 
+/* A tensor that the frame holds as an object is lent: the frame keeps its reference for the whole call. */
+static inline PyObject *lent(const PlanProgram *plan, const Frame *frame, const Template *template)
+{
+    if (template->tag != T_TENSOR || plan->slots[template->index].place == ARENA || plan->slots[template->index].place == VIEW)
+        return NULL;
+    return frame->tensors[template->index];
+}
+
 static PyObject *call_function(Frame *frame, const CallInfo *call)
 {
     PyObject *small[SMALL + 1], *result = NULL;
@@ -10,8 +18,12 @@ static PyObject *call_function(Frame *frame, const CallInfo *call)
     if (!args)
         return PyErr_NoMemory();
     int32_t made = 0;
-    while (made < call->arg_count && (args[made + 1] = template_build(&call->args[made], frame)))
-        made++;
+    for (; made < call->arg_count; made++) {
+        PyObject *arg = lent(frame->plan, frame, &call->args[made]);
+        if (!arg && !(arg = template_build(&call->args[made], frame)))
+            break;
+        args[made + 1] = arg;
+    }
     if (made == call->arg_count) {
         bool off = !call->grad && abi_grad_enabled();
         if (off)
@@ -20,8 +32,9 @@ static PyObject *call_function(Frame *frame, const CallInfo *call)
         if (off)
             abi_set_grad_enabled(true);
     }
-    while (made > 0)
-        Py_DECREF(args[made--]);
+    for (; made > 0; made--)
+        if (!lent(frame->plan, frame, &call->args[made - 1]))
+            Py_DECREF(args[made]);
     if (args != small)
         PyMem_Free(args);
     return result;
@@ -102,7 +115,7 @@ int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call)
             return -1;
     for (int32_t i = 0; i < call->out_count; i++) {
         int32_t slot = call->outs[i].slot;
-        if (!abi_data(frame->tensors[slot], &frame->data[slot])) {
+        if (plan->slots[slot].addressed && !abi_data(frame->tensors[slot], &frame->data[slot])) {
             PyErr_Clear(); /* a sparse or opaque tensor: no kernel reads it, another call may */
             frame->data[slot] = NULL;
         }

@@ -206,8 +206,11 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             state_known = true;
         }
         Py_INCREF(entry); /* Python code below may clear the entries */
-        if (guards_check(entry->guards, bound, total, &state) != GUARDS_HIT) {
+        Py_ssize_t answer = guards_check(entry->guards, bound, total, &state);
+        if (answer != GUARDS_HIT) {
             Py_DECREF(entry);
+            if (answer == GUARDS_BUSY) /* nothing says that another trace is needed */
+                return FOUND_DECLINED;
             continue;
         }
         if (i > 0 && i < self->entry_count && self->entries[i] == entry) {
@@ -215,10 +218,10 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             self->entries[0] = entry;
         }
         self->hits++, entry->hits++;
-        int answer = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), result);
+        int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), result);
         guards_release(entry->guards);
         Py_DECREF(entry);
-        return answer == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
+        return done == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
     }
     return FOUND_NONE;
 }

@@ -1,4 +1,4 @@
-/* Compiles the tuples of a guard program into operations, blocks under a version tag, and words that a loop compares. */
+/* Compiles the tuples of a guard program into operations, words that a loop compares, and blocks that wait for a change. */
 #include "guards.h"
 
 static const char *const NAMES[] = {
@@ -7,11 +7,16 @@ static const char *const NAMES[] = {
 #undef X
 };
 
+enum { CHECKS = 64 }; /* distinct checks of tensors that are looked through for an equal one */
+
 typedef struct {
     GuardSet *set;
     PyObject **constant; /* borrowed: what a register always holds, if known */
     bool *defined, *written;
     int32_t op_room, word_room;
+    TensorCheck *checks[CHECKS]; /* borrowed from the operations that use them */
+    int check_count;
+    PyObject *seen; /* owned: the words stated so far, as (address, expected) */
 } Compiler;
 
 static int bad(PyObject *instruction)
@@ -141,7 +146,18 @@ static int read_tensor(Compiler *c, PyObject *instruction, GuardOp *op, Py_ssize
         PyErr_NoMemory();
         return -1;
     }
-    return tensor_check_parse(spec, numbers, c->set->number_count, op->as.tensor);
+    if (tensor_check_parse(spec, numbers, c->set->number_count, op->as.tensor) < 0)
+        return -1;
+    for (int i = 0; i < c->check_count; i++)
+        if (tensor_check_same(c->checks[i], op->as.tensor)) {
+            tensor_check_free(op->as.tensor);
+            op->as.tensor = c->checks[i];
+            op->as.tensor->users++;
+            return 0;
+        }
+    if (c->check_count < CHECKS && !op->as.tensor->binds)
+        c->checks[c->check_count++] = op->as.tensor;
+    return 0;
 }
 
 /* A load: (name, d, r, operand) or (name, d, r). */
@@ -259,29 +275,51 @@ static int add_op(Compiler *c, const GuardOp *op)
     return 0;
 }
 
-static int add_word(Compiler *c, const void *address, const void *expected, int32_t instruction, int32_t block)
+/* The last operation if it is `code`, else a new one that begins at `from`. */
+static GuardOp *run_of(Compiler *c, uint8_t code, int32_t from, int32_t instruction)
 {
     GuardSet *set = c->set;
+    if (!set->op_count || set->ops[set->op_count - 1].code != code) {
+        GuardOp run = {.code = code, .from = from, .to = from, .instruction = instruction};
+        if (add_op(c, &run) < 0)
+            return NULL;
+    }
+    return &set->ops[set->op_count - 1];
+}
+
+/* 1 if the same word was stated before: two facts often rest on one `__dict__` or class. */
+static int stated(Compiler *c, const void *address, const void *expected)
+{
+    PyObject *word = Py_BuildValue("(NN)", PyLong_FromVoidPtr((void *)address), PyLong_FromVoidPtr((void *)expected));
+    int known = word ? PySet_Contains(c->seen, word) : -1;
+    if (known == 0 && PySet_Add(c->seen, word) < 0)
+        known = -1;
+    Py_XDECREF(word);
+    return known;
+}
+
+static int add_word(Compiler *c, const void *address, const void *expected, int32_t instruction)
+{
+    GuardSet *set = c->set;
+    int known = stated(c, address, expected);
+    if (known)
+        return known < 0 ? -1 : 0;
     if (set->word_count == c->word_room) {
         int32_t room = c->word_room ? 2 * c->word_room : 64;
         Word *words = PyMem_Realloc(set->words, (size_t)room * sizeof *words);
         if (words)
             set->words = words;
-        WordOrigin *origins = words ? PyMem_Realloc(set->origins, (size_t)room * sizeof *origins) : NULL;
-        if (!origins)
+        int32_t *instructions = words ? PyMem_Realloc(set->word_instructions, (size_t)room * sizeof *instructions) : NULL;
+        if (!instructions)
             return PyErr_NoMemory(), -1;
-        set->origins = origins, c->word_room = room;
+        set->word_instructions = instructions, c->word_room = room;
     }
-    GuardOp *last = set->op_count ? &set->ops[set->op_count - 1] : NULL;
-    if (!last || last->code != G_WORDS) {
-        GuardOp run = {.code = G_WORDS, .from = set->word_count, .to = set->word_count, .instruction = instruction};
-        if (add_op(c, &run) < 0)
-            return -1;
-        last = &set->ops[set->op_count - 1];
-    }
+    GuardOp *run = run_of(c, G_WORDS, set->word_count, instruction);
+    if (!run)
+        return -1;
     set->words[set->word_count] = (Word){address, (uint64_t)(uintptr_t)expected};
-    set->origins[set->word_count++] = (WordOrigin){instruction, block};
-    last->to = set->word_count;
+    set->word_instructions[set->word_count++] = instruction;
+    run->to = set->word_count;
     return 0;
 }
 
@@ -308,19 +346,19 @@ static int as_words(Compiler *c, const GuardOp *op, Py_ssize_t index)
         return 0;
     switch (op->code) {
     case G_type_is:
-        return add_word(c, &held->ob_type, op->object, op->instruction, -1) < 0 ? -1 : 1;
+        return add_word(c, &held->ob_type, op->object, op->instruction) < 0 ? -1 : 1;
     case G_length:
         if (!PyList_CheckExact(held))
             return 0;
-        return add_word(c, &((PyVarObject *)held)->ob_size, (void *)op->index, op->instruction, -1) < 0 ? -1 : 1;
+        return add_word(c, &((PyVarObject *)held)->ob_size, (void *)op->index, op->instruction) < 0 ? -1 : 1;
     case G_code: {
         if (!PyFunction_Check(held))
             return 0;
         PyFunctionObject *f = (PyFunctionObject *)held;
         PyObject *defaults = op->as.code_of.defaults, *keyword = op->as.code_of.keyword_defaults;
         defaults = defaults == Py_None ? NULL : defaults, keyword = keyword == Py_None ? NULL : keyword;
-        return add_word(c, &f->func_code, op->object, op->instruction, -1) < 0 || add_word(c, &f->func_defaults, defaults, op->instruction, -1) < 0
-                || add_word(c, &f->func_kwdefaults, keyword, op->instruction, -1) < 0 ? -1 : 1;
+        return add_word(c, &f->func_code, op->object, op->instruction) < 0 || add_word(c, &f->func_defaults, defaults, op->instruction) < 0
+                || add_word(c, &f->func_kwdefaults, keyword, op->instruction) < 0 ? -1 : 1;
     }
     case G_dict:
         place = _PyObject_GetDictPtr(held);
@@ -335,10 +373,30 @@ static int as_words(Compiler *c, const GuardOp *op, Py_ssize_t index)
     if (!expected || !place || *place != expected)
         return 0; /* it fails now: let the ordinary operations say where */
     c->set->registers[op->to] = c->constant[op->to] = expected;
-    return add_word(c, place, expected, op->instruction + 1, -1) < 0 ? -1 : 2;
+    return add_word(c, place, expected, op->instruction + 1) < 0 ? -1 : 2;
 }
 
 /* ---- the program ---- */
+
+static int add_dict(Compiler *c, PyObject *dict, bool watched, int32_t block, int32_t instruction)
+{
+    GuardSet *set = c->set;
+    GuardOp *last = set->op_count ? &set->ops[set->op_count - 1] : NULL;
+    if (last && last->code == G_DICTS && last->as.dicts.watched != watched) { /* not of one kind: a run of its own */
+        GuardOp run = {.code = G_DICTS, .from = set->dict_count, .to = set->dict_count, .instruction = instruction};
+        if (add_op(c, &run) < 0)
+            return -1;
+    }
+    GuardOp *run = run_of(c, G_DICTS, set->dict_count, instruction);
+    if (!run)
+        return -1;
+    set->tags[set->dict_count] = dict_tag_word(dict);
+    set->dicts[set->dict_count++] = (WatchedDict){.block = block, .moved = true}; /* the first check runs the block */
+    set->reported = true;
+    run->to = run->as.dicts.settled = set->dict_count;
+    run->as.dicts.watched = watched;
+    return 0;
+}
 
 static int begin_block(Compiler *c, PyObject *instruction, Py_ssize_t index, Py_ssize_t *count)
 {
@@ -353,8 +411,15 @@ static int begin_block(Compiler *c, PyObject *instruction, Py_ssize_t index, Py_
     if (!block->ops)
         return PyErr_NoMemory(), -1;
     GuardOp op = {.code = G_BLOCK, .index = set->block_count++, .instruction = (int32_t)index};
-    if (PyDict_Check(subject) && trust_dict_tags) /* 0 is no tag: the first check runs the block */
-        return add_word(c, dict_tag_word(subject), NULL, (int32_t)index, (int32_t)op.index);
+    if (PyDict_Check(subject)) {
+        bool watched = watch_dict(subject, set, set->dict_count);
+        if (watched || trust_dict_tags) {
+            int status = add_dict(c, subject, watched, (int32_t)op.index, (int32_t)index);
+            if (status < 0 && watched)
+                watch_move(set, subject, set->dict_count, -1);
+            return status;
+        }
+    }
     if (PyType_Check(subject) && trust_type_tags)
         op.code = G_TYPE_BLOCK;
     return add_op(c, &op);
@@ -423,66 +488,6 @@ static int compile_all(Compiler *c)
     return 0;
 }
 
-/* ---- the state ---- */
-
-static int dtype_code(PyObject *name, int32_t *code)
-{
-    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    PyObject *short_name = text && strncmp(text, "torch.", 6) == 0 ? PyUnicode_FromString(text + 6) : Py_NewRef(name);
-    const DTypeRow *row = short_name ? abi_dtype(short_name) : NULL;
-    Py_XDECREF(short_name);
-    if (!row)
-        return -1;
-    *code = row->code;
-    return 0;
-}
-
-static int read_autocast(GuardSet *set, PyObject *rows)
-{
-    if (!PyTuple_Check(rows))
-        return PyErr_SetString(PyExc_ValueError, "GlobalState.autocast is a tuple of rows"), -1;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows); i++) {
-        PyObject *device, *name;
-        int on;
-        int32_t device_index;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "OpO", &device, &on, &name))
-            return -1;
-        if (!on)
-            continue; /* whether it is on shows in the excluded keys; its dtype matters only then */
-        if (set->autocast_count == 4)
-            return PyErr_SetString(PyExc_ValueError, "autocast on more than four device types"), -1;
-        if (abi_device(device, &set->autocast[set->autocast_count].device_type, &device_index) < 0
-            || dtype_code(name, &set->autocast[set->autocast_count].dtype) < 0)
-            return -1;
-        set->autocast_count++;
-    }
-    return 0;
-}
-
-static int read_state(GuardSet *set, PyObject *state)
-{
-    static const char *const FIELDS[] = {"grad_enabled", "autocast", "default_dtype", "default_device", "deterministic", "function_modes",
-                                         "dispatch_keys"};
-    PyObject *field[7] = {NULL};
-    int result = -1;
-    for (int i = 0; i < 7; i++)
-        if (!(field[i] = PyObject_GetAttrString(state, FIELDS[i])))
-            goto done;
-    set->has_state = true;
-    set->state.grad = field[0] == Py_True;
-    set->state.deterministic = field[4] == Py_True;
-    set->state.modes = PyLong_AsLongLong(field[5]);
-    set->state.dual_level = -1;
-    set->default_device = Py_NewRef(field[3]);
-    if (PyErr_Occurred() || !PyArg_ParseTuple(field[6], "KK", &set->state.included, &set->state.excluded))
-        goto done;
-    result = dtype_code(field[2], &set->state.dtype) < 0 || read_autocast(set, field[1]) < 0 ? -1 : 0;
-done:
-    for (int i = 0; i < 7; i++)
-        Py_XDECREF(field[i]);
-    return result;
-}
-
 static Py_ssize_t read_size(PyObject *program, const char *name)
 {
     PyObject *value = PyObject_GetAttrString(program, name);
@@ -498,7 +503,7 @@ int guards_compile(GuardSet *set)
     PyObject *state = PyObject_GetAttrString(set->program, "state");
     if (!state)
         return -1;
-    int status = state == Py_None ? 0 : read_state(set, state);
+    int status = state == Py_None ? 0 : guard_state_parse(set, state);
     Py_DECREF(state);
     if (status < 0 || !(set->instructions = PyObject_GetAttrString(set->program, "instructions")))
         return -1;
@@ -519,11 +524,17 @@ int guards_compile(GuardSet *set)
     set->numbers = PyMem_Calloc((size_t)set->number_count + 1, sizeof *set->numbers);
     set->blocks = PyMem_Calloc(instructions + 1, sizeof *set->blocks);
     set->owned = PyMem_Calloc(instructions + 1, sizeof *set->owned);
+    set->dicts = PyMem_Calloc(instructions + 1, sizeof *set->dicts);
+    set->tags = PyMem_Calloc(instructions + 1, sizeof *set->tags);
+    c.seen = PySet_New(NULL);
     status = -1;
-    if (!c.constant || !c.defined || !c.written || !set->registers || !set->numbers || !set->blocks || !set->owned)
+    if (!c.seen)
+        ;
+    else if (!set->dicts || !set->tags || !c.constant || !c.defined || !c.written || !set->registers || !set->numbers || !set->blocks || !set->owned)
         PyErr_NoMemory();
     else
         status = compile_all(&c);
+    Py_XDECREF(c.seen);
     PyMem_Free(c.constant);
     PyMem_Free(c.defined);
     PyMem_Free(c.written);

@@ -1,10 +1,6 @@
 /* Executes a guard program: compares words of long-lived objects, re-reads blocks whose tag moved, and reads the arguments. */
 #include "guards.h"
 
-#include <structmember.h>
-
-PyTypeObject *GuardSet_Type;
-
 PyObject **closure_cell(PyObject *function, Py_ssize_t index)
 {
     if (!PyFunction_Check(function))
@@ -248,43 +244,102 @@ static Py_ssize_t run_block(GuardSet *set, const Block *block, PyObject *const *
     return GUARDS_HIT;
 }
 
-/* A word differs: a fact failed, or the tag of a dict moved and its block has to be read again. */
-static __attribute__((noinline)) Py_ssize_t word_moved(GuardSet *set, int32_t index, PyObject *const *arguments, Py_ssize_t count)
+static inline uint64_t tag_of(const uint64_t *place) { return *place >> TAG_SHIFT; }
+
+/* The dict at `index` leaves those that are looked at together: it changes too often. Gives the index of the one that took its place. */
+static void look_at_alone(GuardSet *set, GuardOp *op, int32_t index)
 {
-    const WordOrigin *origin = &set->origins[index];
-    if (origin->block < 0)
-        return origin->instruction;
-    uint64_t now = *set->words[index].address;
-    Py_ssize_t answer = run_block(set, &set->blocks[origin->block], arguments, count);
+    int32_t last = --op->as.dicts.settled;
+    if (op->as.dicts.watched) {
+        watch_move(set, set->blocks[set->dicts[index].block].subject, index, -1);
+        if (last != index)
+            watch_move(set, set->blocks[set->dicts[last].block].subject, last, index);
+    }
+    WatchedDict dict = set->dicts[index];
+    const uint64_t *tag = set->tags[index];
+    set->dicts[index] = set->dicts[last], set->tags[index] = set->tags[last];
+    set->dicts[last] = dict, set->tags[last] = tag;
+}
+
+/* Reads the facts of a changed dict again. What runs may change dicts too, so that the mark goes and the tag is read before. */
+static Py_ssize_t read_again(GuardSet *set, WatchedDict *dict, uint64_t tag, PyObject *const *arguments, Py_ssize_t count)
+{
+    dict->moved = false;
+    Py_ssize_t answer = run_block(set, &set->blocks[dict->block], arguments, count);
     if (answer == GUARDS_HIT)
-        set->words[index].expected = now;
+        dict->seen = tag;
+    else
+        dict->moved = set->reported = true;
     return answer;
 }
 
-static bool state_agrees(GuardSet *set, const State *state)
+static __attribute__((noinline)) Py_ssize_t some_moved(GuardSet *set, GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
 {
-    const State *mine = &set->state;
-    if (state->included != mine->included || state->excluded != mine->excluded || state->grad != mine->grad || state->modes != mine->modes
-        || state->dtype != mine->dtype || state->deterministic != mine->deterministic || state->dual_level != -1)
-        return false;
-    for (int i = 0; i < set->autocast_count; i++) {
-        int32_t dtype;
-        if (!abi_autocast_dtype(set->autocast[i].device_type, &dtype) || dtype != set->autocast[i].dtype)
-            return false;
+    bool watched = op->as.dicts.watched;
+    Py_ssize_t answer;
+    for (int32_t i = op->from; i < op->as.dicts.settled;) {
+        WatchedDict *dict = &set->dicts[i];
+        uint64_t now = tag_of(set->tags[i]);
+        if (watched ? !dict->moved : now == dict->seen) {
+            i++;
+            continue;
+        }
+        if ((answer = read_again(set, dict, now, arguments, count)) != GUARDS_HIT)
+            return answer;
+        dict->moves = set->checks - dict->checked <= SOON ? dict->moves + 1 : 0;
+        dict->checked = set->checks;
+        if (dict->moves < OFTEN)
+            i++;
+        else
+            look_at_alone(set, op, i);
     }
-    return abi_default_device(set->default_device);
+    uint64_t sum = 0;
+    for (int32_t i = op->from; i < op->as.dicts.settled; i++)
+        sum += set->dicts[i].seen;
+    op->as.dicts.sum = sum;
+    return GUARDS_HIT;
 }
 
-static Py_ssize_t check_ops(GuardSet *set, PyObject *const *arguments, Py_ssize_t count)
+static inline bool none_moved(const GuardSet *set, const GuardOp *op, bool reported)
+{
+    if (op->as.dicts.watched)
+        return !reported;
+    const uint64_t *const *tag = set->tags + op->from, *const *end = set->tags + op->as.dicts.settled;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    for (; tag + 4 <= end; tag += 4)
+        a += tag_of(tag[0]), b += tag_of(tag[1]), c += tag_of(tag[2]), d += tag_of(tag[3]);
+    for (; tag < end; tag++)
+        a += tag_of(*tag);
+    return a + b + c + d == op->as.dicts.sum;
+}
+
+static inline Py_ssize_t check_dicts(GuardSet *set, GuardOp *op, bool reported, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t answer;
+    if (UNLIKELY(!none_moved(set, op, reported)) && (answer = some_moved(set, op, arguments, count)) != GUARDS_HIT)
+        return answer;
+    for (int32_t i = op->as.dicts.settled; i < op->to; i++) {
+        uint64_t now = tag_of(set->tags[i]);
+        if ((!trust_dict_tags || now != set->dicts[i].seen)
+            && (answer = read_again(set, &set->dicts[i], now, arguments, count)) != GUARDS_HIT)
+            return answer;
+    }
+    return GUARDS_HIT;
+}
+
+static Py_ssize_t check_ops(GuardSet *set, bool reported, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t answer;
     for (const GuardOp *op = set->ops, *end = op + set->op_count; op < end; op++) {
         switch (op->code) {
         case G_WORDS:
             for (int32_t i = op->from; i < op->to; i++)
-                if (UNLIKELY(*set->words[i].address != set->words[i].expected)
-                    && (answer = word_moved(set, i, arguments, count)) != GUARDS_HIT)
-                    return answer;
+                if (UNLIKELY(*set->words[i].address != set->words[i].expected))
+                    return set->word_instructions[i];
+            break;
+        case G_DICTS:
+            if (UNLIKELY((answer = check_dicts(set, (GuardOp *)op, reported, arguments, count)) != GUARDS_HIT))
+                return answer;
             break;
         case G_BLOCK:
             if ((answer = run_block(set, &set->blocks[op->index], arguments, count)) != GUARDS_HIT)
@@ -299,7 +354,12 @@ static Py_ssize_t check_ops(GuardSet *set, PyObject *const *arguments, Py_ssize_
             ((GuardOp *)op)->as.tag = type_tag(type);
             break;
         }
-        case G_arg: /* the three of every call, without the way through the large switch */
+        case G_version:
+            if (UNLIKELY(!op->as.tag || type_tag_now((PyTypeObject *)set->registers[op->from]) != op->as.tag)
+                && !guard_op_run(set, op, arguments, count))
+                return op->instruction;
+            break;
+        case G_arg: /* the four of every call, without the way through the large switch */
             if (UNLIKELY(op->index >= count))
                 return op->instruction;
             set->registers[op->to] = arguments[op->index];
@@ -323,15 +383,20 @@ static Py_ssize_t check_ops(GuardSet *set, PyObject *const *arguments, Py_ssize_
 Py_ssize_t guards_check(GuardSet *set, PyObject *const *arguments, Py_ssize_t count, const State *state)
 {
     set->checks++;
-    if (UNLIKELY(set->dead || set->busy || (set->has_state && !state_agrees(set, state)))) {
+    /* getattr and keys with an __eq__ of their own may run Python, and that may come back here, in this thread or another. */
+    if (UNLIKELY(set->busy))
+        return GUARDS_BUSY;
+    if (UNLIKELY(set->dead || (set->has_state && !guard_state_agrees(set, state)))) {
         PyErr_Clear();
         return -1;
     }
-    /* getattr and keys with an __eq__ of their own may run Python, and that may come back here: the registers are in use then. */
+    bool reported = set->reported;
+    set->reported = false;
     set->busy = true;
-    Py_ssize_t answer = check_ops(set, arguments, count);
+    Py_ssize_t answer = check_ops(set, reported, arguments, count);
     set->busy = false;
     if (UNLIKELY(answer != GUARDS_HIT)) {
+        set->reported |= reported;
         if (PyErr_Occurred())
             PyErr_Clear();
         guards_release(set);
@@ -350,115 +415,3 @@ const int64_t *guards_numbers(GuardSet *set) { return set->numbers; }
 Py_ssize_t guards_register_count(GuardSet *set) { return set->register_count; }
 Py_ssize_t guards_number_count(GuardSet *set) { return set->number_count; }
 bool guards_need_state(GuardSet *set) { return set->has_state; }
-
-/* ---- the Python type ---- */
-
-static void free_ops(GuardOp *ops, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++)
-        if (ops[i].code == G_tensor && ops[i].as.tensor)
-            tensor_check_free(ops[i].as.tensor);
-    PyMem_Free(ops);
-}
-
-static int guard_set_traverse(GuardSet *set, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(set));
-    Py_VISIT(set->program);
-    Py_VISIT(set->instructions);
-    for (int32_t i = 0; i < set->owned_count; i++)
-        Py_VISIT(set->owned[i]);
-    return 0;
-}
-
-static int guard_set_clear(GuardSet *set)
-{
-    set->dead = true; /* the arrays borrow from the program: never read them again */
-    guards_release(set);
-    Py_CLEAR(set->program);
-    Py_CLEAR(set->instructions);
-    return 0;
-}
-
-static void guard_set_dealloc(GuardSet *set)
-{
-    PyTypeObject *type = Py_TYPE(set);
-    PyObject_GC_UnTrack(set);
-    guard_set_clear(set);
-    free_ops(set->ops, set->op_count);
-    for (int32_t i = 0; i < set->block_count; i++)
-        free_ops(set->blocks[i].ops, set->blocks[i].count);
-    PyMem_Free(set->blocks);
-    PyMem_Free(set->words);
-    PyMem_Free(set->origins);
-    PyMem_Free(set->registers);
-    PyMem_Free(set->numbers);
-    PyMem_Free(set->owned);
-    Py_CLEAR(set->default_device);
-    type->tp_free((PyObject *)set);
-    Py_DECREF(type);
-}
-
-static PyObject *guard_set_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"program", NULL};
-    PyObject *program;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O", names, &program))
-        return NULL;
-    GuardSet *set = (GuardSet *)type->tp_alloc(type, 0);
-    if (!set)
-        return NULL;
-    set->program = Py_NewRef(program);
-    if (guards_compile(set) < 0) {
-        Py_DECREF(set);
-        return NULL;
-    }
-    return (PyObject *)set;
-}
-
-static PyObject *guard_set_check(GuardSet *set, PyObject *arguments)
-{
-    if (!PyTuple_Check(arguments))
-        return PyErr_Format(PyExc_TypeError, "arguments must be a tuple");
-    State state;
-    if (set->has_state && !abi_read_state(&state))
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "torch's state cannot be read");
-    Py_ssize_t answer = guards_check(set, ((PyTupleObject *)arguments)->ob_item, PyTuple_GET_SIZE(arguments), &state);
-    if (answer != GUARDS_HIT)
-        return PyLong_FromSsize_t(answer);
-    PyObject *registers = PyTuple_New(set->register_count), *numbers = PyTuple_New(set->number_count);
-    for (Py_ssize_t i = 0; registers && i < set->register_count; i++)
-        PyTuple_SET_ITEM(registers, i, Py_NewRef(set->registers[i] ? set->registers[i] : Py_None));
-    for (Py_ssize_t i = 0; numbers && i < set->number_count; i++)
-        PyTuple_SET_ITEM(numbers, i, PyLong_FromLongLong(set->numbers[i]));
-    guards_release(set);
-    return Py_BuildValue("(NN)", registers, numbers);
-}
-
-static PyMethodDef guard_set_methods[] = {
-    {"check", (PyCFunction)guard_set_check, METH_O, "(registers, numbers), or the index of the failing instruction"},
-    {NULL, NULL, 0, NULL},
-};
-static PyMemberDef guard_set_members[] = {
-    {"program", T_OBJECT, offsetof(GuardSet, program), READONLY, NULL},
-    {"checks", T_ULONGLONG, offsetof(GuardSet, checks), READONLY, NULL},
-    {"reruns", T_ULONGLONG, offsetof(GuardSet, reruns), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-static PyType_Slot guard_set_slots[] = {
-    {Py_tp_new, guard_set_new},
-    {Py_tp_dealloc, guard_set_dealloc},
-    {Py_tp_traverse, guard_set_traverse},
-    {Py_tp_clear, guard_set_clear},
-    {Py_tp_methods, guard_set_methods},
-    {Py_tp_members, guard_set_members},
-    {Py_tp_doc, "GuardSet(program): a guard program compiled into C."},
-    {0, NULL},
-};
-static PyType_Spec guard_set_spec = {"framefuse._native.GuardSet", sizeof(GuardSet), 0,
-                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, guard_set_slots};
-
-PyTypeObject *make_guard_set_type(PyObject *module)
-{
-    return GuardSet_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &guard_set_spec, NULL);
-}

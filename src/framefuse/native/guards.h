@@ -1,4 +1,4 @@
-/* The compiled form of a guard program: operations, blocks under a version tag, and single words to compare. */
+/* The compiled form of a guard program: operations, single words to compare, and blocks that run again when their dict or type has changed. */
 #ifndef FRAMEFUSE_GUARDS_H
 #define FRAMEFUSE_GUARDS_H
 
@@ -17,9 +17,12 @@ enum {
     G_WORDS,      /* compare words [from, to) */
     G_BLOCK,      /* run block `index`, whatever its tag says */
     G_TYPE_BLOCK, /* run block `index` unless the type's tag is `tag` */
+    G_DICTS,      /* the dicts [from, to) are unchanged, else run the blocks of those that are not */
 };
 
+/* Equal checks that bind nothing are one object, so that the parameters of a model ask for few lines of memory. */
 typedef struct {
+    int32_t users;
     PyTypeObject *type;
     uint64_t keys;
     int64_t word; /* dtype and device bytes, -1 to use the getters */
@@ -35,7 +38,8 @@ typedef struct {
 
 int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out);
 bool tensor_check_run(const TensorCheck *check, PyObject *object, int64_t *numbers);
-void tensor_check_free(TensorCheck *check);
+bool tensor_check_same(const TensorCheck *left, const TensorCheck *right);
+void tensor_check_free(TensorCheck *check); /* by one user */
 bool tensors_disjoint(PyObject *left, PyObject *right);
 
 typedef struct {
@@ -46,12 +50,16 @@ typedef struct {
     PyObject *object;     /* borrowed from the program: key, name, expected object */
     Py_hash_t hash;       /* of a key */
     union {
-        TensorCheck *tensor; /* owned */
+        TensorCheck *tensor; /* owned, with the other operations that use it */
         Number number;
         struct { PyObject *defaults, *keyword_defaults; } code_of; /* borrowed */
         PyObject *kind;      /* borrowed: of an unset place */
         unsigned int tag;    /* of a type */
-        struct { Py_ssize_t index; } second;
+        struct {
+            uint64_t sum;     /* of the tags of dicts [from, settled) when their blocks held */
+            int32_t settled;  /* those from here on change often and are looked at one by one */
+            bool watched;     /* CPython reports changes: no tag is read */
+        } dicts;
     } as;
 } GuardOp;
 
@@ -60,10 +68,17 @@ typedef struct {
     uint64_t expected;
 } Word;
 
+/* A dict on which a block depends. Tags are never reused and only grow, so that the sum of several is the same only while each is. */
 typedef struct {
-    int32_t instruction;
-    int32_t block; /* -1: the word itself is the fact */
-} WordOrigin;
+    uint64_t seen;    /* its tag when the block held; 0: never */
+    uint64_t checked; /* the number of the check in which its block ran last */
+    int32_t block;
+    uint8_t moves;    /* how often in a row it changed within SOON checks */
+    bool moved;       /* reported by CPython since the block held, or never run */
+} WatchedDict;
+
+/* A dict that changes again and again leaves those that are looked at together: its own tag is compared, or its block always runs. */
+enum { SOON = 16, OFTEN = 8 };
 
 typedef struct {
     PyObject *subject; /* borrowed: the dict or type that it depends on */
@@ -77,9 +92,12 @@ struct GuardSet {
     PyObject *instructions; /* strong */
     GuardOp *ops;
     Word *words;
-    WordOrigin *origins;
+    int32_t *word_instructions;
     Block *blocks;
-    int32_t op_count, word_count, block_count;
+    const uint64_t **tags; /* of each dict: the place of its tag */
+    WatchedDict *dicts;
+    bool reported; /* some dict may have `moved` */
+    int32_t op_count, word_count, block_count, dict_count;
     PyObject **registers;
     int64_t *numbers;
     Py_ssize_t register_count, number_count;
@@ -94,8 +112,16 @@ struct GuardSet {
 };
 
 int guards_compile(GuardSet *set); /* 0, or -1 with an exception */
+int guard_state_parse(GuardSet *set, PyObject *state); /* 0, or -1 with an exception */
+bool guard_state_agrees(GuardSet *set, const State *state);
 bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count);
 bool atoms_equal(PyObject *left, PyObject *right);
 PyObject **closure_cell(PyObject *function, Py_ssize_t index); /* the place of its contents, NULL when there is none */
+
+/* ---- watch.c: changes of dicts as CPython 3.12 and later report them ---- */
+
+bool watch_dict(PyObject *dict, GuardSet *set, int32_t index); /* false: it cannot be watched */
+void watch_move(GuardSet *set, PyObject *dict, int32_t from, int32_t to); /* its index has changed; -1: no longer watched */
+void watch_forget(GuardSet *set);                              /* all that the set watches */
 
 #endif

@@ -16,6 +16,7 @@ static PyMethodDef functions[] = {
     {"dict_tag", dict_tag_py, METH_O, "The dict's version tag."},
     {"type_tag", type_tag_py, METH_O, "The type's version tag, 0 for none."},
     {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
+    {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},
 };

@@ -218,7 +218,7 @@ static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, con
     for (int32_t i = 0; i < plan->input_count; i++) {
         PyObject *tensor = registers[plan->inputs[i]];
         frame->tensors[i] = Py_XNewRef(tensor);
-        if (UNLIKELY(!tensor || !abi_is_tensor(tensor) || !abi_data(tensor, &frame->data[i])))
+        if (UNLIKELY(!tensor || !abi_is_tensor(tensor) || (plan->slots[i].addressed && !abi_data(tensor, &frame->data[i]))))
             return -1;
     }
     for (int32_t i = 0; i < plan->register_count; i++)

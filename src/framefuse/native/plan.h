@@ -9,6 +9,7 @@ enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBE
 
 typedef struct {
     uint8_t place;
+    bool addressed; /* a kernel, a product or a view needs its address */
     int32_t ndim;
     int32_t *sizes, *strides; /* numbers; owned, one block */
     int32_t base, offset;     /* slot or number; number or -1 */

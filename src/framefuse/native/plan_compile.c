@@ -384,6 +384,21 @@ static int read_numbers(PlanProgram *plan, PyObject *tuple)
 
 /* ---- the plan ---- */
 
+/* Only what native code reads needs an address: asking torch for one touches two more lines of memory for each tensor. */
+static void mark_addressed(PlanProgram *plan)
+{
+    for (int32_t i = 0; i < plan->step_count; i++) {
+        const Step *step = &plan->steps[i];
+        if (step->kind == STEP_MATMUL)
+            plan->slots[step->as.matmul.out].addressed = plan->slots[step->as.matmul.a].addressed = plan->slots[step->as.matmul.c].addressed = true;
+        for (int32_t b = 0; step->kind == STEP_KERNEL && b < step->as.kernel.buffer_count; b++)
+            plan->slots[step->as.kernel.buffers[b]].addressed = true;
+    }
+    for (int32_t i = plan->slot_count - 1; i >= 0; i--) /* a view stands behind what it views */
+        if (plan->slots[i].place == VIEW)
+            plan->slots[plan->slots[i].base].addressed = true;
+}
+
 static int read_finish(PlanProgram *plan, PyObject *pair, Finish *finish)
 {
     PyObject *args;
@@ -419,6 +434,7 @@ static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyO
     for (int32_t i = 0; i < plan->finish_count; i++)
         if (read_finish(plan, PyTuple_GET_ITEM(finish, i), &plan->finish[i]) < 0)
             return -1;
+    mark_addressed(plan);
     return read_template(plan, result, &plan->result, false, plan->plan) < 0 ? -1 : read_numbers(plan, numbers);
 }
 

@@ -95,6 +95,7 @@ int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, Tens
     PyObject *field[8] = {NULL}, *name = NULL;
     int result = -1;
     memset(out, 0, sizeof *out);
+    out->users = 1;
     for (int i = 0; i < 8; i++)
         if (!(field[i] = PyObject_GetAttrString(spec, NAMES[i])))
             goto done;
@@ -117,8 +118,25 @@ done:
     return result;
 }
 
+static bool same_extents(const int64_t *left, const int64_t *right, int count)
+{
+    return left == right || (left && right && memcmp(left, right, (size_t)count * sizeof *left) == 0);
+}
+
+bool tensor_check_same(const TensorCheck *left, const TensorCheck *right)
+{
+    if (left->type != right->type || left->keys != right->keys || left->word != right->word || left->dtype != right->dtype
+        || left->device_type != right->device_type || left->device_index != right->device_index || left->ndim != right->ndim
+        || left->requires_grad != right->requires_grad || left->binds || right->binds || !left->order != !right->order)
+        return false;
+    return same_extents(left->sizes, right->sizes, left->ndim) && same_extents(left->strides, right->strides, left->ndim)
+        && (!left->order || memcmp(left->order, right->order, (size_t)left->ndim * sizeof *left->order) == 0);
+}
+
 void tensor_check_free(TensorCheck *check)
 {
+    if (--check->users > 0)
+        return;
     PyMem_Free(check->sizes);
     PyMem_Free(check->strides);
     PyMem_Free(check->order);

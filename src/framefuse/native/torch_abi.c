@@ -26,14 +26,8 @@ static bool call_int(const char *name, PyObject *const *args, Py_ssize_t count, 
     return *out != -1 || !PyErr_Occurred();
 }
 
-bool abi_is_tensor(PyObject *object) { return abi.ready && PyObject_TypeCheck(object, abi.tensor); }
-
-bool abi_keys(PyObject *tensor, uint64_t *keys)
+bool abi_keys_slowly(PyObject *tensor, uint64_t *keys)
 {
-    if (LIKELY(abi.handle >= 0 && abi.key_set >= 0)) {
-        memcpy(keys, abi_impl(tensor) + abi.key_set, 8);
-        return true;
-    }
     PyObject *result = abi_call("keys", &tensor, 1);
     if (!result)
         return false;
@@ -74,26 +68,15 @@ bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t
     return true;
 }
 
-bool abi_layout(PyObject *tensor, Layout *layout)
+bool abi_layout_slowly(PyObject *tensor, Layout *layout)
 {
-    if (LIKELY(abi.handle >= 0)) {
-        if (LIKELY(abi.sizes >= 0)) {
-            char *impl = abi_impl(tensor);
-            memcpy(&layout->ndim, impl + abi.ndim, 8);
-            if (LIKELY(layout->ndim <= 5)) { /* inline up to five dimensions, a pointer to a block from six on */
-                layout->sizes = (const int64_t *)(impl + abi.sizes);
-                layout->strides = (const int64_t *)(impl + abi.strides);
-                return true;
-            }
-        }
-        if (abi.get_dim) {
-            Handle handle = abi_handle(tensor);
-            int64_t *sizes, *strides;
-            if (abi.get_dim(handle, &layout->ndim) || abi.get_sizes(handle, &sizes) || abi.get_strides(handle, &strides))
-                return false;
-            layout->sizes = sizes, layout->strides = strides;
-            return true;
-        }
+    if (LIKELY(abi.handle >= 0 && abi.get_dim)) {
+        Handle handle = abi_handle(tensor);
+        int64_t *sizes, *strides;
+        if (abi.get_dim(handle, &layout->ndim) || abi.get_sizes(handle, &sizes) || abi.get_strides(handle, &strides))
+            return false;
+        layout->sizes = sizes, layout->strides = strides;
+        return true;
     }
     Py_ssize_t sizes, strides;
     if (!read_slowly(tensor, "sizes", slow_sizes, &sizes) || !read_slowly(tensor, "strides", slow_strides, &strides) || sizes != strides)
@@ -114,15 +97,10 @@ bool abi_data(PyObject *tensor, char **data)
     return *data != NULL || !PyErr_Occurred();
 }
 
-int abi_requires_grad(PyObject *tensor)
+int abi_requires_grad_slowly(PyObject *tensor)
 {
-    if (LIKELY(abi.handle >= 0)) {
-        /* No autograd metadata: no gradient, no tangent. With metadata the flag may be either. */
-        if (LIKELY(abi.autograd_meta >= 0) && *(void **)(abi_impl(tensor) + abi.autograd_meta) == NULL)
-            return 0;
-        if (abi.impl_requires_grad)
-            return abi.impl_requires_grad(abi_impl(tensor));
-    }
+    if (LIKELY(abi.handle >= 0 && abi.impl_requires_grad))
+        return abi.impl_requires_grad(abi_impl(tensor));
     PyObject *result = abi_call("requires_grad", &tensor, 1);
     if (!result)
         return -1;

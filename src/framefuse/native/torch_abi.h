@@ -82,15 +82,14 @@ typedef struct {
 extern Abi abi;
 
 /* Readers answer false (an exception may be set) when the object cannot be read. */
-bool abi_keys(PyObject *tensor, uint64_t *keys);
+bool abi_keys_slowly(PyObject *tensor, uint64_t *keys);
 bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t *device_index);
-bool abi_layout(PyObject *tensor, Layout *layout);
+bool abi_layout_slowly(PyObject *tensor, Layout *layout);
 bool abi_data(PyObject *tensor, char **data);
-int abi_requires_grad(PyObject *tensor); /* 1, 0, -1 unknown */
+int abi_requires_grad_slowly(PyObject *tensor); /* 1, 0, -1 unknown */
 bool abi_read_state(State *state);
 bool abi_autocast_dtype(int device_type, int32_t *dtype);
 bool abi_default_device(PyObject *expected); /* false where the legacy default device differs */
-bool abi_is_tensor(PyObject *object);
 
 /* Makers give new references, or NULL with an exception. */
 PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
@@ -112,5 +111,41 @@ PyObject *tensor_facts_py(PyObject *module, PyObject *tensor);
 /* The two loads on which everything else stands. */
 static inline Handle abi_handle(PyObject *tensor) { return (Handle)((char *)tensor + abi.handle); }
 static inline char *abi_impl(PyObject *tensor) { return *(char **)((char *)tensor + abi.handle); }
+
+/* What every check of a tensor reads, inline where the probe found the place. */
+static inline bool abi_is_tensor(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    return abi.ready && (type == abi.tensor || type == abi.parameter || PyType_IsSubtype(type, abi.tensor));
+}
+
+static inline bool abi_keys(PyObject *tensor, uint64_t *keys)
+{
+    if (__builtin_expect(abi.handle < 0 || abi.key_set < 0, 0))
+        return abi_keys_slowly(tensor, keys);
+    *keys = *(const uint64_t *)(abi_impl(tensor) + abi.key_set);
+    return true;
+}
+
+static inline bool abi_layout(PyObject *tensor, Layout *layout)
+{
+    if (__builtin_expect(abi.handle < 0 || abi.sizes < 0, 0))
+        return abi_layout_slowly(tensor, layout);
+    char *impl = abi_impl(tensor);
+    layout->ndim = *(const int64_t *)(impl + abi.ndim);
+    if (__builtin_expect(layout->ndim > 5, 0)) /* inline up to five dimensions, a pointer to a block from six on */
+        return abi_layout_slowly(tensor, layout);
+    layout->sizes = (const int64_t *)(impl + abi.sizes);
+    layout->strides = (const int64_t *)(impl + abi.strides);
+    return true;
+}
+
+/* No autograd metadata: no gradient, no tangent. With metadata the flag may be either. */
+static inline int abi_requires_grad(PyObject *tensor)
+{
+    if (abi.handle >= 0 && abi.autograd_meta >= 0 && *(void **)(abi_impl(tensor) + abi.autograd_meta) == NULL)
+        return 0;
+    return abi_requires_grad_slowly(tensor);
+}
 
 #endif

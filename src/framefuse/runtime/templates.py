@@ -233,7 +233,10 @@ def _make_partial(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) ->
 
 def builtin_base(cls: type) -> Any:
     """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
-    return next(kind for kind in cls.__mro__ if not kind.__flags__ & (1 << 9))
+    for kind in cls.__mro__:
+        if not kind.__flags__ & (1 << 9):
+            return kind
+    raise AssertionError("object is written in C")
 
 
 MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {

@@ -1,8 +1,9 @@
-"""Guards without torch: facts about plain objects, version tags and words, on every CPython that framefuse supports."""
+"""Guards without torch: facts about plain objects, tags, reports and words, on each CPython that framefuse supports."""
 
 import collections
 import gc
 import os
+import random
 import sys
 import types
 import unittest
@@ -35,20 +36,24 @@ def store(thing, value):
     thing.a = value
 
 
-class Trusting(unittest.TestCase):
-    """The tags that the probe trusts; the class below runs the same without any."""
+def trust(dicts, types, reports):
+    native.trust_tags(dicts, types)
+    return native.watch_open(reports) == reports
 
-    trusted = None
+
+class Trusting(unittest.TestCase):
+    """What the probe trusts; the classes below run the same with less."""
+
+    without = frozenset()
 
     def setUp(self):
-        found = tags.probe()
-        native.trust_tags("dict_tags" in found, "type_tags" in found)
-        if self.trusted is not None:
-            native.trust_tags(*self.trusted)
+        self.trusted = tags.probe() - self.without
+        known = ("dict_tags", "type_tags", "dict_watchers")
+        self.assertTrue(trust(*(name in self.trusted for name in known)))
 
     def tearDown(self):
         found = tags.probe()
-        native.trust_tags("dict_tags" in found, "type_tags" in found)
+        trust("dict_tags" in found, "type_tags" in found, "dict_watchers" in found)
 
     def test_instance_attributes_by_every_route(self):
         changes = [
@@ -211,7 +216,7 @@ class Trusting(unittest.TestCase):
         held, nested = [Thing(), Thing()], []
         found = guards(("arg", 0, 0), ("arg", 1, 1), ("getattr", 2, 0, "again"), ("type", 3, 2), ("is", 3, Thing))
         self.assertTrue(hit(found.check((Nasty(), held))))
-        self.assertEqual(nested, [-1])
+        self.assertEqual(nested, [-3])  # its registers are in use
         self.assertEqual(guards(("arg", 0, 0), ("getattr", 1, 0, "broken")).check((Nasty(),)), 1)
 
     def test_leaks_and_cycles(self):
@@ -233,10 +238,130 @@ class Trusting(unittest.TestCase):
                 guards(*instructions)
 
 
+    def test_unchanged_dicts_are_not_read_again(self):
+        things = [Thing(a=1) for _ in range(50)]
+        found = watching(things)
+        for _ in range(3):
+            self.assertTrue(hit(found.check(())))
+        quick = bool(self.trusted & {"dict_tags", "dict_watchers"})
+        self.assertEqual(found.reruns, 50 if quick else 150)
+        things[7].b = 1
+        before = found.reruns
+        self.assertTrue(hit(found.check(())) and hit(found.check(())))
+        self.assertEqual(found.reruns - before, 1 if quick else 100)
+        self.assertEqual(found.dicts, 50 if quick else 0)
+
+    def test_a_dict_that_changes_at_every_call(self):
+        things = [Thing(a=1, n=0) for _ in range(20)]
+        found = watching(things)
+        for value in range(300):
+            things[3].n = things[11].n = value
+            self.assertTrue(hit(found.check(())))
+        for thing in things:
+            thing.a = 2
+            self.assertFalse(hit(found.check(())))
+            self.assertFalse(hit(found.check(())))
+            thing.a = 1
+            self.assertTrue(hit(found.check(())))
+        if self.trusted & {"dict_tags", "dict_watchers"}:
+            before = found.reruns
+            for _ in range(10):
+                found.check(())
+            alone = 0 if "dict_tags" in self.trusted else 2
+            self.assertEqual(found.reruns - before, 10 * alone)
+
+    def test_several_sets_rest_on_one_dict(self):
+        thing = Thing(a=1)
+        sets = [watching([thing]) for _ in range(10)]
+        for found in sets:
+            self.assertTrue(hit(found.check(())))
+        del sets[3:6], found
+        gc.collect()
+        thing.a = 2
+        self.assertEqual([hit(found.check(())) for found in sets], [False] * 7)
+        thing.a = 1
+        self.assertEqual([hit(found.check(())) for found in sets], [True] * 7)
+        content, ref = native.instance_dict(thing), weakref.ref(thing)
+        before = sys.getrefcount(content)
+        del thing, sets
+        gc.collect()
+        self.assertIsNone(ref())
+        self.assertLess(sys.getrefcount(content), before)
+        content["a"] = 5  # nobody listens any more
+
+    def test_a_change_while_facts_are_read(self):
+        class Key(str):
+            __hash__ = str.__hash__
+
+            def __eq__(self, other):
+                thing.a = 2
+                return str.__eq__(self, other)
+
+        thing, mapping = Thing(a=1), {Key("k"): 1}
+        content = native.instance_dict(thing)
+        found = guards(
+            ("object", 0, content), ("object", 1, mapping),
+            ("watch", content, 2), ("item_dict", 2, 0, "a"), ("int_eq", 2, 1),
+            ("watch", mapping, 1), ("present", 1, "k"),
+        )  # fmt: skip
+        self.assertTrue(hit(found.check(())))  # the facts held when they were read
+        self.assertEqual(found.check(()), 4)
+        self.assertEqual(found.check(()), 4)
+
+    def test_random_changes(self):
+        draw = random.Random(7)
+        for _ in range(20):
+            things = [Thing(a=1, **dict.fromkeys("bcd"[: draw.randrange(4)], 0)) for _ in range(draw.randrange(1, 40))]
+            chosen = [draw.sample(things, draw.randrange(1, len(things) + 1)) for _ in range(5)]
+            sets = [(watching(some), some) for some in chosen]
+            for _ in range(60):
+                for _ in range(draw.choice((0, 0, 1, 2, 30))):
+                    thing = draw.choice(things)
+                    change = draw.randrange(5)
+                    if change == 0:
+                        thing.a = draw.choice((1, 2))
+                    elif change == 1:
+                        vars(thing).update(a=1, z=draw.random())
+                    elif change == 2:
+                        vars(thing).clear()
+                        thing.b, thing.a = 0, draw.choice((1, 1, 2))
+                    elif change == 3:
+                        thing.n = draw.random()
+                    elif thing in things[:3]:
+                        thing.a += 0
+                found, some = sets[draw.randrange(5)]
+                self.assertEqual(hit(found.check(())), all(thing.a == 1 for thing in some))
+                if draw.random() < 0.05:
+                    where = draw.randrange(5)
+                    sets[where] = (watching(sets[where][1]), sets[where][1])
+
+
+def watching(things):
+    """A set that holds ``thing.a == 1`` of each."""
+    instructions = []
+    for index, thing in enumerate(things):
+        content = native.instance_dict(thing)
+        instructions += [("object", 2 * index, content), ("watch", content, 2)]
+        instructions += [("item_dict", 2 * index + 1, 2 * index, "a"), ("int_eq", 2 * index + 1, 1)]
+    return guards(*instructions, registers=2 * len(things))
+
+
+class WithoutReports(Trusting):
+    """Tags alone, as before CPython 3.12."""
+
+    without = frozenset({"dict_watchers"})
+
+
+class WithoutTags(Trusting):
+    """Reports alone, as they will be once the tags have gone."""
+
+    without = frozenset({"dict_tags"})
+
+
 class Distrusting(Trusting):
     """Blocks run on every check."""
 
-    trusted = (False, False)
+    without = frozenset({"dict_tags", "type_tags", "dict_watchers"})
 
 
 if __name__ == "__main__":
