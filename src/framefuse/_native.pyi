@@ -53,13 +53,18 @@ class PlanProgram:
 
 @final
 class Compiled:
-    """One entry of a Dispatch: guards and the plan that they protect."""
+    """One entry of a Dispatch: guards and the plan that they protect.
+
+    With ``follow``, the Dispatch of a point, the plan gives the tuple ``(target, args, kwargs, values...)``: then
+    ``target(*args, **kwargs)`` runs (unless it is None) and the point goes on with its outcome and the values.
+    """
 
     guards: GuardSet
     plan: PlanProgram
+    follow: Dispatch | None
     hits: int
 
-    def __new__(cls, guards: GuardSet, plan: PlanProgram) -> Compiled: ...
+    def __new__(cls, guards: GuardSet, plan: PlanProgram, follow: Dispatch | None = None) -> Compiled: ...
 
 @final
 class Dispatch:
@@ -71,6 +76,9 @@ class Dispatch:
     arguments as passed (the owner first, if there is one), so that ``function(*args, **kwargs)`` is the original
     call; its return value is the result. A plan that declines leads to ``function``. A ``function`` that is not a
     Python function is simply called.
+
+    With ``point`` it stands for a place in the middle of a function and takes that many values, by position;
+    ``failed(exception, values)`` goes on from there after the opaque step before it raised.
     """
 
     door: CodeType | None
@@ -96,12 +104,17 @@ class Dispatch:
         miss: Callable[[tuple[Any, ...], dict[str, Any]], Any],
         *,
         owner: Any = None,
+        point: int = -1,
+        failed: Callable[[BaseException, tuple[Any, ...]], Any] | None = None,
     ) -> Dispatch: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
     def __getattr__(self, name: str) -> Any: ...
     def add(self, entry: Compiled) -> None:
         """Puts an entry first."""
+
+    def remove(self, entry: Compiled) -> None:
+        """Drops one entry, if it is there."""
 
     def clear(self) -> None:
         """Drops all entries."""

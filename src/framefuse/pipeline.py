@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
-from framefuse.capture import bind, leaves, record
+from framefuse.capture import leaves, record
+from framefuse.capture.points import Point, Points
+from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.llvm import compile_kernel
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.files import publish
@@ -27,7 +29,7 @@ from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
-from framefuse.runtime.function import Compiler, Outcome, Product
+from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
 
 Products = dict[str, Any]
@@ -155,49 +157,125 @@ def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
 
 
 def compiler(passes: tuple[Pass, ...]) -> Compiler:
-    """The function that records one call and compiles its trace by ``passes``."""
+    """What records calls and compiles their traces by ``passes``."""
     check_order(passes, frozenset({"trace", "bound"}))
+    return _Compiler(passes)
 
-    def compile_call(
-        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options,
-        made: Sequence[Product],
-    ) -> Outcome:  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    passes: tuple[Pass, ...]
+
+    def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        tree = self.tree(state)
+        options = state.options
         with collector_paused():
-            return compile_now(function, args, kwargs, owner, options, made)
+            recording = record(
+                state.function, args, kwargs, owner=state.owner, dynamic=options.dynamic,
+                tree=tree,
+            )  # fmt: skip
+            return self.outcome(tree, recording)
 
-    def compile_now(
-        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any, options: Options,
-        made: Sequence[Product],
-    ) -> Outcome:  # fmt: skip
-        start = time.perf_counter()
-        numbers = _moving(made, function, args, kwargs)
-        recording = record(function, args, kwargs, owner=owner, dynamic=options.dynamic, moving=numbers)
-        seconds = {"capture": time.perf_counter() - start}
-        outcome = Outcome(recording.value, recording.exception, reason=recording.reason)
-        if recording.trace is None:
-            publish(function, None, recording.reason, options)
-            return outcome
-        products: Products = {"trace": recording.trace, "bound": tuple(bind(function, args, kwargs))}
+    def resume(
+        self,
+        state: CompiledFunction,
+        point: Any,
+        values: Sequence[Any],
+        record: bool,
+        error: BaseException | None = None,
+    ) -> Outcome:
+        if not record:
+            recording = resume(point, values, error=error)
+            return Outcome(recording.value, recording.exception)
+        tree = self.tree(state)
+        with collector_paused():
+            return self.outcome(tree, resume(point, values, dynamic=state.options.dynamic, tree=tree))
+
+    def tree(self, state: CompiledFunction) -> _Tree:
+        if state.points is None:
+            state.points = Points()
+        return _Tree(self.passes, state)
+
+    def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
+        if recording.fault is not None:
+            tree.reason = report_bug(recording.fault, _line_of(tree.state), tree.state.options)
+        elif recording.segments:
+            tree.compile(recording.segments)
+        elif recording.reason is not None:
+            tree.refuse(recording.reason)
+        return Outcome(recording.value, recording.exception, tree.reason, recording.learnt)
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The compiled code of one function while a run of it is recorded."""
+
+    passes: tuple[Pass, ...]
+    state: CompiledFunction
+    reason: Reason | None = None
+
+    @property
+    def points(self) -> Points | None:
+        return None if self.state.options.fullgraph else self.state.points
+
+    def refuse(self, reason: Reason) -> None:
+        """Nothing of this run is compiled."""
+        self.reason = reason
+        publish(self.state.function, None, reason, self.state.options)
+
+    def compile(self, segments: Sequence[Segment]) -> bool:
+        """Compiles segments that follow each other; all of them count, or none."""
+        made = []
+        for segment in segments:
+            found = self.one(segment)
+            if found is None:
+                return False
+            made.append((segment, *found))
+        for segment, product, entry in made:
+            self.state.add(segment.start.handle if segment.start is not None else None, product, entry)
+            publish(self.state.function, product, None, self.state.options)
+        return True
+
+    def one(self, segment: Segment) -> tuple[Product, Any] | None:
+        """The product and the native entry of one segment."""
+        options, trace = self.state.options, segment.trace
+        products: Products = {"trace": trace, "bound": segment.bound}
+        seconds = {"capture": trace.seconds.get("capture", 0.0)}
         try:
-            seconds.update(run(passes, products, options))
+            seconds.update(run(self.passes, products, options))
             guards = _native.GuardSet(products["guards"].program)
-            outcome.entry = _native.Compiled(guards, _native.PlanProgram(products["plan"]))
+            plan = _native.PlanProgram(products["plan"])
+            follow = None
+            if segment.follow is not None:
+                follow = self.state.continuation(segment.follow, segment.follow.count).dispatch
+            entry = _native.Compiled(guards, plan, follow)
         except Stop as stop:
-            outcome.reason = stop.reason
-            publish(function, None, stop.reason, options)
-            return outcome
+            self.refuse(stop.reason)
+            return None
         except UserError:
             raise
         except Exception as error:
-            outcome.reason = report_bug(error, recording.trace.line, options)
-            return outcome
+            self.reason = report_bug(error, trace.line, options)
+            return None
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
-        outcome.product = Product(products, seconds)
-        publish(function, outcome.product, None, options)
-        return outcome
+        return Product(products, seconds), entry
 
-    return compile_call
+    def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+        """The places whose numbers are not what earlier traces from ``start`` were made for."""
+        if start is not None and start.handle is None:
+            return frozenset()
+        handle = start.handle if start is not None else None
+        known = [p.stages["trace"].assumptions for p in self.state.products if p.start is handle]
+        return moving(known, values) if known else frozenset()
+
+    def enter(self, point: Point, values: Sequence[Any]) -> Any:
+        """Runs compiled code from ``point`` to the end of the call."""
+        before = _native.bypass(False)
+        try:
+            return point.handle.dispatch(*values)
+        finally:
+            _native.bypass(before)
 
 
 @contextmanager
@@ -231,17 +309,9 @@ logger = logging.getLogger("framefuse")
 _reported: set[str] = set()
 
 
-def _moving(
-    made: Sequence[Product], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> frozenset[Source]:
-    """The places whose numbers are not what earlier traces were made for."""
-    if not made:
-        return frozenset()
-    try:
-        bound = bind(function, args, kwargs)
-    except TypeError:
-        return frozenset()
-    return moving((product.stages["trace"].assumptions for product in made), bound)
+def _line_of(state: CompiledFunction) -> Line:
+    code = getattr(state.function, "__code__", None)
+    return Line(code.co_filename, code.co_firstlineno, code.co_qualname) if code else Line("", 0, repr(state.function))
 
 
 def _sources(trace: Trace) -> tuple[Source, ...]:

@@ -170,7 +170,7 @@ def an_iterator_partly_consumed(compiled):
     yield list(numbers)
 
 
-@trap(traces=3, hits=3, waits="autograd training")
+@trap(traces=3, hits=3, waits="gradient autograd training")
 def a_backward_inside(compiled):
     w = ones(3).requires_grad_()
 
@@ -201,7 +201,7 @@ def references_are_counted(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="native-call")
+@trap(traces=3, hits=3, waits="native-call", fails="comparisons of floats hold their values")
 def the_clock_is_read(compiled):
     @compiled
     def f(x):
@@ -213,7 +213,7 @@ def the_clock_is_read(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="tensor-attribute autograd training")
+@trap(traces=3, hits=3, waits="gradient tensor-attribute autograd training")
 def requires_grad_set_on_an_input(compiled):
     @compiled
     def f(x):
@@ -333,7 +333,7 @@ def the_length_of_a_list(compiled):
         yield f([ones(2) * k for k in range(count)])
 
 
-@trap(traces=3, hits=0, waits="native-call argument write")
+@trap(traces=3, hits=0, waits="native-call argument write", fails="a key that is a number is held to its value")
 def a_dict_keyed_by_the_id_of_a_tensor(compiled):
     table: dict[int, int] = {}
     kept = [ones(2) for _ in range(4)]

@@ -165,7 +165,7 @@ def a_write_through_detach_is_seen(compiled):
         yield f(x), x, x._version - before
 
 
-@trap(traces=1, hits=3, waits="tensor-attribute")
+@trap(traces=1, hits=2, waits="tensor-attribute")
 def a_write_through_data_is_seen(compiled):
     @compiled
     def f(x):

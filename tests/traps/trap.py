@@ -81,7 +81,8 @@ class Compiler:
             record = there()
             if record is not None:
                 hits = max(0, record.dispatch.hits - record.dispatch.declines)
-                self.counts[number] = (len(record.products), hits, list(record.reasons))
+                stretches = sum(1 for point in record.continuations if point.products)  # a break is no compilation more
+                self.counts[number] = (len(record.products) - stretches, hits, list(record.reasons))
 
 
 def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

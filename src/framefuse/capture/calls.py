@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture import leaves
+from framefuse.capture import leaves, queries
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.frame import (
     MISSING,
@@ -22,7 +22,6 @@ from framefuse.capture.frame import (
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
-from framefuse.capture.recipe import settle
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 
 SIMPLE = frozenset(
@@ -54,6 +53,11 @@ class Calls:
     recorder: Any
     frames: list[Frame]
     inlined: int
+    sealed: int
+    refused: str  # the row of the stops catalogue for the native call under way
+    opaque: Any
+    breakable: Any
+    must_break: Any
 
     def call(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None) -> Any:
         """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
@@ -130,14 +134,14 @@ class Calls:
                 args, target = (target, *args), method
                 continue
             break
-        self.finish(frame, self.native(target, args, kwargs), then)
+        self.native(frame, target, args, kwargs, then)
         return None
 
     def _special(self, special: Any, frame: Frame, target: Any, args: Any, kwargs: Any, then: Any) -> Any:
         depth = len(self.frames)
-        outcome = special(self, frame, args, kwargs)
+        outcome = self._sealed(special, frame, args, kwargs, then)
         if outcome is MISSING:
-            self.finish(frame, self.native(target, args, kwargs), then)
+            self.native(frame, target, args, kwargs, then)
             return None
         if outcome is SWITCH:
             if then is not None and len(self.frames) > depth and self.frames[-1].then is None:
@@ -146,6 +150,16 @@ class Calls:
         if then is not None:
             self.finish(frame, frame.stack.pop(), then)
         return None
+
+    def _sealed(self, special: Any, frame: Frame, args: Any, kwargs: Any, then: Any) -> Any:
+        """Runs a special; where more than a push follows it, no break may lose that."""
+        if then is None:
+            return special(self, frame, args, kwargs)
+        self.sealed += 1
+        try:
+            return special(self, frame, args, kwargs)
+        finally:
+            self.sealed -= 1
 
     def finish(self, frame: Frame, value: Any, then: Any) -> None:
         """Does with a returned value what ``then`` says; without one the value is pushed."""
@@ -174,48 +188,85 @@ class Calls:
         elif what == "raise":
             self.throw(exception_of(then[2], value), then[1])  # type: ignore[attr-defined]
             return
+        elif what == "jump":
+            if value is then[1]:
+                frame.step = then[2]
+            return
+        elif what == "jump or pop":
+            if value is then[1]:
+                frame.step = then[2]
+            else:
+                frame.stack.pop()
+            return
         frame.stack.append(value)
 
-    def native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def native(
+        self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None
+    ) -> None:
+        """Calls native code and finishes with its result; what stands on no list is an opaque step."""
+        recorder = self.recorder
+        if not recorder.alive:
+            self.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
+            return
+        done = self._of_container(target, args, kwargs)
+        if done is not MISSING:
+            self.finish(frame, done, then)
+            return
+        self.refused = "native-call"
+        policy = self._policy(target, args, kwargs)
+        if policy is not None and self._unseen(target, args, kwargs):
+            policy = None
+        elif policy == "torch":
+            stopped = queries.STOPPED.get(queries.call_name(target))
+            if stopped is not None and self.breakable():
+                policy, self.refused = None, stopped
+        elif target in READS_VALUE if kind_hashable(target) else False:
+            if any(isinstance(part, torch.Tensor) for part in args):
+                policy, self.refused = None, "item"
+        if not callable(target):
+            target(*args, **kwargs)  # raises what eager raises
+        if policy is None or self.must_break(frame):
+            detail = leaves.title(target)
+            self.opaque(frame, *_unbound(target, args), kwargs, then, self.refused, detail)
+            return
+        self.finish(frame, self._allowed(policy, target, args, kwargs), then)
+
+    def native_value(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of native code, where the instruction goes on with it: no break is possible there."""
+        self.sealed += 1
+        try:
+            self.native(frame, target, args, kwargs)
+        finally:
+            self.sealed -= 1
+        return frame.stack.pop()
+
+    def handling(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls native code, which finds the exception that is handled where the program stands."""
         handled = self.current() if self.handled is not None else None  # type: ignore[attr-defined]
         if handled is None:
-            return self._native(target, args, kwargs)
+            return target(*args, **kwargs)
         traceback, context = handled.__traceback__, handled.__context__
         try:
             raise handled
         except BaseException:
             handled.__traceback__, handled.__context__ = traceback, context
-            return self._native(target, args, kwargs)
+            return target(*args, **kwargs)
 
-    def _native(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls native code; ends the recording unless it stands on a list."""
+    def _allowed(self, policy: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls native code that stands on a list."""
         recorder = self.recorder
-        if not recorder.alive:
-            return target(*strip_shallow(args), **kwargs)
-        done = self._of_container(target, args, kwargs)
-        if done is not MISSING:
-            return done
-        policy = self._policy(target, args, kwargs)
-        if policy is not None and self._unseen(target, args, kwargs):
-            policy = None
         if policy == "torch":
             before = recorder.mode_calls
-            value = target(*args, **kwargs)
+            value = self.handling(target, args, kwargs)
             if recorder.mode_calls == before:
                 for part in (*args, *kwargs.values()):
                     if type(part) in TRACKED:
                         part.plain()
             return value
-        if policy is None:
-            if callable(target):
-                recorder.kill("native-call", leaves.title(target))
-            memo: dict[int, Any] = {}  # containers stay the very objects: native code may change them
-            return target(*settle(args, memo), **{key: settle(part, memo) for key, part in kwargs.items()})
         if policy == "new":
             if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
                 args = (args[0].plain(), *args[1:])
-            return target(*args, **kwargs)
+            return self.handling(target, args, kwargs)
         for part in args:
             recorder.sources.whole(part)
         for part in kwargs.values():
@@ -227,7 +278,7 @@ class Calls:
         if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
             args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
             kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
-        return target(*args, **kwargs)
+        return self.handling(target, args, kwargs)
 
     def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
@@ -256,7 +307,8 @@ class Calls:
             if module.partition(".")[0] == "torch":
                 code = leaves.torch_function_stop(target)
                 if code is not None:
-                    recorder.kill(code, leaves.title(target))
+                    self.refused = code
+                    return None
                 return "torch"
             return "pure" if module in leaves.PURE_MODULES else None
         if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
@@ -295,7 +347,7 @@ class Calls:
         if isinstance(target, type):
             code = leaves.class_stop(target)
             if code is not None:
-                recorder.kill(code, leaves.title(target))
+                self.refused = code
                 return None
             if leaves.is_pure(target):
                 return (
@@ -406,7 +458,7 @@ class Calls:
         """Calls a class; MISSING when native code shall do it."""
         special = SPECIALS.get(cls)
         if special is not None:
-            outcome = special(self, frame, args, kwargs)
+            outcome = self._sealed(special, frame, args, kwargs, then)
             if outcome is not MISSING:
                 if outcome is None and then is not None:
                     self.finish(frame, frame.stack.pop(), then)
@@ -457,6 +509,14 @@ class Calls:
         return None
 
     # Protocols ------------------------------------------------------------------------------------------------------
+
+    def reads_value(self, value: Any) -> bool:
+        """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
+        return isinstance(value, torch.Tensor) and bool(self.breakable())
+
+    def decide(self, frame: Frame, value: Any, then: tuple[Any, ...]) -> None:
+        """An opaque step that takes the truth of a tensor."""
+        self.opaque(frame, bool, (value,), {}, then, "branch", "bool of a tensor")
 
     def truth(self, value: Any) -> bool:
         """``bool(value)``, with the fact that decided it."""
@@ -569,6 +629,21 @@ def exception_of(kind: type, made: Any) -> BaseException:
 def kind_hashable(target: Any) -> bool:
     """Whether a callable can be looked up in a set."""
     return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
+
+
+# Builtins that read the value of a tensor they are given.
+READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, hex, oct, bin, list, tuple, set, hash))
+READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its hash is its identity
+
+
+def _unbound(target: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """A callable that outlives the call, and its arguments: methods of C are looked up on the type of their owner."""
+    holder = getattr(target, "__self__", None)
+    bound = isinstance(target, (types.BuiltinMethodType, types.MethodWrapperType))
+    if not bound or holder is None or isinstance(holder, (types.ModuleType, type)):
+        return target, args
+    found = type_get(type(holder), target.__name__)
+    return (found, (holder, *args)) if callable(found) else (target, args)
 
 
 def strip_shallow(args: tuple[Any, ...]) -> tuple[Any, ...]:

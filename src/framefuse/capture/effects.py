@@ -150,6 +150,8 @@ class Journal:
         if write.kind in ("global", "delglobal"):
             return Build("const", write.holder)
         if write.kind == "cell" and source is not None:
+            if source.is_argument and source.key == "cell_contents":
+                return source.base  # a variable that was handed over a break
             assert source.base is not None
             closure = Source("getattr", source.base, "__closure__")
             return Source("item", closure, source.key) if source.is_argument else Build("const", write.holder)

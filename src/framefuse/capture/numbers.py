@@ -10,7 +10,9 @@ import operator
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from framefuse.capture.texts import Text, bare_text, text
 from framefuse.ir.numbers import Expr, Real, expr, maximum, minimum
+from framefuse.ir.trace import Build
 
 PLAIN_INT = (int, bool)
 
@@ -162,8 +164,9 @@ class Float(float):
         return self.plain().__ceil__()
 
 
-TRACKED = (Integer, Float)
-Integer.__name__, Float.__name__ = "int", "float"  # CPython's error messages name the type
+# The run-time values that look like plain ones.
+TRACKED = (Integer, Float, Text)
+Integer.__name__, Float.__name__, Text.__name__ = "int", "float", "str"  # CPython's error messages name the type
 
 
 def integer(value: int, form: Expr, owner: Owner) -> int:
@@ -198,6 +201,8 @@ def bare(value: Any) -> Any:
     kind = type(value)
     if kind is Integer:
         return int.__index__(value)
+    if kind is Text:
+        return bare_text(value)
     return float.__add__(value, -0.0) if kind is Float else value
 
 
@@ -206,7 +211,15 @@ def form_of(value: Any) -> Any:
     kind = type(value)
     if kind is Integer:
         return value.expr
+    if kind is Text:
+        return value.recipe
     return value.__dict__["real"] if kind is Float else value
+
+
+def made_of(kind: str, value: str, parts: tuple[Any, ...], how: Any = None) -> str:
+    """A string that is made of run-time values, by a Build of that kind."""
+    tracked = tuple([part for part in parts if type(part) in TRACKED])
+    return text(value, Build(kind, how, tuple([form_of(part) for part in parts])), tracked, tracked[0].owner)
 
 
 def as_real(value: Any) -> Real:

@@ -224,6 +224,13 @@ for _code, _names in STOPS.items():
     for _name in _names.replace("get ", "get:").replace("set ", "set:").split():
         ANSWERS[_name.replace("get:", "get ").replace("set:", "set ")] = _stop(_code)
 del ANSWERS["__hash__"]
+# Name of a torch call -> the row of the stops catalogue that says why it is not recorded.
+STOPPED = {
+    name.replace("get:", "get ").replace("set:", "set "): code
+    for code, names in STOPS.items()
+    for name in names.replace("get ", "get:").replace("set ", "set:").split()
+    if name != "__hash__"
+}
 
 RANDOM = frozenset(
     "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial poisson binomial "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
@@ -26,6 +27,7 @@ class Recipes:
         self.recorder = recorder
         self.made: dict[int, tuple[int, Any]] = {}
         self.open: set[int] = set()
+        self.cells: list[types.CellType] = []  # those made during the call
 
     def build(self, value: Any) -> Any:
         """The recipe of ``value``: a constant, Ref, Expr, Real or Build. Ends the recording where there is none."""
@@ -85,6 +87,7 @@ class Recipes:
         if kind is types.FunctionType and id(value) in self.recorder.sources.made:
             return self._function(value, number)
         if kind is types.CellType:
+            self.cells.append(value)
             return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
         if kind is InterpretedGenerator:
             return self._refuse("a generator")
@@ -94,7 +97,7 @@ class Recipes:
         if kind is types.MethodType:
             return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
         if isinstance(value, CODE_LIKE):
-            if isinstance(value, types.FunctionType) or not _lasting(value):
+            if not _lasting(value):
                 return self._refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
         return self._instance(value, kind, number)
@@ -118,6 +121,8 @@ class Recipes:
         """A cell that existed before the call, by the closure of the function that has it."""
         if not source.is_argument:
             return Build("const", value)
+        if source.key == "cell_contents":  # a variable that was handed over a break
+            return Build("source", source.base)
         return Build("source", Source("item", Source("getattr", source.base, "__closure__"), source.key))
 
     def _hashed(self, value: Any) -> Any:
@@ -198,7 +203,12 @@ def _own_state(value: Any) -> dict[str, Any]:
 
 
 def _lasting(value: Any) -> bool:
-    """Whether a type, builtin or module outlives the call by its place in a module."""
+    """Whether a type, function, builtin or module outlives the call by its place in a module."""
+    if isinstance(value, types.FunctionType):
+        found: Any = sys.modules.get(value.__module__)
+        for name in value.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is value
     owner = getattr(value, "__self__", None)
     return not (
         type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import inspect
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from framefuse.capture import opcodes
 from framefuse.capture.attributes import type_get
+from framefuse.capture.breaks import Break
 from framefuse.capture.code import COROUTINE_FLAGS, decode
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals, native_generator
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.points import Point, Points
 from framefuse.capture.recipe import Recipes, settle
 from framefuse.capture.recorder import Recorder
+from framefuse.capture.resume import rebuild
 from framefuse.capture.run import Machine
+from framefuse.capture.snapshot import Unrepresentable, take
 from framefuse.capture.state import refusal
 from framefuse.capture.stops import reason
 from framefuse.capture.tracebacks import users
@@ -26,19 +31,55 @@ from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.source import Line
-from framefuse.ir.trace import Trace
+from framefuse.ir.trace import Build, Effect, Trace
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of a run between two points: its ``trace``, the point where it ``start``\\s (None: the function's
+    beginning) with the values ``bound`` there, and the point that it leads to (None: the call returns).
+    """
+
+    trace: Trace
+    start: Point | None
+    bound: tuple[Any, ...]
+    follow: Point | None
 
 
 @dataclass(slots=True)
 class Recording:
-    """What a run gave: ``value`` or the user's ``exception`` of the call, and its ``trace`` or the ``reason`` why
-    there is none.
+    """What a run gave: ``value`` or the user's ``exception`` of the call, and its ``segments`` or the ``reason`` why
+    there are none. ``learnt`` says that the next recording will get further.
     """
 
     value: Any = None
     exception: BaseException | None = None
-    trace: Trace | None = None
+    segments: tuple[Segment, ...] = ()
     reason: Reason | None = None
+    learnt: bool = False
+    fault: Exception | None = None  # our own, in taking the frames apart or together; the run went on without us
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of a run without a break."""
+        return self.segments[0].trace if self.segments and self.segments[-1].follow is None else None
+
+
+class Tree(Protocol):
+    """What compiles segments while a run goes on, so that a loop over a point that was met before runs compiled."""
+
+    @property
+    def points(self) -> Points | None:
+        """The points of the function; None where a break ends the recording."""
+
+    def compile(self, segments: Sequence[Segment]) -> bool:
+        """Compiles segments that follow each other; False when one of them cannot be."""
+
+    def enter(self, point: Point, values: Sequence[Any]) -> Any:
+        """Runs compiled code from ``point`` to the end of the call."""
+
+    def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+        """The places of numbers that become symbols, since earlier recordings from there found others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +126,15 @@ def record(
     *,
     owner: Any = None,
     dynamic: bool | None = None,
+    tree: Tree | None = None,
     moving: frozenset[Source] = frozenset(),
 ) -> Recording:
     """Calls ``function`` once, for real, and records the call.
 
     ``owner`` is a long-lived object among the arguments: what lies under it is held by identity. ``dynamic`` False
-    makes sizes constants; ``moving`` are the places of numbers that become symbols. Whatever cannot be recorded costs
-    the trace only; the call completes and behaves as it does without framefuse.
+    makes sizes constants. ``tree`` takes the segments of a run with breaks; without one a break ends the recording, and
+    ``moving`` are the places of numbers that become symbols.
+    Whatever cannot be recorded costs the trace only; the call completes and behaves as it does without framefuse.
     """
     found = entry(function)
     refused = _refusal(function, found)
@@ -101,7 +144,24 @@ def record(
         slots = bind_locals(found.function, (*found.leading, *args), kwargs)
     except TypeError:
         return _run_natively(function, args, kwargs, reason("raises", "a TypeError", _line(found.function)))
-    return _Run(found.function, slots, owner, Recorder(dynamic, moving)).run()
+    run = _Run(found.function.__code__.co_qualname, dynamic, tree, None, slots, moving)
+    run.enter(found.function, slots, owner)
+    return run.run()
+
+
+def resume(
+    point: Point, values: Sequence[Any], *, dynamic: bool | None = None, tree: Tree | None = None,
+    error: BaseException | None = None,
+) -> Recording:  # fmt: skip
+    """Goes on at ``point`` for real and records what follows; without ``tree`` it is only run.
+
+    ``error`` is what the opaque step before the point raised.
+    """
+    run = _Run(point.name, dynamic, tree, point, values)
+    if tree is None:
+        run.recorder.kill("raises", "a run that is not recorded")
+    run.resume(point, tuple(values), error)
+    return run.run()
 
 
 def _refusal(function: Any, found: Entry | None) -> Reason | None:
@@ -134,44 +194,193 @@ def _run_natively(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 class _Run:
-    """One recording: the recorder, the machine, and the slots of the entered function."""
+    """One run: the recorder and the machine of the segment under way, and the segments before it."""
 
-    def __init__(self, function: types.FunctionType, slots: list[Any], owner: Any, recorder: Recorder) -> None:
-        self.function = function
-        self.slots = slots
-        self.owner = owner
-        self.recorder = recorder
-        self.machine = Machine(self.recorder)
+    def __init__(
+        self,
+        name: str,
+        dynamic: bool | None,
+        tree: Tree | None,
+        start: Point | None,
+        values: Sequence[Any],
+        known_moving: frozenset[Source] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.dynamic = dynamic
+        self.tree = tree
+        self.segments: list[Segment] = []
+        self.visited: set[int] = set()
+        self.started = time.perf_counter()
+        self.fault: Exception | None = None
+        self.known_moving = known_moving
+        self.renew(start, values)
+
+    def renew(self, start: Point | None, values: Sequence[Any]) -> None:
+        """A fresh recorder and machine for the segment that begins at ``start`` with these values."""
+        moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
+        self.recorder = Recorder(self.dynamic, moving)
+        self.machine = Machine(self.recorder, self.tree.points if self.tree is not None else None)
         self.recorder.machine = self.machine
+        self.start: Point | None = None
+        self.bound: tuple[Any, ...] = ()
+        self.error: BaseException | None = None
+        self.owed: tuple[Any, Any] | None = None
+        self.grad_enabled = torch.is_grad_enabled()
+
+    def enter(self, function: types.FunctionType, slots: list[Any], owner: Any) -> None:
+        """Begins at the first instruction of ``function``."""
+        frame = Frame(function, decode(function.__code__))
+        frame.bottom = True
+        self.machine.start(frame)
+        sources = self.recorder.sources
+        sources.root(function)
+        sources.function(function)
+        sources.closure(function)
+        self.line = _line(function)
+        self.bound = tuple(slots) if self.tree is not None else ()
+        frame.locals[: len(slots)] = _arguments(sources, function.__code__, slots, owner)
+
+    def resume(self, point: Point, values: tuple[Any, ...], error: BaseException | None) -> None:
+        """Begins at a point."""
+        mode = refusal()
+        if mode is not None:
+            self.recorder.kill("torch-mode", mode)
+        state = rebuild(point, values, self.machine)
+        self.machine.resumed()
+        self.machine.handled = state.handled
+        self.start, self.bound, self.line, self.error = point, values, point.line, error
+        if point.has_outcome and error is None:
+            self.owed = (state.outcome, state.then)
+        if error is not None:
+            self.recorder.kill("raises", type(error).__name__)
 
     def run(self) -> Recording:
-        started = time.perf_counter()
-        recorder, machine = self.recorder, self.machine
-        frame = Frame(self.function, decode(self.function.__code__))
-        frame.bottom = True
-        machine.frames.append(frame)
-        grad_enabled = torch.is_grad_enabled()
-        try:
-            sources = recorder.sources
-            sources.root(self.function)
-            sources.function(self.function)
-            sources.closure(self.function)
-            frame.locals[: len(self.slots)] = self._arguments()
-            with recorder.mode:
-                value = machine.loop(0)
-        except BaseException as error:
-            recorder.kill("raises", f"{type(error).__name__}")
-            recorder.drop()
-            machine.frames.clear()
-            return Recording(exception=error.with_traceback(users(error.__traceback__)), reason=recorder.reason)
-        machine.frames.append(frame)
-        if torch.is_grad_enabled() != grad_enabled:
-            recorder.kill("grad-mode", "gradient mode")
-        return self._finish(value, started)
+        """Runs to the end of the call, over all breaks."""
+        while True:
+            recorder, machine = self.recorder, self.machine
+            frame = machine.frames[0]
+            try:
+                with recorder.mode:
+                    if self.owed is not None:
+                        (outcome, then), self.owed = self.owed, None
+                        machine.settle_outcome(outcome, then)
+                    error, self.error = self.error, None
+                    value = machine.loop(0, error)
+            except Break as stop:
+                done = self._break(stop)
+                if done is not None:
+                    return done
+                continue
+            except BaseException as error:
+                recorder.kill("raises", f"{type(error).__name__}")
+                recorder.drop()
+                machine.frames.clear()
+                return self._recording(exception=error.with_traceback(users(error.__traceback__)))
+            machine.frames.append(frame)
+            return self._finish(value)
 
-    def _finish(self, value: Any, started: float) -> Recording:
+    # Breaks ---------------------------------------------------------------------------------------------------------
+
+    def _break(self, stop: Break) -> Recording | None:
+        """Ends the segment, runs the opaque step for real and begins the next one; gives the end of the call when
+        compiled code ran it.
+        """
+        recorder, machine = self.recorder, self.machine
+        why = reason(stop.code, stop.detail, recorder.line())
+        try:
+            closed = self._close(stop, why)
+        except Exception as fault:
+            self.fault, closed = fault, None
+        if closed is None:  # the recording is dead, the frames are whole
+            recorder.kill(stop.code, stop.detail)
+            inner = recorder.reason
+            if inner is not None and inner != why:
+                fact = f"{why.fact} No break is possible there: {inner.fact[0].lower()}{inner.fact[1:]}"
+                recorder.reason = Reason(why.code, fact, why.advice, why.line)
+            self._step(stop)
+            return None
+        point, (target, args, kwargs), values = closed
+        error: BaseException | None = None
+        outcome: tuple[Any, ...] = ()
+        if target is not None:
+            try:
+                outcome = (target(*args, **kwargs),)
+            except BaseException as raised:
+                error = raised
+                outcome = (None,)
+        assert self.tree is not None
+        if error is None and (id(point) in self.visited or point.handle is not None):
+            segments, self.segments = self.segments, []
+            if self.tree.compile(segments):
+                return self._compiled(point, (*outcome, *values))
+        self.visited.add(id(point))
+        try:
+            self.renew(point, (*outcome, *values))
+            if not self.segments:  # compiling was vain
+                self.recorder.kill(why.code, stop.detail)
+            self.resume(point, (*outcome, *values), error)
+        except Exception as fault:  # the frames before the step are still whole: they go on unrecorded
+            self.fault, self.recorder, self.machine = fault, recorder, machine
+            recorder.kill("raises", type(fault).__name__)
+            self.error = error
+            self.owed = (outcome[0], stop.then) if target is not None and error is None else None
+        return None
+
+    def _step(self, stop: Break) -> None:
+        """Runs an opaque step where the frames stay as they are."""
+        if stop.target is None:
+            return
+        memo: dict[int, Any] = {}
+        args = settle(stop.args_of_target, memo)
+        kwargs = {key: settle(part, memo) for key, part in stop.kwargs.items()}
+        try:
+            self.owed = (self.machine.handling(stop.target, args, kwargs), stop.then)
+        except BaseException as raised:
+            self.error = raised
+
+    def _compiled(self, point: Point, values: tuple[Any, ...]) -> Recording:
+        """The rest of the call by compiled code."""
+        assert self.tree is not None
+        try:
+            return Recording(value=self.tree.enter(point, values))
+        except BaseException as error:
+            return Recording(exception=error)
+
+    def _close(self, stop: Break, why: Reason) -> tuple[Point, tuple[Any, Any, Any], tuple[Any, ...]] | None:
+        """Ends the segment with a trace that leads to a point; None, and a dead recording, where that cannot be."""
         recorder = self.recorder
-        trace = self._trace(value, started) if recorder.alive else None
+        recipes = Recipes(recorder)
+        try:
+            taken = take(self.machine, recipes, stop.then, stop.target is not None)
+        except Unrepresentable as found:
+            recorder.kill("snapshot", str(found))
+            return None
+        assert self.tree is not None and self.tree.points is not None
+        line = recorder.line() or self.line
+        point = self.tree.points.find(taken, self.name, line, why)
+        step = (stop.target, stop.args_of_target, stop.kwargs or None)
+        leaves = [*taken.leaves, *[taken.numbers[place] for place in point.free]]
+        trace = self._trace(leaves, recipes, step)
+        if trace is None:
+            return None
+        memo: dict[int, Any] = {}
+        for cell in recipes.cells:
+            with suppress(ValueError):  # empty
+                cell.cell_contents = settle(cell.cell_contents, memo)
+        args = tuple([settle(part, memo) for part in stop.args_of_target])
+        kwargs = {key: settle(part, memo) for key, part in stop.kwargs.items()}
+        values = tuple([settle(part, memo) for part in leaves])
+        recorder.journal.settle(memo)
+        self.segments.append(Segment(trace, self.start, self.bound, point))
+        recorder.alive = False
+        recorder.drop()
+        return point, (stop.target, args, kwargs), values
+
+    # The end --------------------------------------------------------------------------------------------------------
+
+    def _finish(self, value: Any) -> Recording:
+        recorder = self.recorder
+        trace = self._trace(value, Recipes(recorder)) if recorder.alive else None
         journal = recorder.journal
         if type(value) is InterpretedGenerator:
             value = native_generator(value) if value.state == "new" else value
@@ -179,47 +388,32 @@ class _Run:
             memo: dict[int, Any] = {}
             value = settle(value, memo)
             journal.settle(memo)
-        why = recorder.reason
+        if trace is not None:
+            self.segments.append(Segment(trace, self.start, self.bound, None))
         recorder.alive = False
         recorder.drop()
         self.machine.frames.clear()
-        return Recording(value=value, trace=trace, reason=None if trace is not None else why)
+        return self._recording(value=value, whole=trace is not None)
 
-    def _arguments(self) -> list[Any]:
-        """The slots with sources, facts and symbols."""
-        sources, code = self.recorder.sources, self.function.__code__
-        slots = self.slots
-        plain = code.co_argcount + code.co_kwonlyargcount
-        given: list[Any] = []
-        for number, value in enumerate(slots):
-            source = Source("arg", None, number)
-            if value is self.owner and value is not None:
-                sources.fact(source, "is", value, id(value))
-                sources.root(value)
-                given.append(value)
-            elif number < plain:
-                given.append(sources.learn(source, value, free=True))
-            else:
-                given.append(self._extra(source, value))
-        return given
+    def _recording(self, value: Any = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
+        """What the run gave; segments that lead nowhere are dropped."""
+        learnt = self.machine.learnt
+        if whole:
+            return Recording(value, exception, tuple(self.segments))
+        return Recording(value, exception, (), self.recorder.reason, learnt, self.fault)
 
-    def _extra(self, source: Source, value: Any) -> Any:
-        """``*args`` or ``**kwargs``: made for this call, elements are arguments of their own."""
-        sources = self.recorder.sources
-        if isinstance(value, tuple):
-            sources.fact(source, "length", len(value))
-            return tuple([sources.learn(Source("item", source, n), part, free=True) for n, part in enumerate(value)])
-        if value:
-            sources.fact(source, "keys", tuple(value))
-        else:
-            sources.fact(source, "length", 0)
-        return {key: sources.learn(Source("item", source, key), part, free=True) for key, part in value.items()}
-
-    def _trace(self, value: Any, started: float) -> Trace | None:
+    def _trace(self, value: Any, recipes: Recipes, step: tuple[Any, Any, Any] | None = None) -> Trace | None:
+        """The trace of this segment; with an opaque ``step`` after it, ``value`` is the list of what goes on to its
+        point.
+        """
         recorder = self.recorder
-        build = Recipes(recorder).build
-        effects = recorder.journal.effects(lambda made: _effect_value(build, made))
-        result = build(value)
+        build = recipes.build
+        effects = recorder.journal.effects(build)
+        if torch.is_grad_enabled() != self.grad_enabled:
+            mode = Build("tuple", None, (torch.is_grad_enabled(),))
+            effects += (Effect("run", Build("const", torch._C._set_grad_enabled), None, mode, recorder.line()),)
+        handed = [build(part) for part in (*step, *value)] if step is not None else ()
+        result = build(value) if step is None else Build("tuple", None, tuple(handed))
         recorder.journal.separate()
         recorder.journal.separate_tensors()
         if not recorder.alive:
@@ -227,10 +421,9 @@ class _Run:
         inputs = recorder.final_inputs()
         if not recorder.alive:
             return None
-        code = self.function.__code__
         return Trace(
-            name=code.co_qualname,
-            line=_line(self.function),
+            name=self.name,
+            line=self.line,
             assumptions=Assumptions(
                 recorder.state, tuple(recorder.sources.facts.values()), inputs, tuple(recorder.relations.values())
             ),
@@ -243,12 +436,37 @@ class _Run:
             effects=effects,
             opcodes=self.machine.opcodes,
             inlined=self.machine.inlined,
-            seconds={"capture": time.perf_counter() - started},
+            seconds={"capture": time.perf_counter() - self.started},
         )
 
 
-def _effect_value(build: Any, value: Any) -> Any:
-    return build(value)
+def _arguments(sources: Any, code: types.CodeType, slots: list[Any], owner: Any) -> list[Any]:
+    """The slots with sources, facts and symbols."""
+    plain = code.co_argcount + code.co_kwonlyargcount
+    given: list[Any] = []
+    for number, value in enumerate(slots):
+        source = Source("arg", None, number)
+        if value is owner and value is not None:
+            sources.fact(source, "is", value, id(value))
+            sources.root(value)
+            given.append(value)
+        elif number < plain:
+            given.append(sources.learn(source, value, free=True))
+        else:
+            given.append(_extra(sources, source, value))
+    return given
 
 
-__all__ = ["Recording", "bind", "opcodes", "record"]
+def _extra(sources: Any, source: Source, value: Any) -> Any:
+    """``*args`` or ``**kwargs``: made for this call, elements are arguments of their own."""
+    if isinstance(value, tuple):
+        sources.fact(source, "length", len(value))
+        return tuple([sources.learn(Source("item", source, n), part, free=True) for n, part in enumerate(value)])
+    if value:
+        sources.fact(source, "keys", tuple(value))
+    else:
+        sources.fact(source, "length", 0)
+    return {key: sources.learn(Source("item", source, key), part, free=True) for key, part in value.items()}
+
+
+__all__ = ["Recording", "Segment", "Tree", "bind", "opcodes", "record", "resume"]

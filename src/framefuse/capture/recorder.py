@@ -67,6 +67,8 @@ class Recorder:
         """Gives the recording up for the reason of this row; nothing of the program is held any longer."""
         if not self.alive:
             return
+        if self.machine is not None:
+            self.machine.learn(code)
         self.alive = False
         self.reason = reason(code, detail, self.line())
         if self.tracked:

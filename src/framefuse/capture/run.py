@@ -8,15 +8,24 @@ from types import FunctionType
 from typing import Any
 
 from framefuse.capture.attributes import Attributes
+from framefuse.capture.breaks import Break
 from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
+from framefuse.capture.recipe import settle
 from framefuse.capture.tracebacks import entry, users
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line
 
 LONGEST = 3_000_000
+# Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
+CUT_BEFORE = frozenset(("read-after-write", "data-size"))
+# Reasons that a break at the instruction's call heals.
+CUT_CALL = frozenset(
+    ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
+     "transform", "custom-function", "tensor-kind")
+)  # fmt: skip
 
 
 @functools.cache
@@ -31,8 +40,13 @@ class Machine(Calls, Attributes, Generators):
     A handler returns SWITCH after it changed the stack of frames and DONE when the frame at the bottom has returned.
     """
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: Any, points: Any = None) -> None:
         self.recorder = recorder
+        self.points = points  # None: a break ends the recording
+        self.depth = 0
+        self.sealed = 0
+        self.learnt = False
+        self.skip: tuple[Frame, int] | None = None
         self.frames: list[Frame] = []
         self.opcodes = 0
         self.inlined = 0
@@ -56,6 +70,7 @@ class Machine(Calls, Attributes, Generators):
     def loop(self, base: int, error: BaseException | None = None) -> Any:
         """Runs until the frame at index ``base`` returns; gives its value or raises its exception."""
         frames, count = self.frames, 0
+        self.depth += 1
         try:
             while True:
                 if error is not None:
@@ -76,6 +91,8 @@ class Machine(Calls, Attributes, Generators):
                         return self.returned
                     if self.raised is not None:
                         error, self.raised = self.raised, None
+                except Break:
+                    raise
                 except BaseException as raised:
                     caught = raised
                 else:
@@ -83,6 +100,7 @@ class Machine(Calls, Attributes, Generators):
                 self.unwind(caught, base)
                 del caught
         finally:
+            self.depth -= 1
             self.opcodes += count
             if self.opcodes > LONGEST:
                 self.recorder.kill("too-long", str(LONGEST))
@@ -168,8 +186,86 @@ class Machine(Calls, Attributes, Generators):
         self.chain(error, always=True)
         self.raised = error
 
+    # Breaks ---------------------------------------------------------------------------------------------------------
+
+    def start(self, frame: Frame) -> None:
+        """Puts the first frame in its place."""
+        if self.points is not None and self.points.before:
+            frame.code = self.points.cut(frame.code)
+        self.frames.append(frame)
+
+    def resumed(self) -> None:
+        """The frames were put together again: a cut at the instruction that comes next was made already."""
+        if self.points is not None and self.points.before:
+            for frame in self.frames:
+                frame.code = self.points.cut(frame.code)
+        self.skip = (self.frames[-1], self.frames[-1].step)
+
+    def breakable(self) -> bool:
+        """Whether all frames between here and the caller can be taken apart at this instruction."""
+        return self.points is not None and self.depth == 1 and not self.sealed and bool(self.recorder.alive)
+
+    def opaque(
+        self,
+        frame: Frame,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        then: Any,
+        code: str,
+        detail: str,
+    ) -> None:
+        """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
+        if self.breakable():
+            raise Break(target, args, kwargs, then, code, detail)
+        self.recorder.kill(code, detail)
+        memo: dict[int, Any] = {}  # containers stay the very objects: native code may change them
+        kwargs = {key: settle(part, memo) for key, part in kwargs.items()}
+        self.finish(frame, self.handling(target, settle(args, memo), kwargs), then)
+
+    def cut(self, frame: Frame, handler: Any, argument: int) -> Any:
+        """Breaks before an instruction at which an earlier recording ended, once for each time that it is met."""
+        here = (frame, frame.step - 1)
+        if self.skip == here or not self.breakable():
+            self.skip = None
+            return handler(self, frame, argument)
+        frame.step -= 1
+        raise Break(None, (), {}, None, "cut", frame.code.line(frame.step).text)
+
+    def learn(self, code: str) -> None:
+        """The recording ends at this instruction: the next one shall break here instead."""
+        if not self.breakable():
+            return
+        frame = self.frames[-1]
+        place = frame.code.code, frame.step - 1
+        if code in CUT_BEFORE:
+            self.learnt |= self.points.learn(*place, opaque=False)
+        elif code in CUT_CALL:
+            self.learnt |= self.points.learn(*place, opaque=True)
+
+    def must_break(self, frame: Frame) -> bool:
+        """Whether an earlier recording ended inside the call of this instruction."""
+        return (
+            self.points is not None
+            and bool(self.points.opaque)
+            and (frame.code.code, frame.step - 1) in self.points.opaque
+        )
+
+    def settle_outcome(self, outcome: Any, then: Any) -> None:
+        """The top frame takes the outcome of an opaque step."""
+        try:
+            self.finish(self.frames[-1], outcome, then)
+        except Break:
+            raise
+        except BaseException as error:
+            self.unwind(error, 0)
+
+    # Frames ---------------------------------------------------------------------------------------------------------
+
     def push(self, frame: Frame) -> None:
         """Enters a frame."""
+        if self.points is not None and self.points.before:
+            frame.code = self.points.cut(frame.code)
         frame.handled = self.handled
         self.frames.append(frame)
         self.inlined += 1

@@ -13,9 +13,11 @@ import torch
 
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.numbers import floating, integer, plain_number
+from framefuse.capture.texts import text
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.source import Line
+from framefuse.ir.trace import Build
 
 CODE_LIKE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
@@ -33,6 +35,7 @@ class Host(Protocol):
     alive: bool
     symbolic: bool
     moving: frozenset[Source]
+    tracked: bool
 
     def kill(self, code: str, detail: str) -> None: ...
     def line(self) -> Line | None: ...
@@ -58,6 +61,7 @@ class Sources(Contents):
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
+        self.volatile: set[int] = set()  # arguments in which every number and string is a run-time value
         # Ids and keys for which a fact was stated: the same question comes many times.
         self.stated_types: set[int] = set()
         self.stated_versions: set[int] = set()
@@ -103,7 +107,7 @@ class Sources(Contents):
                 symbol = self.symbol("n" if value >= 0 else "m")
                 self.fact(source, "integer", symbol)
                 self.host.hint(symbol, value)
-                return integer(value, symbol.expr, self.host)  # type: ignore[arg-type]
+                return integer(value, symbol.expr, self.host)
             self.fact(source, "int", value)
         elif kind is float:
             if free and self.host.symbolic:
@@ -111,8 +115,11 @@ class Sources(Contents):
                 name = f"r{self.symbols}"
                 self.fact(source, "real", name)
                 self.host.hint_real(name, value)
-                return floating(value, Real("symbol", (name,)), self.host)  # type: ignore[arg-type]
+                return floating(value, Real("symbol", (name,)), self.host)
             self.fact(source, "float", value, repr(value))
+        elif kind is str and free and free != CARRIED and source.is_argument and source.root.key in self.volatile:
+            self.host.tracked = True
+            return text(value, Build("source", source), (), self.host)
         elif kind in TEXTS:
             self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
         elif kind is torch.device:
@@ -185,6 +192,8 @@ class Sources(Contents):
         elif place in self.seen:
             value = self.seen[place]
         else:
+            if self.volatile and free is not True and type(value) in (int, float, str):
+                free = True if base.is_argument and base.root.key in self.volatile else free
             value = self.seen[place] = self.learn(Source(part, base, key), value, free)
         return value if free else plain_number(value)
 
@@ -241,8 +250,10 @@ class Sources(Contents):
             value = (function.__code__, function.__defaults__, function.__kwdefaults__)
             self.fact(entry[1], "code", value, tuple(map(id, value)))
             self._defaults(function.__defaults__ or ())
-            for key, part in (function.__kwdefaults__ or {}).items():  # a dict that may change in place
-                self.read_at(self.root(function.__kwdefaults__), id(function.__kwdefaults__), "item", key, part, False)
+            if function.__kwdefaults__:  # a dict that may change in place
+                self.root(function.__kwdefaults__)
+                for key, part in function.__kwdefaults__.items():
+                    self.read(function.__kwdefaults__, "item", key, part)
 
     def _defaults(self, parts: tuple[Any, ...]) -> None:
         for key, value in enumerate(parts):

@@ -291,6 +291,8 @@ def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 def _bool(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
         return MISSING
+    if machine.reads_value(args[0]):
+        machine.decide(frame, args[0], None)
     frame.stack.append(machine.truth(args[0]))
     return None
 

@@ -109,6 +109,13 @@ ROWS = (
         "{detail} is not written in Python.",
         "Compile a Python function that calls it.",
     ),
+    Row(
+        "snapshot",
+        "an object that cannot be carried over a break",
+        "{detail} lives across a step that runs eagerly.",
+        "Let it end before the step, or move the step out of the compiled function.",
+    ),
+    Row("cut", "a break before a line", "What an earlier line changed is read again ({detail}).", "Read it first."),
     Row("raises", "the call raises", "The call ended with {detail}.", "Calls that return are recorded."),
     Row(
         "grad-mode", "the gradient mode changes", "The call leaves another {detail} than it found.", "Use a with block."

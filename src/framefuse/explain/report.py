@@ -56,6 +56,8 @@ class Explanation:
     name: str
     place: str
     graphs: tuple[GraphReport, ...]
+    points: int
+    breaks: tuple[Reason, ...]
     stops: tuple[tuple[Reason, int], ...]
     calls: int
     hits: int
@@ -63,7 +65,7 @@ class Explanation:
     timing: Timing | None
 
     def __str__(self) -> str:
-        return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_stops(self), *_compile(self)])
+        return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
 
 
 def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
@@ -92,6 +94,8 @@ def describe(state: CompiledFunction, timing: Timing | None = None) -> Explanati
         name=name,
         place=place,
         graphs=tuple(_graph(product) for product in state.products),
+        points=sum(1 for point in state.continuations if point.products),
+        breaks=tuple(state.breaks),
         stops=tuple(state.reasons.items()),
         calls=state.dispatch.calls,
         hits=state.dispatch.hits,
@@ -161,7 +165,7 @@ def _seconds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 def _head(e: Explanation) -> list[str]:
     kernels = sum(graph.count("kernel") for graph in e.graphs)
-    again = max(0, len(e.graphs) - 1)
+    again = max(0, len(e.graphs) - e.points - 1)
     parts = [f"{e.name} ({e.place})", f"{_count(len(e.graphs), 'graph')}, {_count(kernels, 'kernel')}"]
     parts[1] += f", {_count(again, 'recompile')}"
     if e.timing is not None:
@@ -192,12 +196,22 @@ def _graphs(e: Explanation) -> list[str]:
     return lines
 
 
+def _breaks(e: Explanation) -> list[str]:
+    lines = [f"  break    {_place(reason)}   [{reason.code}]".replace("    [", "  [") for reason in e.breaks[:8]]
+    if len(e.breaks) > 8:
+        lines.append(f"           and {len(e.breaks) - 8} more")
+    return lines
+
+
+def _place(reason: Reason) -> str:
+    place = f"{os.path.basename(reason.line.file)}:{reason.line.line}" if reason.line else ""
+    return f"{place}   {reason.line.text}" if reason.line else place
+
+
 def _stops(e: Explanation) -> list[str]:
     lines = []
     for reason, count in e.stops[:6]:
-        place = f"{os.path.basename(reason.line.file)}:{reason.line.line}" if reason.line else ""
-        source = f"   {reason.line.text}" if reason.line else ""
-        lines.append(f"  eager    {place}{source}   [{reason.code}] x{count}".replace("    [", "  ["))
+        lines.append(f"  eager    {_place(reason)}   [{reason.code}] x{count}".replace("    [", "  ["))
         lines.append(f"             {reason.fact}")
         lines.append(f"             {reason.advice}")
     return lines

@@ -76,9 +76,9 @@ class Build:
     class, parts are (attribute, part) pairs put into ``__dict__`` of an instance made by ``cls.__new__`` (``base``
     rebuilds the dict/list/OrderedDict content of a subclass first); ``same`` value is the index of a Build made
     before, so that identity is kept. ``range`` and ``method`` (function, receiver) have their parts; ``partial`` has
-    function, arguments, keywords and attributes; ``cell`` (in a closure only) its
-    content or nothing; ``function`` value is what lasts of it (code,
-    globals, names, text) and parts are defaults, keyword defaults, closure, annotations and attributes.
+    function, arguments, keywords and attributes; ``cell`` its content or nothing; ``function`` value is what lasts of
+    it (code, globals, names, text) and parts are defaults, keyword defaults, closure, annotations and attributes;
+    ``format`` value is (conversion, format specification) of an f-string's one part, ``join`` the text of its parts.
     """
 
     kind: str
@@ -125,3 +125,11 @@ class Trace:
     opcodes: int = 0
     inlined: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
+
+
+def formatted(value: Any, conversion: int, spec: str) -> str:
+    """What an f-string makes of a value: ``conversion`` is 1 for ``!s``, 2 for ``!r``, 3 for ``!a``, else 0."""
+    return format(CONVERSIONS[conversion](value) if conversion else value, spec)

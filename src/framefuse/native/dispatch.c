@@ -9,17 +9,22 @@ typedef struct {
     PyObject_HEAD
     GuardSet *guards;  /* strong */
     PlanProgram *plan; /* strong */
+    PyObject *follow;  /* strong or NULL: the Dispatch of the point that the plan leads to */
     uint64_t hits;
 } Compiled;
 
 static PyTypeObject *Compiled_Type;
 
+static bool is_point(PyObject *object);
+
 static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"guards", "plan", NULL};
-    PyObject *guards, *plan;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!", names, GuardSet_Type, &guards, PlanProgram_Type, &plan))
+    static char *names[] = {"guards", "plan", "follow", NULL};
+    PyObject *guards, *plan, *follow = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|O", names, GuardSet_Type, &guards, PlanProgram_Type, &plan, &follow))
         return NULL;
+    if (follow != Py_None && !is_point(follow))
+        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a point: %R", follow);
     if (plan_registers_needed((PlanProgram *)plan) > guards_register_count((GuardSet *)guards)
         || plan_numbers_bound((PlanProgram *)plan) > guards_number_count((GuardSet *)guards))
         return PyErr_Format(PyExc_ValueError, "the plan reads registers or numbers that its guards do not set");
@@ -27,6 +32,7 @@ static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (entry) {
         entry->guards = (GuardSet *)Py_NewRef(guards);
         entry->plan = (PlanProgram *)Py_NewRef(plan);
+        entry->follow = follow == Py_None ? NULL : Py_NewRef(follow);
     }
     return (PyObject *)entry;
 }
@@ -36,6 +42,7 @@ static int compiled_traverse(Compiled *entry, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(entry));
     Py_VISIT(entry->guards);
     Py_VISIT(entry->plan);
+    Py_VISIT(entry->follow);
     return 0;
 }
 
@@ -45,6 +52,7 @@ static void compiled_dealloc(Compiled *entry)
     PyObject_GC_UnTrack(entry);
     Py_CLEAR(entry->guards);
     Py_CLEAR(entry->plan);
+    Py_CLEAR(entry->follow);
     type->tp_free((PyObject *)entry);
     Py_DECREF(type);
 }
@@ -52,15 +60,16 @@ static void compiled_dealloc(Compiled *entry)
 static PyMemberDef compiled_members[] = {
     {"guards", T_OBJECT, offsetof(Compiled, guards), READONLY, NULL},
     {"plan", T_OBJECT, offsetof(Compiled, plan), READONLY, NULL},
+    {"follow", T_OBJECT, offsetof(Compiled, follow), READONLY, NULL},
     {"hits", T_ULONGLONG, offsetof(Compiled, hits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyType_Slot compiled_slots[] = { /* no tp_clear: guards and plan break their own cycles */
+static PyType_Slot compiled_slots[] = { /* no tp_clear: guards, plan and follow break their own cycles */
     {Py_tp_new, compiled_new},
     {Py_tp_dealloc, compiled_dealloc},
     {Py_tp_traverse, compiled_traverse},
     {Py_tp_members, compiled_members},
-    {Py_tp_doc, "Compiled(guards, plan): one entry of a Dispatch."},
+    {Py_tp_doc, "Compiled(guards, plan, follow=None): one entry of a Dispatch; with follow the plan gives (target, args, kwargs, values...) of a break."},
     {0, NULL},
 };
 static PyType_Spec compiled_spec = {"framefuse._native.Compiled", sizeof(Compiled), 0,
@@ -79,6 +88,8 @@ typedef struct {
     PyObject *function;            /* strong, never NULL: also after tp_clear others may still call us */
     PyObject *owner;               /* strong or NULL */
     PyObject *miss;                /* strong; NULL after tp_clear */
+    PyObject *failed;              /* of a point: takes over when the opaque step raised; strong or NULL */
+    Py_ssize_t point;              /* of a point: how many values it takes, positionally; else -1 */
     PyObject *dict, *weakrefs;
     PyObject *door;                /* strong: the code object whose calls reach us (frame_hook.c), or NULL */
     Signature signature;           /* of the function's code; code is NULL for what is no Python function */
@@ -192,7 +203,8 @@ static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
 
 enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
 
-static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total, PyObject **result)
+/* *follow receives a new reference to the point that the plan leads to, or NULL. */
+static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total, PyObject **result, Dispatch **follow)
 {
     State state;
     bool state_known = false;
@@ -220,22 +232,23 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
         self->hits++, entry->hits++;
         int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), result);
         guards_release(entry->guards);
+        *follow = done == RUN_DONE && *result ? (Dispatch *)Py_XNewRef(entry->follow) : NULL;
         Py_DECREF(entry);
         return done == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
     }
     return FOUND_NONE;
 }
 
-static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result)
+static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result, Dispatch **follow)
 {
     PyObject *small[SMALL], **bound = small;
     Signature *signature = &self->signature;
     bool plain = !names && signature->total == signature->positional && count + (self->owner != NULL) == signature->total;
     if (LIKELY(plain)) { /* borrowed: the caller holds its arguments */
         if (!self->owner)
-            return try_entries(self, args, count, result);
+            return try_entries(self, args, count, result, follow);
         bound = with_owner(self, args, count, small);
-        int found = bound ? try_entries(self, bound, count + 1, result) : FOUND_DONE;
+        int found = bound ? try_entries(self, bound, count + 1, result, follow) : FOUND_DONE;
         if (bound && bound != small)
             PyMem_Free(bound);
         return found;
@@ -247,7 +260,7 @@ static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count,
     }
     int status = bind_call(signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound), found = FOUND_DECLINED;
     if (status == 1)
-        found = try_entries(self, bound, total, result);
+        found = try_entries(self, bound, total, result, follow);
     else if (status < 0)
         PyErr_Clear(); /* the original call meets the same error, or does not */
     for (int i = 0; i < total; i++)
@@ -257,22 +270,111 @@ static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count,
     return found;
 }
 
-PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+/* ---- points: where compiled code goes on after a step that runs for real ---- */
+
+enum { TARGET, ARGS, KWARGS, HANDED };
+
+/* The opaque step of a break; its outcome takes the place of the keywords, next to the values that are handed on. */
+static int run_step(PyObject *handed, PyObject *const **values, Py_ssize_t *count)
 {
-    Dispatch *self = (Dispatch *)object;
-    self->calls++;
-    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass || !self->signature.code))
-        return call_original(self, args, flags, names);
+    PyObject **items = ((PyTupleObject *)handed)->ob_item;
+    *values = items + HANDED, *count = PyTuple_GET_SIZE(handed) - HANDED;
+    if (items[TARGET] == Py_None)
+        return 0;
+    PyObject *outcome = PyObject_Call(items[TARGET], items[ARGS], items[KWARGS] == Py_None ? NULL : items[KWARGS]);
+    if (!outcome)
+        return -1;
+    Py_SETREF(items[KWARGS], outcome);
+    --*values, ++*count;
+    return 0;
+}
+
+/* The program goes on by the interpreter, with the exception of the step at its place. */
+static PyObject *step_failed(Dispatch *point, PyObject *handed)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    if (trace)
+        PyException_SetTraceback(error, trace);
+    PyObject *values = PyTuple_GetSlice(handed, HANDED, PyTuple_GET_SIZE(handed)), *result = NULL;
+    if (values && point->failed)
+        result = PyObject_CallFunctionObjArgs(point->failed, error, values, NULL);
+    else
+        PyErr_SetObject(kind, error);
+    Py_XDECREF(values);
+    Py_XDECREF(kind);
+    Py_XDECREF(error);
+    Py_XDECREF(trace);
+    return result;
+}
+
+/* Steals handed and point. A loop of the program that closes on itself is a loop here. */
+static PyObject *run_points(PyObject *handed, Dispatch *point)
+{
+    for (;;) {
+        PyObject *const *values, *result = NULL;
+        Py_ssize_t count;
+        Dispatch *next = NULL;
+        if (UNLIKELY(!PyTuple_CheckExact(handed) || PyTuple_GET_SIZE(handed) < HANDED || Py_REFCNT(handed) != 1))
+            PyErr_SetString(PyExc_SystemError, "a plan with a point gave no tuple of its own");
+        else if (run_step(handed, &values, &count) < 0)
+            result = step_failed(point, handed);
+        else if (PyErr_CheckSignals() == 0) {
+            if (count != point->point)
+                PyErr_SetString(PyExc_SystemError, "a plan gave another number of values than its point takes");
+            else {
+                point->calls++;
+                int found = point->enabled ? try_entries(point, values, count, &result, &next) : FOUND_DECLINED;
+                if (found == FOUND_DECLINED) {
+                    point->declines++;
+                    result = PyObject_Vectorcall(point->function, values, (size_t)count, NULL);
+                } else if (found == FOUND_NONE) {
+                    point->misses++;
+                    result = call_miss(point, values, (size_t)count, NULL);
+                }
+            }
+        }
+        Py_DECREF(handed);
+        Py_DECREF(point);
+        if (!next)
+            return result;
+        handed = result, point = next;
+    }
+}
+
+static bool usable(Dispatch *self)
+{
+    if (!self->enabled || self->bypass || thread_bypass)
+        return false;
+    if (self->point >= 0)
+        return true;
+    if (!self->signature.code)
+        return false;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)self->function)->func_code;
     if (UNLIKELY(code != self->signature.code))
         signature_read(&self->signature, code);
+    return true;
+}
+
+PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Dispatch *self = (Dispatch *)object, *follow = NULL;
+    self->calls++;
+    if (UNLIKELY(!usable(self)))
+        return call_original(self, args, flags, names);
     if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function")))
         return NULL;
     PyObject *result = NULL;
     if (names && PyTuple_GET_SIZE(names) == 0)
         names = NULL;
-    int found = bind_and_try(self, args, PyVectorcall_NARGS(flags), names, &result);
-    if (UNLIKELY(found != FOUND_DONE)) {
+    Py_ssize_t count = PyVectorcall_NARGS(flags);
+    int found = LIKELY(self->point < 0) ? bind_and_try(self, args, count, names, &result, &follow)
+                : count == self->point  ? try_entries(self, args, count, &result, &follow)
+                                        : FOUND_DECLINED;
+    if (follow)
+        result = run_points(result, follow);
+    else if (UNLIKELY(found != FOUND_DONE)) {
         if (found == FOUND_DECLINED) {
             self->declines++;
             result = call_original(self, args, flags, names);
@@ -299,8 +401,12 @@ PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *boun
         return NULL;
     }
     PyObject *result = NULL;
-    int found = try_entries(self, bound, self->signature.total, &result);
-    if (found == FOUND_DECLINED) {
+    Dispatch *follow = NULL;
+    int found = try_entries(self, bound, self->signature.total, &result, &follow);
+    if (follow) {
+        *plain = false;
+        result = run_points(result, follow);
+    } else if (found == FOUND_DECLINED) {
         self->declines++;
     } else if (found == FOUND_DONE) {
         *plain = false;
@@ -324,9 +430,10 @@ PyObject **dispatch_door(PyObject *object) { return &((Dispatch *)object)->door;
 
 static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"function", "miss", "owner", NULL};
-    PyObject *function, *miss, *owner = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$O", names, &function, &miss, &owner))
+    static char *names[] = {"function", "miss", "owner", "point", "failed", NULL};
+    PyObject *function, *miss, *owner = Py_None, *failed = Py_None;
+    Py_ssize_t point = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$OnO", names, &function, &miss, &owner, &point, &failed))
         return NULL;
     if (!PyCallable_Check(function) || (miss != Py_None && !PyCallable_Check(miss)))
         return PyErr_Format(PyExc_TypeError, "%R is not callable", PyCallable_Check(function) ? miss : function);
@@ -337,8 +444,10 @@ static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->function = Py_NewRef(function);
     self->miss = Py_NewRef(miss);
     self->owner = owner == Py_None ? NULL : Py_NewRef(owner);
+    self->failed = failed == Py_None ? NULL : Py_NewRef(failed);
+    self->point = point;
     self->enabled = true;
-    if (PyFunction_Check(function))
+    if (point < 0 && PyFunction_Check(function))
         signature_read(&self->signature, (PyCodeObject *)((PyFunctionObject *)function)->func_code);
     return (PyObject *)self;
 }
@@ -359,6 +468,7 @@ static int dispatch_traverse(Dispatch *self, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->owner);
     Py_VISIT(self->miss);
+    Py_VISIT(self->failed);
     Py_VISIT(self->dict);
     Py_VISIT(self->signature.code);
     Py_VISIT(self->door);
@@ -371,6 +481,7 @@ static int dispatch_clear(Dispatch *self)
 {
     Py_CLEAR(self->dict);
     Py_CLEAR(self->miss);
+    Py_CLEAR(self->failed);
     drop_entries(self);
     return 0;
 }
@@ -446,6 +557,18 @@ static PyObject *dispatch_add(Dispatch *self, PyObject *entry)
     Py_RETURN_NONE;
 }
 
+static PyObject *dispatch_remove(Dispatch *self, PyObject *entry)
+{
+    for (Py_ssize_t i = 0; i < self->entry_count; i++)
+        if ((PyObject *)self->entries[i] == entry) {
+            self->entry_count--;
+            memmove(self->entries + i, self->entries + i + 1, (size_t)(self->entry_count - i) * sizeof *self->entries);
+            Py_DECREF(entry);
+            break;
+        }
+    Py_RETURN_NONE;
+}
+
 static PyObject *dispatch_drop(Dispatch *self, PyObject *Py_UNUSED(none))
 {
     drop_entries(self);
@@ -508,6 +631,7 @@ static PyMemberDef dispatch_members[] = {
 };
 static PyMethodDef dispatch_methods[] = {
     {"add", (PyCFunction)dispatch_add, METH_O, "Puts an entry first."},
+    {"remove", (PyCFunction)dispatch_remove, METH_O, "Drops one entry, if it is there."},
     {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
     {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS, "The bound arguments of a call, or None."},
     {"__reduce__", (PyCFunction)dispatch_reduce, METH_NOARGS, NULL},
@@ -535,6 +659,8 @@ static PyType_Spec dispatch_spec = {"framefuse._native.Dispatch", sizeof(Dispatc
                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR
                                         | Py_TPFLAGS_IMMUTABLETYPE,
                                     dispatch_slots};
+
+static bool is_point(PyObject *object) { return Py_IS_TYPE(object, Dispatch_Type) && ((Dispatch *)object)->point >= 0; }
 
 PyTypeObject *make_dispatch_type(PyObject *module)
 {

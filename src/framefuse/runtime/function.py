@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -21,25 +21,87 @@ class Product:
 
     stages: dict[str, Any]
     seconds: dict[str, float]
+    start: Any = None  # the Continuation where it begins, None for the function's beginning
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What recording and compiling one call gave: the call's own value or exception, and a product or the reason for
-    none.
+    """What recording and compiling one call gave: the call's own value or exception, and the reason why nothing was
+    compiled, if so. ``learnt`` says that the next recording gets further.
     """
 
     value: Any = None
     exception: BaseException | None = None
-    product: Product | None = None
-    entry: Any = None
     reason: Reason | None = None
+    learnt: bool = False
 
 
-# function, args, kwargs, owner, options, products so far -> outcome; the pipeline gives it
-Compiler = Callable[
-    [Callable[..., Any], tuple[Any, ...], dict[str, Any], Any, Options, Sequence[Product]], Outcome
-]
+class Compiler(Protocol):
+    """What records and compiles; the pipeline gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
+
+    def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """A call of the function for which nothing compiled applies."""
+
+    def resume(
+        self,
+        state: CompiledFunction,
+        point: Any,
+        values: Sequence[Any],
+        record: bool,
+        error: BaseException | None = None,
+    ) -> Outcome:
+        """Goes on at a point of the function; ``error`` was raised by the step before it."""
+
+
+@dataclass(eq=False)
+class Continuation:
+    """A point of a function where compiled code goes on after a break: its native half is ``dispatch``.
+
+    ``slow`` counts the times that the interpreter went on from here without a recording.
+    """
+
+    parent: CompiledFunction
+    point: Any
+    count: int
+    products: int = 0
+    slow: int = 0
+    dispatch: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dispatch = _native.Dispatch(self.run, self.miss, point=self.count, failed=self.failed)
+
+    def run(self, *values: Any) -> Any:
+        """Goes on without recording."""
+        return _answer(self.parent.compiler.resume(self.parent, self.point, values, False))
+
+    def failed(self, error: BaseException, values: tuple[Any, ...]) -> Any:
+        """Goes on with the exception of the opaque step."""
+        handed = (None, *values) if len(values) < self.count else values
+        return _answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
+
+    def miss(self, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A case that was not met here yet: records and compiles what follows, or only runs it."""
+        parent = self.parent
+        if parent.given_up is not None or self.products >= parent.options["trace_limit"] or self.slow:
+            self.slow += 1
+            if self.slow > SLOW_RUNS:
+                parent.prune(self)
+            return self.run(*values)
+        with parent.lock:
+            before = _native.bypass(True)
+            try:
+                outcome = parent.compiler.resume(parent, self.point, values, True)
+            finally:
+                _native.bypass(before)
+            parent.file(outcome, self)
+        return _answer(outcome)
+
+
+def _answer(outcome: Outcome) -> Any:
+    if outcome.exception is not None:
+        rethrow(outcome.exception)
+    return outcome.value
+
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
@@ -51,8 +113,9 @@ class CompiledFunction:
 
     ``function`` is what runs when nothing compiled applies. ``owner`` is the long-lived first argument (the module of
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
-    which calls ran eagerly, with counts. ``failures`` counts, by gradient mode, the recordings in a row that gave no
-    trace, and ``waits`` the calls that run eagerly before the next attempt.
+    which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``roots``
+    counts the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
+    a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt.
     """
 
     function: Callable[..., Any]
@@ -65,25 +128,29 @@ class CompiledFunction:
     given_up: Reason | None = None
     failures: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
+    roots: int = 0
+    points: Any = None
+    continuations: list[Continuation] = field(default_factory=list)
+    breaks: dict[Reason, int] = field(default_factory=dict)
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.dispatch = _native.Dispatch(self.function, self.miss, owner=self.owner)
         LIVE.add(self)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call for which no trace holds: records, compiles and adds a trace, or runs eagerly where that is vain."""
+        """A call for which no trace holds: records, compiles and adds traces, or runs eagerly where that is vain."""
         if self.given_up is not None or self._waiting():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
-        with self._lock:
+        with self.lock:
             before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
             try:
-                outcome = self.compiler(self.function, args, kwargs, self.owner, self.options, self.products)
+                outcome = self.compiler.call(self, args, kwargs)
             finally:
                 _native.bypass(before)
-            self._file(outcome)
+            self.file(outcome)
         if outcome.exception is not None:
             rethrow(outcome.exception)
         if self.options.fullgraph and outcome.reason is not None:
@@ -95,34 +162,78 @@ class CompiledFunction:
             call(self)
 
     def _waiting(self) -> bool:
-        """True while a call under this gradient mode is not worth another recording, after earlier ones gave no trace.
-        """
+        """True while a call under this gradient mode is not worth another recording: earlier ones gave no trace."""
         mode = torch.is_grad_enabled()
         left = self.waits.get(mode, 0)
         self.waits[mode] = max(0, left - 1)
         return left > 0
 
-    def _file(self, outcome: Outcome) -> None:
+    def continuation(self, point: Any, count: int) -> Continuation:
+        """The native half of a point, made when it is first reached; it takes ``count`` values."""
+        if point.handle is None:
+            point.handle = Continuation(self, point, count)
+            self.continuations.append(point.handle)
+            self.breaks.setdefault(point.why, 0)
+        found: Continuation = point.handle
+        return found
+
+    def add(self, start: Continuation | None, product: Product, entry: Any) -> None:
+        """Takes compiled code that starts at a point, or at the function's beginning."""
+        product.start = start
+        self.products.append(product)
+        (self if start is None else start).dispatch.add(entry)
+        if start is not None:
+            start.products += 1
+            return
+        self.roots += 1
         mode = torch.is_grad_enabled()
-        if outcome.entry is not None and outcome.product is not None:
-            self.products.append(outcome.product)
-            self.dispatch.add(outcome.entry)
-            self.failures.pop(mode, None)
-            self.waits.pop(mode, None)
-            if len(self.products) >= self.options["trace_limit"]:
-                self._give_up(
-                    Reason(
-                        "S002",
-                        f"{len(self.products)} traces were compiled, the limit: new cases run eagerly",
-                        'raise it with options={"trace_limit": N}, or change fewer things that decide control flow',
-                    )
+        self.failures.pop(mode, None)
+        self.waits.pop(mode, None)
+        if self.roots >= self.options["trace_limit"]:
+            self._give_up(
+                Reason(
+                    "S002",
+                    f"{self.roots} traces were compiled, the limit: new cases run eagerly",
+                    'raise it with options={"trace_limit": N}, or change fewer things that decide control flow',
                 )
-        elif outcome.reason is not None:
-            self.eager_calls += 1
-            self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
-            if outcome.exception is None:
-                self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-                self.waits[mode] = PATIENCE**failed
+            )
+
+    def file(self, outcome: Outcome, start: Continuation | None = None) -> None:
+        """Takes note of a recording that gave nothing."""
+        if outcome.reason is None:
+            return
+        if outcome.learnt:  # the next recording breaks where this one ended
+            self.eager_calls += start is None
+            return
+        self.eager_calls += start is None
+        self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
+        if outcome.exception is not None:
+            return
+        if start is not None:
+            self.prune(start)
+        mode = torch.is_grad_enabled()
+        self.failures[mode] = failed = self.failures.get(mode, 0) + 1
+        self.waits[mode] = PATIENCE**failed
+
+    def prune(self, point: Continuation) -> None:
+        """Drops the compiled code that leads to a point from which only the interpreter goes on, and what then leads
+        nowhere: eager is faster.
+        """
+        gone = [point]
+        while gone:
+            target = gone.pop()
+            target.dispatch.clear()
+            holders: list[CompiledFunction | Continuation] = [self, *self.continuations]
+            for holder in holders:
+                entries = holder.dispatch.entries
+                for entry in entries:
+                    if entry.follow is target.dispatch:
+                        holder.dispatch.remove(entry)
+                if entries and not holder.dispatch.entries and isinstance(holder, Continuation):
+                    gone.append(holder)
+        mode = torch.is_grad_enabled()
+        self.failures[mode] = failed = self.failures.get(mode, 0) + 1
+        self.waits[mode] = PATIENCE**failed
 
     def _give_up(self, reason: Reason) -> None:
         self.given_up = reason
@@ -130,8 +241,14 @@ class CompiledFunction:
 
     def reset(self) -> None:
         """Drops all compiled code; the next call compiles anew."""
-        with self._lock:
+        with self.lock:
             self.dispatch.clear()
+            for point in self.continuations:
+                point.dispatch.clear()
+            self.continuations.clear()
+            self.points = None
+            self.breaks.clear()
+            self.roots = 0
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()
@@ -140,6 +257,8 @@ class CompiledFunction:
             self.eager_calls = 0
 
 
+# So often does the interpreter go on from a point before its function runs eagerly as a whole.
+SLOW_RUNS = 8
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
 PATIENCE = 4

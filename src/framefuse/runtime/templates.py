@@ -14,7 +14,7 @@ from typing import Any
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg
 from framefuse.ir.numbers import Expr, Real
-from framefuse.ir.trace import Build, Effect, Ref
+from framefuse.ir.trace import Build, Effect, Ref, formatted
 
 Leaf = Callable[[Any], Any]  # a Ref, Expr, Real or Source to its template
 PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const")
@@ -231,6 +231,19 @@ def _make_partial(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) ->
     return value
 
 
+def _make_variable(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """A cell for itself, with its content."""
+    cell = _make_cell(recipe, leaves, made)
+    _fill_cell(recipe, leaves, made)
+    return cell
+
+
+def _make_text(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """What an f-string makes of one value."""
+    conversion, spec = recipe.value
+    return formatted(_make(recipe.parts[0], leaves, made), conversion, spec)
+
+
 def builtin_base(cls: type) -> Any:
     """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
     for kind in cls.__mro__:
@@ -253,6 +266,9 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
     "dict": _make_dict,
     "set": _make_set,
     "object": _make_object,
+    "cell": _make_variable,
+    "format": _make_text,
+    "join": lambda r, leaves, made: "".join(_parts(r, leaves, made)),
 }
 
 
@@ -286,6 +302,7 @@ APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "delitem": lambda target, key, value: builtin_base(type(target)).__delitem__(target, key),
     "global": lambda target, key, value: target.__setitem__(key, value),
     "call": lambda target, key, value: getattr(builtin_base(type(target)), key)(target, *value),
+    "run": lambda target, key, value: target(*value),
     "content": _set_content,
     "cell": _set_cell,
 }

@@ -1325,7 +1325,7 @@ def checkpoint_inside():
     return f, one
 
 
-@program(stop="grad-mode")
+@program()
 def grad_mode_leaks():
     def f(x):
         torch._C._set_grad_enabled(not torch.is_grad_enabled())

@@ -3,6 +3,7 @@
 import builtins
 import dataclasses
 import enum
+import types
 from typing import Any
 
 import torch

@@ -26,12 +26,18 @@ SCRIPT = """
 
     @framefuse.compile
     def stopped(x):
-        return x.sum().item()
+        return x.sum()
+
+    @framefuse.compile
+    def broken(x):
+        return torch.sin(x) * x.sum().item()
 
     with torch.no_grad():
         for _ in range(int(sys.argv[1])):
             fused(torch.ones(3))
-        stopped(torch.ones(3))
+        with torch.overrides.BaseTorchFunctionMode():
+            stopped(torch.ones(3))
+        broken(torch.ones(3))
 """
 
 
@@ -43,7 +49,9 @@ def test_explain_of_a_script(tmp_path, capsys):
     assert text.index("fused (script.py:5)") < text.index("stopped (script.py:9)")
     assert "1 graph, 1 kernel" in text
     assert "nothing is compiled" in text
-    assert "return x.sum().item()" in text
+    assert "torch function mode is active" in text
+    assert "break" in text
+    assert "return torch.sin(x) * x.sum().item()   [item]" in text
 
 
 def test_what_dies_before_the_end_is_explained(tmp_path, capsys):

@@ -15,6 +15,8 @@ def jump(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.reads_value(frame.stack[-1]):
+        machine.decide(frame, frame.stack.pop(), ("jump", False, argument))
     if not machine.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
@@ -22,6 +24,8 @@ def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.reads_value(frame.stack[-1]):
+        machine.decide(frame, frame.stack.pop(), ("jump", True, argument))
     if machine.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
@@ -54,6 +58,8 @@ def pop_jump_if_not_none(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("JUMP_IF_FALSE_OR_POP")
 def jump_if_false_or_pop(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.reads_value(frame.stack[-1]):
+        machine.decide(frame, frame.stack[-1], ("jump or pop", False, argument))
     if not machine.truth(frame.stack[-1]):
         frame.step = argument
     else:
@@ -62,6 +68,8 @@ def jump_if_false_or_pop(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("JUMP_IF_TRUE_OR_POP")
 def jump_if_true_or_pop(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.reads_value(frame.stack[-1]):
+        machine.decide(frame, frame.stack[-1], ("jump or pop", True, argument))
     if machine.truth(frame.stack[-1]):
         frame.step = argument
     else:

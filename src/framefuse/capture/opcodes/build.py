@@ -7,7 +7,9 @@ from typing import Any
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
-from framefuse.capture.numbers import pin_nested, plain_number
+from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
+from framefuse.capture.texts import Text
+from framefuse.ir.trace import formatted
 
 
 def _take(frame: Frame, count: int) -> list[Any]:
@@ -47,7 +49,9 @@ def build_const_key_map(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("BUILD_STRING")
 def build_string(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append("".join(_take(frame, argument)))
+    parts = _take(frame, argument)
+    text = "".join([bare(part) for part in parts])
+    frame.stack.append(made_of("join", text, tuple(parts)) if any(type(part) is Text for part in parts) else text)
 
 
 @handles("BUILD_SLICE")
@@ -58,7 +62,14 @@ def build_slice(machine: Any, frame: Frame, argument: int) -> None:
 @handles("FORMAT_VALUE")
 def format_value(machine: Any, frame: Frame, argument: int) -> None:
     spec = frame.stack.pop() if argument & 4 else ""
-    value = _converted(machine, frame.stack.pop(), argument & 3)
+    value = frame.stack.pop()
+    if machine.reads_value(value):
+        machine.opaque(frame, formatted, (value, argument & 3, spec), {}, None, "item", "The text of a tensor")
+    if type(value) in TRACKED and type(spec) is str:
+        text = formatted(bare(value), argument & 3, spec)
+        frame.stack.append(made_of("format", text, (value,), (argument & 3, spec)))
+        return
+    value = _converted(machine, value, argument & 3)
     method = python_method(type(value), "__format__")
     if method is not None:
         frame.stack.append(machine.call_nested(method, (value, spec)))

@@ -110,7 +110,7 @@ def _mapped(machine: Any, subject: Any, key: Any) -> Any:
             sources.whole(subject)
         value = dict.get(subject, key, MISSING)
         return value if value is MISSING else sources.item(subject, key, value)
-    return machine.native(subject.get, (key, MISSING), {})
+    return machine.native_value(machine.frames[-1], subject.get, (key, MISSING), {})
 
 
 MATCHES_ITSELF = 1 << 22  # the type flag of classes whose only positional pattern is the whole

@@ -136,6 +136,8 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
 
 @handles("UNARY_NOT")
 def unary_not(machine: Any, frame: Frame, argument: int) -> None:
+    if machine.reads_value(frame.stack[-1]):
+        machine.decide(frame, frame.stack.pop(), ("not",))
     value = not machine.truth(frame.stack[-1])
     frame.stack[-1] = value
 

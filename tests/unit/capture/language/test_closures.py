@@ -101,7 +101,7 @@ def argument_that_is_a_cell():
     return f
 
 
-@row(eager="result", after=lambda g: g(torch.ones(4, 3)).sum() * 0)
+@row(after=lambda g: g(torch.ones(4, 3)).sum() * 0)
 def returned_closure():
     def f(x):
         y = x * 2
@@ -114,7 +114,7 @@ def returned_closure():
     return f
 
 
-@row(eager="result", after=lambda g: (g(), g(), g.__defaults__, g.__kwdefaults__, g.__doc__, g.__annotations__))
+@row(after=lambda g: (g(), g(), g.__defaults__, g.__kwdefaults__, g.__doc__, g.__annotations__))
 def returned_closure_with_state():
     def f(x):
         y, n = x + 1, 0
@@ -130,7 +130,7 @@ def returned_closure_with_state():
     return f
 
 
-@row(eager="result", after=lambda pair: (pair[0](5), pair[1](), pair[0](1), pair[1]()))
+@row(after=lambda pair: (pair[0](5), pair[1](), pair[0](1), pair[1]()))
 def returned_closures_share_a_cell():
     def f(x):
         total = 0
@@ -147,7 +147,7 @@ def returned_closures_share_a_cell():
     return f
 
 
-@row(eager="result", after=lambda g: g(5))
+@row(after=lambda g: g(5))
 def returned_recursive_closure():
     def f(x):
         y = x.sin()
@@ -160,7 +160,7 @@ def returned_recursive_closure():
     return f
 
 
-@row(eager="result", after=lambda g: g(2))
+@row(after=lambda g: g(2))
 def returned_lambda_over_nothing():
     def f(x):
         x + 1
@@ -169,7 +169,7 @@ def returned_lambda_over_nothing():
     return f
 
 
-@row(eager="result", after=lambda o: o["f"](1))
+@row(after=lambda o: o["f"](1))
 def closure_inside_a_dict():
     def f(x):
         y = x * 3

@@ -1,0 +1,119 @@
+"""Keeps the points at which recordings of a function broke, so that the same state meets the same point again."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from framefuse.capture.code import Code, decode
+from framefuse.capture.snapshot import Part, Taken
+from framefuse.errors import Reason
+from framefuse.ir.source import Line
+
+# Beyond this many points of one shape every number is a run-time value.
+ALIKE = 3
+
+
+@dataclass(eq=False, slots=True)
+class Point:
+    """A place where compiled code hands over: frames of this ``shape``, filled with values.
+
+    The values of a point are the outcome of the opaque step (where the shape has one), then the leaves, then the
+    numbers of the places ``free``; the other numbers are ``fixed``. ``handle`` is what the runtime keeps of it.
+    """
+
+    name: str
+    line: Line
+    shape: Part
+    leaves: int
+    free: tuple[int, ...]
+    fixed: dict[int, Any]
+    why: Reason
+    handle: Any = None
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether an opaque step runs before it."""
+        return bool(self.shape.value)
+
+    @property
+    def count(self) -> int:
+        """How many values it takes."""
+        return self.has_outcome + self.leaves + len(self.free)
+
+    def fits(self, taken: Taken) -> bool:
+        """Whether the numbers that this point holds fixed are those of ``taken``."""
+        return all(place not in taken.open and _equal(taken.numbers[place], held) for place, held in self.fixed.items())
+
+
+def _equal(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and repr(left) == repr(right)
+
+
+def _cutting(handler: Any) -> Any:
+    def cut(machine: Any, frame: Any, argument: int) -> Any:
+        return machine.cut(frame, handler, argument)
+
+    return cut
+
+
+@dataclass(slots=True)
+class Points:
+    """All points of one compiled function, and the instructions at which its next recordings break.
+
+    ``before`` are steps of code objects at which the recording is cut, ``opaque`` calls that run for real: both were
+    learnt from recordings that ended there.
+    """
+
+    by_shape: dict[Any, list[Point]] = field(default_factory=dict)
+    before: dict[CodeType, set[int]] = field(default_factory=dict)
+    opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
+
+    def find(self, taken: Taken, name: str, line: Line, why: Reason) -> Point:
+        """The point for a state of the frames: a known one, else one with fewer fixed numbers than those alike."""
+        alike = self.by_shape.setdefault(taken.shape.key(), [])
+        for point in alike:
+            if point.fits(taken):
+                return point
+        fixed = {}
+        if len(alike) < ALIKE:
+            for place, value in enumerate(taken.numbers):
+                same = all(place in other.fixed and _equal(other.fixed[place], value) for other in alike)
+                if place not in taken.open and same:
+                    fixed[place] = value
+        free = tuple([place for place in range(len(taken.numbers)) if place not in fixed])
+        point = Point(name, line, taken.shape, len(taken.leaves), free, fixed, why)
+        alike.append(point)
+        return point
+
+    def learn(self, code: CodeType, step: int, opaque: bool) -> bool:
+        """Remembers to break at this instruction; False when it is known already."""
+        if opaque:
+            known = (code, step) in self.opaque
+            self.opaque.add((code, step))
+            return not known
+        steps = self.before.setdefault(code, set())
+        known = step in steps
+        steps.add(step)
+        return not known
+
+    def cut(self, code: Code) -> Code:
+        """``code`` with the learnt cuts in it."""
+        steps = self.before.get(code.code)
+        if not steps:
+            return code
+        found = self.cut_codes.get(code.code)
+        if found is None or found[0] != len(steps):
+            made = copy.copy(code)
+            made.steps = [
+                (_cutting(handler), argument) if step in steps else (handler, argument)
+                for step, (handler, argument) in enumerate(decode(code.code).steps)
+            ]
+            found = self.cut_codes[code.code] = (len(steps), made)
+        return found[1]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_shape.values()))

@@ -1,0 +1,155 @@
+"""Puts the frames of a point together again, filled with the values that a run brought there."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from framefuse.capture.code import decode
+from framefuse.capture.frame import Frame, InterpretedGenerator
+from framefuse.capture.iterators import RangeIterator
+from framefuse.capture.points import Point
+from framefuse.capture.snapshot import Part
+from framefuse.ir.facts import Source
+
+
+class Rebuilt:
+    """The state of the interpreter at a point: ``then`` is owed the outcome of the opaque step, if there was one."""
+
+    __slots__ = ("handled", "outcome", "then")
+
+    def __init__(self, then: Any, handled: Any, outcome: Any) -> None:
+        self.then = then
+        self.handled = handled
+        self.outcome = outcome
+
+
+def rebuild(point: Point, values: Sequence[Any], machine: Any) -> Rebuilt:
+    """Fills ``machine.frames``; ``values`` are those of the point, and become the arguments of its recorder."""
+    return _Builder(point, values, machine).build()
+
+
+class _Builder:
+    def __init__(self, point: Point, values: Sequence[Any], machine: Any) -> None:
+        self.point = point
+        self.machine = machine
+        self.sources = machine.recorder.sources
+        self.made: dict[int, Any] = {}
+        shift = int(point.has_outcome)
+        if shift:
+            self.sources.volatile.add(0)  # data: its numbers differ from call to call
+        self.outcome = self._argument(0, values[0]) if shift else None
+        count = point.leaves
+        self.leaves = [self._argument(n + shift, values[n + shift]) for n in range(count)]
+        self.numbers = dict(point.fixed)
+        for n, place in enumerate(point.free):
+            at = n + shift + count
+            self.numbers[place] = self._argument(at, values[at])
+
+    def _argument(self, number: int, value: Any) -> Any:
+        source = Source("arg", None, number)
+        if type(value) is types.CellType:
+            # A cell is no value of the program: what is read is its content.
+            self.sources.known[id(value)] = (value, Source("getattr", source, "cell_contents"))
+            return value
+        if type(value) is str:
+            self.sources.volatile.add(number)
+        return self.sources.learn(source, value, free=True)
+
+    def build(self) -> Rebuilt:
+        then, handled, *frames = self.point.shape.parts
+        self.machine.frames.extend([self.part(frame) for frame in frames])
+        return Rebuilt(self.part(then), self.part(handled), self.outcome)
+
+    def part(self, part: Part) -> Any:
+        """The value of a piece."""
+        return MAKERS[part.kind](self, part)
+
+    def parts(self, part: Part) -> list[Any]:
+        """The values of a piece's pieces."""
+        return [self.part(inner) for inner in part.parts]
+
+    def keep(self, part: Part, value: Any) -> Any:
+        """Registers a piece that others may refer to."""
+        if part.index >= 0:
+            self.made[part.index] = value
+        return value
+
+    def const(self, part: Part) -> Any:
+        """A constant; modules and functions are long-lived objects of their own."""
+        value = part.value
+        if isinstance(value, (types.FunctionType, types.ModuleType)) or hasattr(type(value), "named_parameters"):
+            self.sources.root(value)
+        return value
+
+    def frame(self, part: Part) -> Frame:
+        code, variables, step, keywords, bottom = part.value
+        function = self.part(part.parts[0])
+        if function is None:
+            cells = tuple([types.CellType() for _ in code.co_freevars])
+            function = types.FunctionType(code, variables, code.co_name, None, cells)
+        frame = self.keep(part, Frame(function, decode(code)))
+        frame.step, frame.keywords, frame.bottom = step, keywords, bottom
+        frame.generator, frame.then, frame.guard, frame.resume, frame.handled = [
+            self.part(inner) for inner in part.parts[1:6]
+        ]
+        frame.locals[:] = self.part(part.parts[6])
+        frame.stack[:] = self.part(part.parts[7])
+        return frame
+
+    def generator(self, part: Part) -> InterpretedGenerator:
+        generator = self.keep(part, InterpretedGenerator.__new__(InterpretedGenerator))
+        generator.machine = self.machine
+        generator.state = part.value
+        generator.frame = self.part(part.parts[0])
+        generator.function = generator.frame.function
+        generator.arguments = list(self.part(part.parts[1]))
+        return generator
+
+    def tuple(self, part: Part) -> Any:
+        values = self.parts(part)
+        if part.value is tuple:
+            return tuple(values)
+        return part.value._make(values) if hasattr(part.value, "_make") else part.value(values)
+
+    def object(self, part: Part) -> Any:
+        kind, count = part.parts[0].value, len(part.parts) // 2
+        made = self.keep(part, object.__new__(kind))
+        for name, inner in zip(part.parts[1 : count + 1], part.parts[count + 1 :], strict=True):
+            object.__setattr__(made, name.value, self.part(inner))
+        return made
+
+    def iterator(self, part: Part) -> Any:
+        make, position, *args = self.parts(part)
+        for value in args:
+            self.sources.whole(value)  # the iterator hands out its elements unseen
+        iterator = make(*args)
+        if position is not None:
+            iterator.__setstate__(position)
+        return self.keep(part, iterator)
+
+
+MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
+    "const": _Builder.const,
+    "leaf": lambda builder, part: builder.leaves[part.value],
+    "number": lambda builder, part: builder.numbers[part.value],
+    "same": lambda builder, part: builder.made[part.value],
+    "frame": _Builder.frame,
+    "generator": _Builder.generator,
+    "tuple": _Builder.tuple,
+    "iterator": _Builder.iterator,
+    "object": _Builder.object,
+    "counting": lambda builder, part: builder.keep(part, RangeIterator(*builder.parts(part))),
+    "slice": lambda builder, part: slice(*builder.parts(part)),
+    "range": lambda builder, part: range(*builder.parts(part)),
+    "method": lambda builder, part: types.MethodType(*builder.parts(part)),
+    "bound": lambda builder, part: getattr(builder.part(part.parts[0]), part.value),
+    "super": lambda builder, part: super(*builder.parts(part)),
+    "partial": lambda builder, part: _partial(*builder.parts(part)),
+}
+
+
+def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return functools.partial(function, *args, **keywords)

@@ -1,0 +1,257 @@
+"""Takes the interpreter's frames apart: a shape that says how they are put together, and the values that fill it."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.capture.frame import Frame, InterpretedGenerator, Marker
+from framefuse.capture.iterators import NATIVE_ITERATORS, RangeIterator, RangeObjectIterator
+from framefuse.capture.numbers import TRACKED
+from framefuse.capture.recipe import Recipes
+from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.capture.texts import Text
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a shape. ``kind`` is a maker of :mod:`framefuse.capture.resume`; ``index`` numbers pieces that are
+    met again as ``same``.
+    """
+
+    kind: str
+    value: Any = None
+    parts: tuple[Part, ...] = ()
+    index: int = -1
+
+    def key(self) -> Any:
+        """A hashable that is equal for shapes which are put together alike; objects count by identity."""
+        return (self.kind, _key(self.kind, self.value), tuple([part.key() for part in self.parts]), self.index)
+
+
+def _key(kind: str, value: Any) -> Any:
+    if kind == "frame":
+        code, variables, *rest = value
+        return (id(code), id(variables), *rest)
+    if type(value) in (int, str, bool, type(None), bytes):
+        return (type(value), value)
+    if type(value) in (float, complex):
+        return (type(value), repr(value))
+    return id(value)
+
+
+class Unrepresentable(Exception):
+    """An object that lives across the break and cannot be taken apart."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What :func:`take` found: ``shape``, the ``leaves`` (tensors and objects) and the ``numbers``, in the order of
+    their places; a number whose value a run decides stands in ``open``.
+    """
+
+    shape: Part
+    leaves: list[Any]
+    numbers: list[Any]
+    open: frozenset[int]
+
+
+def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
+    """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
+    taker = _Taker(machine.recorder, recipes)
+    frames = tuple([taker.part(frame) for frame in machine.frames])
+    extra = (taker.owed(then), taker.part(machine.handled))
+    shape = Part("machine", has_outcome, (*extra, *frames))
+    return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open))
+
+
+class _Taker:
+    def __init__(self, recorder: Any, recipes: Recipes) -> None:
+        self.recorder = recorder
+        self.sources = recorder.sources
+        self.recipes = recipes
+        self.leaves: list[Any] = []
+        self.numbers: list[Any] = []
+        self.open: set[int] = set()
+        self.memo: dict[int, Part] = {}
+        self.keep: list[Any] = []
+        self.count = 0
+
+    def part(self, value: Any) -> Part:
+        """The piece for one value."""
+        kind = type(value)
+        if kind is Text:
+            return self.leaf(value)
+        if kind in TRACKED:
+            return self.number(value)
+        if (kind is int and LEAST <= value <= MOST) or kind is float:
+            return self.number(value)
+        if kind in ATOMS or kind is Marker or kind is torch.device:
+            return Part("const", value)
+        found = self.memo.get(id(value))
+        if found is None:
+            found = self._first(value, kind)
+            if found.kind in ("leaf", "const"):  # what has parts refers to those with an index the second time
+                self.memo[id(value)] = found
+                self.keep.append(value)
+        return found
+
+    def number(self, value: Any) -> Part:
+        """A run-time number, or an int or float that may differ when the point is reached again."""
+        if type(value) in TRACKED:
+            self.open.add(len(self.numbers))
+        self.numbers.append(value)
+        return Part("number", len(self.numbers) - 1)
+
+    def owed(self, then: Any) -> Part:
+        """What becomes of a result: jumps go to fixed places."""
+        if then is not None and then[0] in ("jump", "jump or pop", "for", "send"):
+            return Part("tuple", tuple, tuple([Part("const", part) for part in then]))
+        return self.part(then)
+
+    def leaf(self, value: Any) -> Part:
+        """A value that is handed on as it is."""
+        self.leaves.append(value)
+        return Part("leaf", len(self.leaves) - 1)
+
+    def index(self, value: Any) -> int:
+        """Announces a piece whose parts may refer to it."""
+        self.count += 1
+        self.memo[id(value)] = Part("same", self.count - 1)
+        self.keep.append(value)
+        return self.count - 1
+
+    def _first(self, value: Any, kind: type) -> Part:
+        if isinstance(value, torch.Tensor):
+            return self.leaf(value)
+        source = self.sources.source(value)
+        if source is not None:
+            if source.is_argument or kind is types.CellType:
+                return self.leaf(value)
+            if isinstance(value, CODE_LIKE) or isinstance(value, torch.nn.Module):
+                self.sources.fact(source, "is", value, id(value)) if source.kind != "object" else None
+                return Part("const", value)
+        taken = TAKERS.get(kind)
+        if taken is not None:
+            return taken(self, value)
+        if kind is types.BuiltinMethodType and not isinstance(value.__self__, (types.ModuleType, type, type(None))):
+            return Part("bound", value.__name__, (self.part(value.__self__),))
+        if isinstance(value, CODE_LIKE) and not (kind is types.FunctionType and id(value) in self.sources.made):
+            return Part("const", value)
+        if isinstance(value, tuple):
+            return Part("tuple", kind, tuple([self.part(part) for part in value]))
+        if kind in NATIVE_ITERATORS:
+            return self._iterator(value)
+        if self._holds_generator(value):
+            return self._object(value, kind)
+        return self.leaf(value)
+
+    def frame(self, frame: Frame) -> Part:
+        """A frame with its locals and stack."""
+        index = self.index(frame)
+        code = frame.code.code
+        value = (code, frame.globals, frame.step, frame.keywords, frame.bottom)
+        parts = (
+            self._function(frame),
+            self.part(frame.generator),
+            self.owed(frame.then),
+            self.part(frame.guard),
+            self.owed(frame.resume),
+            self.part(frame.handled),
+            Part("tuple", tuple, tuple([self.part(held) for held in frame.locals])),
+            Part("tuple", tuple, tuple([self.part(held) for held in frame.stack])),
+        )
+        return Part("frame", value, parts, index)
+
+    def _function(self, frame: Frame) -> Part:
+        """The function of a frame; one made during the call is only looked at for its globals."""
+        function = frame.function
+        if id(function) in self.sources.made and self.sources.source(function) is None:
+            return Part("const", None)
+        return self.part(function)
+
+    def generator(self, generator: InterpretedGenerator) -> Part:
+        """A generator with its frame."""
+        index = self.index(generator)
+        frame = self.part(generator.frame)
+        arguments = Part("tuple", tuple, tuple([self.part(held) for held in generator.arguments]))
+        return Part("generator", generator.state, (frame, arguments), index)
+
+    def method(self, value: Any) -> Part:
+        """A bound method."""
+        return Part("method", None, (self.part(value.__func__), self.part(value.__self__)))
+
+    def superclass(self, value: Any) -> Part:
+        """A super object with both its arguments."""
+        if value.__self__ is None:
+            raise Unrepresentable("an unbound super object")
+        return Part("super", None, (self.part(value.__thisclass__), self.part(value.__self__)))
+
+    def slice(self, value: Any) -> Part:
+        """A slice object."""
+        return Part("slice", None, (self.part(value.start), self.part(value.stop), self.part(value.step)))
+
+    def range(self, value: Any) -> Part:
+        """A range object."""
+        return Part("range", None, (self.part(value.start), self.part(value.stop), self.part(value.step)))
+
+    def counting(self, value: RangeIterator) -> Part:
+        """An iterator over a range that this interpreter made."""
+        index = self.index(value)
+        return Part("counting", None, (self.part(value.at), self.part(value.stop), self.part(value.step)), index)
+
+    def range_iterator(self, value: Any) -> Part:
+        """CPython's iterator over a range."""
+        index = self.index(value)
+        _, (left,), *rest = value.__reduce__()
+        at = left.start + (rest[0] if rest else 0) * left.step
+        return Part("counting", None, (self.part(at), self.part(left.stop), self.part(left.step)), index)
+
+    def partial(self, value: Any) -> Part:
+        """A partial made during the call."""
+        return Part("partial", None, (self.part(value.func), self.part(value.args), self.part(dict(value.keywords))))
+
+    def _holds_generator(self, value: Any) -> bool:
+        """Whether a plain object has an interpreted generator among its attributes, as context managers do: then it
+        cannot be made for real, and no other object that is can hold it.
+        """
+        state = getattr(value, "__dict__", None)
+        return type(state) is dict and any(type(part) is InterpretedGenerator for part in state.values())
+
+    def _object(self, value: Any, kind: type) -> Part:
+        index = self.index(value)
+        names = tuple(vars(value))
+        parts = (Part("const", kind), *[Part("const", name) for name in names])
+        return Part("object", None, (*parts, *[self.part(part) for part in vars(value).values()]), index)
+
+    def _iterator(self, value: Any) -> Part:
+        """An iterator of C that tells how it is made; its position stays a constant of the shape."""
+        index = self.index(value)
+        reduced = value.__reduce__()
+        position = reduced[2] if len(reduced) > 2 else None
+        if type(position) not in (int, bool, type(None)):
+            raise Unrepresentable(f"a {type(value).__name__} in use")
+        parts = tuple([self.part(part) for part in reduced[1]])
+        return Part(
+            "iterator", (reduced[0], position), (Part("const", reduced[0]), Part("const", position), *parts), index
+        )
+
+
+TAKERS: dict[type, Callable[[Any, Any], Part]] = {
+    Frame: _Taker.frame,
+    InterpretedGenerator: _Taker.generator,
+    types.MethodType: _Taker.method,
+    super: _Taker.superclass,
+    slice: _Taker.slice,
+    range: _Taker.range,
+    RangeIterator: _Taker.counting,
+    RangeObjectIterator: _Taker.range_iterator,
+    functools.partial: _Taker.partial,
+}

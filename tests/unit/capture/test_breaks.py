@@ -1,0 +1,271 @@
+"""A break in the middle of a function costs that step only: what is before and after it is compiled and as in eager."""
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from replay import equal
+
+import framefuse
+from framefuse.api import compiled_function
+
+PROGRAMS: dict[str, Any] = {}
+
+
+class Case:
+    """A program: ``graphs`` is how many stretches are compiled, at most, for the arguments ``calls``."""
+
+    def __init__(self, function: Any, graphs: int, calls: Any) -> None:
+        self.function, self.graphs, self.calls = function, graphs, calls
+
+
+def case(graphs: int, calls: Any = None) -> Any:
+    def register(function: Any) -> Any:
+        PROGRAMS[function.__name__] = Case(function, graphs, calls or [(1.0,), (2.0,), (0.5,), (3.0,)])
+        return function
+
+    return register
+
+
+def vector(scale: float) -> torch.Tensor:
+    return torch.tensor([1.0, -2.0, 3.0, 0.25]) * scale
+
+
+@case(2)
+def item_in_the_middle(x):
+    y = x * 2 + 1
+    return y.sin() * y.sum().item() + 1
+
+
+@case(3, [(1.0,), (-1.0,), (2.0,), (-2.0,), (1.0,)])
+def both_branches(x):
+    y = x * 2
+    if y.sum() > 0:
+        return y + 1
+    return y - 1
+
+
+@case(5, [(1e4,), (10.0,), (1e9,), (1e-3,), (1e2,)])
+def loop_with_a_counter(x):
+    n = 0
+    while True:
+        x = x / 2
+        n += 1
+        if x.norm() <= 1:
+            break
+    return x, n
+
+
+@case(2)
+def ten_calls_deep(x):
+    def level(n, x):
+        if n == 0:
+            return x + x.max().item()
+        y = level(n - 1, x * 1.5)
+        return y * 0.5 + n
+
+    return level(9, x)
+
+
+@case(2)
+def inside_no_grad(x):
+    with torch.no_grad():
+        y = x + 1
+        s = float(y.sum())
+        y = y * s
+    return y, torch.is_grad_enabled()
+
+
+@case(2)
+def inside_a_generator(x):
+    def pieces():
+        yield x * 2
+        yield x * x.sum().item()
+        yield x + 1
+
+    total = 0
+    for piece in pieces():
+        total = total + piece
+    return total
+
+
+@case(2)
+def inside_a_generator_expression(x):
+    return sum(part * 2 if n != 1 else part * part.item() for n, part in enumerate([x.sum(), x.max(), x.min()]))
+
+
+@case(3)
+def inside_a_context_manager(x):
+    @contextlib.contextmanager
+    def scaled(value):
+        log = []
+        try:
+            yield log
+        finally:
+            log.append(value * 2)
+
+    with scaled(x) as log:
+        y = x * x.sum().item()
+    return y, log[0]
+
+
+@case(3)
+def with_a_list_under_way(x):
+    found = [x]
+    found.append(x + 1)
+    s = x.sum().item()
+    found.append(x * s)
+    return found, len(found)
+
+
+@case(2)
+def with_a_closure_under_way(x):
+    n = 0
+
+    def count(value):
+        nonlocal n
+        n += 1
+        return value * n
+
+    y = count(x)
+    s = y.sum().item()
+    return count(y) + s, n
+
+
+@case(2)
+def prints_a_tensor(x):
+    y = x + 1
+    print("seen", y.sum())
+    return y * 2
+
+
+@case(2)
+def text_of_a_tensor(x):
+    y = x + 1
+    text = f"{y.sum():.3f} and {n_of(y)}"
+    return y * 2, text
+
+
+def n_of(y):
+    return len(y)
+
+
+@case(3)
+def to_numpy_and_back(x):
+    return torch.from_numpy((x * 2).numpy()) + 1
+
+
+@case(2)
+def tolist(x):
+    first, *rest = (x + 1).tolist()
+    return x * first, sum(rest)
+
+
+@case(2)
+def bound_method_of_c(x):
+    text = "a,b".split
+    y = x * x.sum().item()
+    return y, text(",")
+
+
+@case(2)
+def enumerate_zip_and_dict_in_flight(x):
+    total = x
+    for (n, a), (key, b) in zip(enumerate([x, x + 1]), {"p": x, "q": x * 2}.items(), strict=True):
+        total = total + a * b * (n + 1) * len(key)
+        if n == 1:
+            total = total * total.sum().item()
+    return total
+
+
+@case(2)
+def caught_at_a_break(x):
+    try:
+        n = int((x.sum() * 0).item())
+        return x / 1 if 1 // n else x
+    except ZeroDivisionError:
+        return x * 3
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    case = PROGRAMS[name]
+    compiled = framefuse.compile(case.function)
+    with torch.no_grad():
+        for args in case.calls * 2:
+            theirs, ours = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(theirs):
+                expected = case.function(vector(*args))
+            with contextlib.redirect_stdout(ours):
+                found = compiled(vector(*args))
+            assert equal(expected, found, exact=False)
+            assert ours.getvalue() == theirs.getvalue()
+        state = compiled_function(compiled)
+        before = [point.dispatch.misses for point in state.continuations], state.dispatch.misses
+        for args in case.calls:
+            compiled(vector(*args))
+    assert not state.reasons, [str(reason) for reason in state.reasons]
+    assert ([point.dispatch.misses for point in state.continuations], state.dispatch.misses) == before
+    assert 2 <= len(state.products) <= case.graphs, [str(reason) for reason in state.breaks]
+
+
+def test_fullgraph_names_the_break():
+    compiled = framefuse.compile(item_in_the_middle, fullgraph=True)
+    with torch.no_grad(), pytest.raises(framefuse.UserError, match=r"test_breaks.py:\d+[\s\S]*item[\s\S]*torch.where"):
+        compiled(vector(1.0))
+
+
+def test_the_opaque_step_raises_where_it_did_not_before():
+    def f(x, callback):
+        y = x + 1
+        try:
+            z = callback(y)
+        except KeyError as error:
+            return y * 2, str(error)
+        return y * z, "fine"
+
+    def fine(y):
+        return 3
+
+    def raising(y):
+        raise KeyError("gone")
+
+    calls = [fine, fine, raising, fine, raising]
+    opaque = [operator_of(function) for function in calls]
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for function in opaque:
+            assert equal(f(vector(1.0), function), compiled(vector(1.0), function), exact=False)
+
+
+class operator_of:
+    """Calls a function from where the interpreter does not look: a C method over a Python object."""
+
+    def __init__(self, function):
+        import functools
+
+        self.call = functools.singledispatch(function)
+
+    def __call__(self, y):
+        return self.call(y)
+
+
+def test_nothing_is_kept_alive_across_a_break():
+    import gc
+    import weakref
+
+    compiled = framefuse.compile(item_in_the_middle)
+    with torch.no_grad():
+        x = vector(1.0)
+        results = [weakref.ref(compiled(x)) for _ in range(3)]
+        seen = weakref.ref(x)
+        del x
+    gc.collect()
+    assert seen() is None
+    assert [ref() for ref in results] == [None] * 3
