@@ -3,7 +3,6 @@
 import builtins
 import dataclasses
 import enum
-import types
 from typing import Any
 
 import torch
