@@ -229,7 +229,7 @@ static void hook_off(void)
 
 static int take_slot(PyObject *Py_UNUSED(function)) { return 0; }
 static void give_slot(PyObject *Py_UNUSED(function)) {}
-static int see_new_functions(void) { return 0; }
+static int see_new_functions(PyObject *Py_UNUSED(code)) { return 0; }
 
 #else
 
@@ -301,14 +301,14 @@ static void give_slot(PyObject *function)
 
 static int on_function(PyFunction_WatchEvent event, PyFunctionObject *function, PyObject *Py_UNUSED(value))
 {
-    if (event != PyFunction_EVENT_CREATE || !room_of(function->func_code))
-        return 0;
-    return take_slot((PyObject *)function);
+    Room *room = event == PyFunction_EVENT_CREATE ? room_of(function->func_code) : NULL;
+    return room && room->watcher ? take_slot((PyObject *)function) : 0;
 }
 
-static int see_new_functions(void)
+static int see_new_functions(PyObject *code)
 {
     static int watcher = -1;
+    ((PyCodeObject *)code)->co_version = 0; /* new functions take it over: no call site is specialised for a function of version 0 */
     if (watcher < 0)
         watcher = PyFunction_AddWatcher(on_function);
     return watcher < 0 ? -1 : 0;
@@ -389,7 +389,7 @@ PyObject *watch_py(PyObject *Py_UNUSED(module), PyObject *args)
             return NULL;
         Py_RETURN_NONE;
     }
-    if (watcher != Py_None && (PyFunction_Check(target) ? take_slot(target) : see_new_functions()) < 0) {
+    if (watcher != Py_None && (PyFunction_Check(target) ? take_slot(target) : see_new_functions(code)) < 0) {
         room_leave(code);
         return NULL;
     }

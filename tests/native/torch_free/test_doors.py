@@ -41,6 +41,10 @@ class Thing:
         return "eager"
 
 
+def plain(x, y=2):
+    return x, y
+
+
 def many(function, times=200):
     """The last answer of a call site that is specialised by now."""
     for _ in range(times):
@@ -335,9 +339,15 @@ class WatchTest(unittest.TestCase):
         self.assertIs(doors[0].function, space["f"])
         many(lambda: space["f"](6, y=7))
         self.assertEqual((len(doors), doors[0].calls), (1, 201))
+
+        def site(function):
+            return function(1)
+
+        before = space["f"]
         exec(code, space)  # the same code object, another function
-        space["f"](1)
-        self.assertEqual((len(doors), doors[1].calls), (2, 1))
+        for other in (plain, before, space["f"]):
+            many(lambda other=other: site(other))  # the site is specialised for another one by then
+        self.assertEqual((len(doors), doors[0].calls, doors[1].calls), (2, 401, 200))
 
     def test_an_error_in_the_watcher_is_no_error_of_the_call(self):
         def f():

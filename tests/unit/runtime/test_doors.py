@@ -295,6 +295,7 @@ def test_tracers_see_the_callers_and_nothing_breaks():
 
 
 @captures
+@pytest.mark.filterwarnings("ignore:Guards may run slower")
 def test_torch_compile_above_and_below():
     def f(x):
         return torch.cos(x) + 1
