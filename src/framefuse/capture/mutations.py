@@ -9,6 +9,7 @@ from typing import Any
 from framefuse.capture.contents import ATOMS, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
+from framefuse.capture.recipe import by_identity
 from framefuse.capture.recorder import strip
 
 # (container, arguments) -> value of the method; the real container is changed as well.
@@ -270,7 +271,7 @@ def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
     value = plain_number(value)
     change = recorder.sources.change(holder)
-    if type(value).__hash__ is object.__hash__ and name == "add" and not change.owned:
+    if by_identity(type(value)) and name == "add" and not change.owned:
         change.blind = True
         recorder.journal.operation(holder, name, (value,))
     elif not is_key(value):

@@ -104,7 +104,7 @@ class Recipes:
 
     def _tuple(self, value: Any, kind: type, number: int) -> Any:
         """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
-        own = kind.__new__ is tuple.__new__ or hasattr(kind, "_make")
+        own = getattr(kind, "__new__", None) is tuple.__new__ or hasattr(kind, "_make")
         if not own and not kind.__module__.startswith("torch"):
             return self._refuse(f"a {kind.__name__}")
         state = getattr(value, "__dict__", None)
@@ -129,7 +129,7 @@ class Recipes:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
         if type(value) in ATOMS or isinstance(value, CODE_LIKE) or is_key(value):
             return value
-        if type(value).__hash__ in (object.__hash__, torch.Tensor.__hash__):
+        if by_identity(type(value)):
             return self.build(value)
         return self._refuse(f"a {type(value).__name__} as a key")
 
@@ -161,6 +161,12 @@ PLAIN_ERRORS = {
     object, BaseException, Exception, ValueError, RuntimeError, TypeError, LookupError, KeyError, IndexError,
     AssertionError, ArithmeticError, ZeroDivisionError, OverflowError, NotImplementedError,
 }  # fmt: skip
+
+
+def by_identity(kind: type) -> bool:
+    """Whether instances are hashed by their identity."""
+    hashes: tuple[Any, ...] = (object.__hash__, torch.Tensor.__hash__)
+    return kind.__hash__ in hashes
 
 
 def value_of(holder: Any, key: Any) -> Any:
