@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import threading
 import types
 from typing import Any
 
@@ -27,7 +28,8 @@ C_DESCRIPTORS = (
 
 
 HEAP_TYPE = 1 << 9
-DELETERS = (object.__delattr__, torch.nn.Module.__delattr__)
+SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
+DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
 def type_get(kind: type, name: str) -> Any:
@@ -152,7 +154,22 @@ class Attributes:
             return self._class_value(frame, holder, kind, name, found)
         return self._fallback(frame, holder, kind, name, state)
 
+    def _thread_local(self, frame: Frame, holder: Any, name: str) -> Found:
+        """An attribute of a threading.local, which the plan reads in its own thread."""
+        sources = self.recorder.sources
+        known = id(holder) in sources.known
+        try:
+            value = getattr(holder, name)
+        except AttributeError:
+            if known and (id(holder), "getattr", (str, name)) not in sources.written:
+                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
+            raise
+        free = (name in frame.code.stores or CARRIED) if type(value) in (int, float) else False
+        return (sources.read(holder, "getattr", name, value, free),)
+
     def _fallback(self, frame: Frame, holder: Any, kind: type, name: str, state: Any) -> Found:
+        if kind is threading.local:
+            return self._thread_local(frame, holder, name)
         fallback = type_get(kind, "__getattr__")
         if fallback is torch.nn.Module.__getattr__ and state is not None:
             return self._module_part(holder, name, state)
@@ -335,7 +352,13 @@ class Attributes:
         if type(own) is types.FunctionType and not runs_natively(own):
             recorder.sources.typed(holder)
             return self.call(frame, own, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
-        if own is not object.__setattr__:
+        if kind is threading.local:
+            if id(holder) in recorder.sources.known:
+                recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
+                value = bare(value)
+            setattr(holder, name, value)
+            return None
+        if own not in SETTERS:
             if id(holder) in recorder.sources.known:
                 recorder.kill("write", f"{kind.__name__}.{name}")
             setattr(holder, name, bare(value))

@@ -23,6 +23,7 @@ from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
+from framefuse.capture.steps import replayed
 
 SIMPLE = frozenset(
     (
@@ -391,9 +392,12 @@ class Calls:
         return "pure" if target.__name__ == "fromkeys" else None
 
     def _of_container(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of a method that changes a known container or reads an entry of it; MISSING for any other call."""
-        if type(target) not in leaves.NATIVE_KINDS:
-            return MISSING
+        """The value of a call that is replayed, or of a method that changes a known container or reads an entry of it;
+        MISSING for any other call.
+        """
+        done = replayed(self, target, args, kwargs)
+        if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
+            return done
         holder, name = getattr(target, "__self__", None), target.__name__
         if type(target) in (types.MethodDescriptorType, types.WrapperDescriptorType):
             if not args or not issubclass(target.__objclass__, leaves.MUTABLE_TYPES):

@@ -32,13 +32,15 @@ class Write:
     known_before: bool = False
 
 
+# What a place held when something had been written there before.
+UNKNOWN: Any = object()
 # Part of a source that reads what a write of this kind wrote.
 PART = {
     "attr": "attr", "delattr": "attr", "slot": "getattr", "delslot": "getattr", "item": "item", "delitem": "item",
-    "cell": "cell",
+    "cell": "cell", "local": "getattr",
 }  # fmt: skip
 # How the plan does it: a slot is written as an attribute is.
-EFFECT = {"slot": "attr", "delslot": "delattr", "delglobal": "delitem"}
+EFFECT = {"slot": "attr", "local": "setattr", "delslot": "delattr", "delglobal": "delitem"}
 
 
 class Journal:
@@ -50,6 +52,26 @@ class Journal:
         self.recorder = recorder
         self.writes: list[Write] = []
         self.last: dict[tuple[Any, ...], Write] = {}
+        self.spoken = False
+
+    def invoke(self, call: Any, value: tuple[Any, ...]) -> None:
+        """``call(*value)`` is made again after the trace. What is written from now on is written after it."""
+        self.writes.append(Write("invoke", call, None, value, self.recorder.line()))
+        self.last.clear()
+        self.spoken = True
+
+    def context(self, variable: Any, place: tuple[Any, ...], value: Any) -> None:
+        """A context variable is set; MISSING gives it back what it held before the call."""
+        written = self.recorder.sources.written
+        found = self.last.pop(place, None)
+        if found is not None:
+            self.writes.remove(found)
+        if value is MISSING:
+            written.pop(place, None)
+            return
+        written[place] = value
+        write = self.last[place] = Write("call", variable, "set", (value,), self.recorder.line())
+        self.writes.append(write)
 
     def place(self, kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
@@ -85,6 +107,8 @@ class Journal:
         if found is not None and found.kind == kind and not kind.startswith("del"):
             found.value = value
         else:  # an entry that was deleted and made again stands at the end of its dict
+            if place in sources.written:
+                before = UNKNOWN
             write = Write(kind, holder, key, value, self.recorder.line(), before, place in sources.seen)
             self.last[place] = write
             self.writes.append(write)
@@ -102,7 +126,7 @@ class Journal:
         """
         if not self.recorder.alive:
             return
-        self.writes = [write for write in self.writes if write.holder is not holder]
+        self.writes = [write for write in self.writes if write.holder is not holder or write.kind == "invoke"]
         self.writes.append(Write("content", holder, None, None, self.recorder.line()))
 
     def effects(self, build: Any) -> tuple[Effect, ...]:
@@ -147,7 +171,7 @@ class Journal:
 
     def _target(self, write: Write) -> Source | Build | None:
         source: Source | None = self.recorder.sources.source(write.holder)
-        if write.kind in ("global", "delglobal"):
+        if write.kind in ("global", "delglobal", "invoke"):
             return Build("const", write.holder)
         if write.kind == "cell" and source is not None:
             if source.is_argument and source.key == "cell_contents":
@@ -163,7 +187,7 @@ class Journal:
             _settle_elements(change, self.recorder.sources.known, memo)
         for write in self.writes:
             value = settle(write.value, memo)
-            if value is write.value or type(write.value) in TRACKED or write.kind in ("call", "content"):
+            if value is write.value or type(write.value) in TRACKED or write.kind in ("call", "content", "invoke"):
                 continue
             if write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
                 object.__setattr__(write.holder, write.key, value)
@@ -182,7 +206,7 @@ class Journal:
         written = {
             id(write.holder): write.holder
             for write in self.writes
-            if write.kind not in ("global", "delglobal", "cell") and not self._same(write)
+            if write.kind not in ("global", "delglobal", "cell", "invoke") and not self._same(write)
         }
         for holder in written.values():
             own = sources.source(holder)

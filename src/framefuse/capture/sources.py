@@ -68,6 +68,8 @@ class Sources(Contents):
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
         self.symbols = 0
+        # Tokens of context variables: the token, what the variable held before, and whether this call had set that.
+        self.tokens: dict[int, tuple[Any, Any, bool]] = {}
 
     # Sources --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -63,6 +64,8 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
         return base.__closure__[key].cell_contents
     if kind == "type_attr":
         return _native.type_lookup(base, key)
+    if kind == "context" and isinstance(base, contextvars.ContextVar):
+        return base.get(MISSING)
     if kind == "getattr" and isinstance(base, (slice, range, types.ModuleType)):
         return getattr(base, key)
     if kind == "type":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import struct
 import types
 from collections import OrderedDict, deque
@@ -214,6 +215,9 @@ class _Run:
         except Exception as error:
             raise Failed(Said("there"), MISSING) from error
 
+    def context(self, d: int, r: int) -> None:
+        self.load(d, _context(self.registers[r]))
+
     def func(self, d: int, r: int) -> None:
         held = self.registers[r]
         self.load(d, held.__func__ if isinstance(held, types.MethodType) else MISSING)
@@ -355,6 +359,10 @@ def _global(function: Any, name: str) -> Any:
     return dict.get(getattr(function, "__builtins__"), name, MISSING) if found is MISSING else found  # noqa: B009
 
 
+def _context(variable: Any) -> Any:
+    return variable.get(MISSING) if isinstance(variable, contextvars.ContextVar) else MISSING
+
+
 def _cells(function: Any) -> tuple[Any, ...]:
     return (function.__closure__ or ()) if isinstance(function, types.FunctionType) else ()
 
@@ -436,6 +444,7 @@ def _dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, .
 UNSET: dict[str, Callable[[Any, Any], bool]] = {
     "cell": lambda f, index: 0 <= index < len(_cells(f)) and _cell(f, index) is MISSING,
     "getattr": _lacks,
+    "context": lambda held, key: isinstance(held, contextvars.ContextVar) and _context(held) is MISSING,
     "attr": lambda held, key: key not in (_native.instance_dict(held) or {}),
     "item": lambda held, key: isinstance(held, dict) and _entry(held, key) is MISSING,
     "global": lambda held, key: isinstance(held, types.FunctionType) and _global(held, key) is MISSING,
@@ -450,6 +459,7 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 RULES: dict[str, Callable[..., None]] = {
     "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
+    "context": _Run.context,
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
     "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":

@@ -253,6 +253,8 @@ class _Builder:
             return self.words, ("item_seq", register, key)
         if kind in ("dict", "cell", "func", "self", "type"):
             return self.words, (kind, register, key) if kind == "cell" else (kind, register)
+        if kind == "context":
+            return self.late, ("context", register)
         return self.late, ("getattr", register, "grad" if kind == "grad" else key)
 
     def content(self, holder: Any) -> dict[str, Any]:

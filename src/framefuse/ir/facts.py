@@ -78,6 +78,7 @@ KINDS: dict[str, str] = {
     "type": "type({base})",  # the type of the holder
     "type_attr": "type({base}).{key}",  # holder is a type: attribute found along its MRO, without descriptors applied
     "getattr": "{base}.{key}",  # plain getattr: C members, slots, properties of torch objects; must be free of effects
+    "context": "{base}.get()",  # holder is a context variable: what it was set to, in the context of the call
     "func": "{base}.__func__",  # holder is a bound method
     "self": "{base}.__self__",  # holder is a bound method
     "grad": "{base}.grad",  # holder is a tensor

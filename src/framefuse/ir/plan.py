@@ -197,6 +197,7 @@ GUARD_OPS: dict[str, str] = {
     "type": "d, r",
     "type_attr": "d, r, name: along the MRO of the type r, raw",
     "getattr": "d, r, name: plain getattr",
+    "context": "d, r: what the context variable r was set to",
     "func": "d, r: bound method's function",
     "self": "d, r: bound method's receiver",
     "is": "r, object",

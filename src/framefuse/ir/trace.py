@@ -94,7 +94,8 @@ class Effect:
 
     ``kind``: ``attr`` (object.__setattr__), ``delattr``, ``setattr`` (through setattr), ``item``, ``delitem``, ``call``
     (method ``key`` of the builtin base class with ``value`` a Build of the argument tuple), ``content`` (a container
-    takes the elements of the list or dict ``value``), ``cell``, ``global``. No method of the user's class runs: what
+    takes the elements of the list or dict ``value``), ``cell``, ``global``, ``invoke`` (calls
+    the target with the elements of ``value``). No method of the user's class runs: what
     such a method did are effects of its own.
     """
 

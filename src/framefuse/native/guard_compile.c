@@ -130,7 +130,7 @@ static int read_unset(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
         op->index = PyLong_AsSsize_t(key);
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    if ((strcmp(kind, "getattr") && strcmp(kind, "attr") && strcmp(kind, "item") && strcmp(kind, "global")) || keyed(op, key) < 0)
+    if ((strcmp(kind, "getattr") && strcmp(kind, "context") && strcmp(kind, "attr") && strcmp(kind, "item") && strcmp(kind, "global")) || keyed(op, key) < 0)
         return bad(instruction);
     return 0;
 }
@@ -166,7 +166,8 @@ static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
     const char *name;
     PyObject *operand = NULL;
     Py_ssize_t d, r, size = PyTuple_GET_SIZE(instruction);
-    bool has_operand = op->code != G_dict && op->code != G_type && op->code != G_func && op->code != G_self;
+    bool has_operand = op->code != G_dict && op->code != G_type && op->code != G_func && op->code != G_self
+                    && op->code != G_context;
     if (size != 3 + has_operand || !PyArg_ParseTuple(instruction, "snn|O", &name, &d, &r, &operand))
         return bad(instruction);
     if ((op->from = source_register(c, r)) < 0 || define(c, d) < 0)
@@ -179,6 +180,9 @@ static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
         if (keyed(op, operand) < 0)
             return bad(instruction);
         op->index = op->code == G_getattr ? c->set->owned_count++ : 0;
+        return 0;
+    case G_context:
+        op->index = c->set->owned_count++;
         return 0;
     case G_item_seq: case G_cell:
         op->index = PyLong_AsSsize_t(operand);

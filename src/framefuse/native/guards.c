@@ -122,6 +122,17 @@ static PyObject *element_of(PyObject *sequence, Py_ssize_t index)
     return element;
 }
 
+/* A new reference to what a context variable was set to in this context, NULL when it was not. */
+static PyObject *context_value(PyObject *variable)
+{
+    PyObject *found = NULL, *none = (PyObject *)GuardSet_Type; /* no program sets this */
+    if (!PyContextVar_CheckExact(variable) || PyContextVar_Get(variable, none, &found) < 0)
+        return NULL;
+    if (found == none)
+        Py_CLEAR(found);
+    return found;
+}
+
 static bool place_is_unset(PyObject *holder, const GuardOp *op)
 {
     const char *kind = PyUnicode_AsUTF8(op->as.kind);
@@ -134,6 +145,11 @@ static bool place_is_unset(PyObject *holder, const GuardOp *op)
         PyObject *found = PyObject_GetAttr(holder, op->object);
         Py_XDECREF(found);
         return !found && PyErr_ExceptionMatches(PyExc_AttributeError) ? (PyErr_Clear(), true) : false;
+    }
+    if (strcmp(kind, "context") == 0) {
+        PyObject *found = context_value(holder);
+        Py_XDECREF(found);
+        return !found && PyContextVar_CheckExact(holder) && !PyErr_Occurred();
     }
     if (strcmp(kind, "attr") == 0) {
         PyObject *mapping = dict_of(holder);
@@ -198,6 +214,11 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_type_attr: LOAD(PyType_Check(from) ? _PyType_Lookup((PyTypeObject *)from, op->object) : NULL);
     case G_getattr: {
         PyObject *found = PyObject_GetAttr(from, op->object);
+        Py_XSETREF(set->owned[op->index], found);
+        LOAD(found);
+    }
+    case G_context: {
+        PyObject *found = context_value(from);
         Py_XSETREF(set->owned[op->index], found);
         LOAD(found);
     }

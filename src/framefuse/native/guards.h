@@ -6,7 +6,7 @@
 
 /* One row an instruction of GUARD_OPS; `watch` and `object` leave no operation behind. */
 #define GUARD_OPERATIONS(X) \
-    X(arg) X(dict) X(item_dict) X(item_seq) X(global) X(cell) X(type) X(type_attr) X(getattr) X(func) X(self) \
+    X(arg) X(dict) X(item_dict) X(item_seq) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
     X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) X(type_absent) X(unset) \
     X(tensor) X(integer) X(real) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(number)
 
@@ -101,7 +101,7 @@ struct GuardSet {
     PyObject **registers;
     int64_t *numbers;
     Py_ssize_t register_count, number_count;
-    PyObject **owned; /* strong references of getattr, by its position among them */
+    PyObject **owned; /* strong references of getattr and context, by its position among them */
     int32_t owned_count;
     bool has_state, busy, dead;
     State state;

@@ -304,5 +304,6 @@ APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "call": lambda target, key, value: getattr(builtin_base(type(target)), key)(target, *value),
     "run": lambda target, key, value: target(*value),
     "content": _set_content,
+    "invoke": lambda target, key, value: target(*value),
     "cell": _set_cell,
 }

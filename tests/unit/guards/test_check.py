@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 from collections import OrderedDict, deque
 from typing import Any
@@ -87,12 +88,16 @@ TENSOR = torch.zeros(4, 3)
 NONE = type(None)
 
 # Objects: atoms that are easily confused, containers, functions, classes and tensors.
+SET_VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("set")
+UNSET_VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("unset", default=3)
+SET_VARIABLE.set(1)
 OBJECTS: list[Any] = [
     0, 1, True, False, -1, 2**63 - 1, 2**63, -(2**63), 10**30, 0.0, -0.0, 1.0, math.nan, math.inf, "", "a", "b", b"a",
     None, 1j,
     -0.0 + 0j, (), (1,), (1.0,), (True, "a"), [], [1, 2], ["a", "b"], {}, {"a": 1}, {"b": 2, "a": 1}, {"a": 1, "b": 2},
     {1: 2},
     {True: 2}, OrderedDict(a=1, b=2), {1, 2}, {"a", "b"}, frozenset((1,)), deque([1, "a"]), deque(),
+    SET_VARIABLE, UNSET_VARIABLE,
     Thing(), Thing(a=1), Thing(a=None, b="b"), Slotted(),
     Thing, Slotted,
     int, dict, CLOSURE, OTHER_CLOSURE, EMPTY, len, [].append, Thing().method, Thing(a=2).method, torch.float32, math,
@@ -168,6 +173,7 @@ LOADS = [
     "type",
     "type_attr",
     "getattr",
+    "context",
     "func",
     "self",
 ]
@@ -183,7 +189,7 @@ def draw_load(draw: Any, op: str, registers: int, arguments: int) -> tuple[Any, 
     if op == "object":
         return (draw(picked),)
     r = draw(st.integers(0, registers - 1))
-    if op in ("dict", "type", "func", "self"):
+    if op in ("dict", "type", "func", "self", "context"):
         return (r,)
     pool: list[Any] = INDICES if op in ("item_seq", "cell") else KEYS if op == "item_dict" else NAMES
     return r, draw(st.sampled_from(pool))
@@ -203,7 +209,7 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
     if op == "type_absent":
         return (draw(st.sampled_from(NAMES)),)
     if op == "unset":
-        kind = draw(st.sampled_from(["cell", "getattr", "attr", "item", "global"]))
+        kind = draw(st.sampled_from(["cell", "getattr", "attr", "item", "global", "context"]))
         return kind, draw(st.sampled_from([0, 1] if kind == "cell" else NAMES))
     if op == "tensor":
         return (draw(st.sampled_from(SPECS)), ())
@@ -240,7 +246,7 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         return [(2, 0), (2, 1)]
     if op == "object":
         return [(2, held)]
-    if op in ("dict", "type", "func", "self"):
+    if op in ("dict", "type", "func", "self", "context"):
         return [(2, 0)]
     if op in ("item_seq", "cell"):
         return [(2, 0, index) for index in INDICES]

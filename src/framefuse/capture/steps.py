@@ -1,0 +1,169 @@
+"""Turns native calls that touch no tensor and no changed object into facts, places or effects: they cut nothing."""
+
+from __future__ import annotations
+
+import builtins
+import contextvars
+import functools
+import logging
+import os
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture import leaves
+from framefuse.capture.contents import ATOMS, CARRIED
+from framefuse.capture.frame import MISSING
+from framefuse.capture.numbers import TRACKED, bare, plain_number
+from framefuse.capture.recorder import strip
+from framefuse.ir.facts import Source
+
+# Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
+SPEAKS: frozenset[Any] = frozenset((builtins.print, os.putenv, os.unsetenv))
+# The same, for calls that look at the frames of their callers.
+SPEAKS_OF_CALLER: frozenset[Any] = frozenset(
+    (
+        warnings.warn, logging.debug, logging.info, logging.warning, logging.error, logging.critical, logging.log,
+        logging.Logger.debug, logging.Logger.info, logging.Logger.warning, logging.Logger.error,
+        logging.Logger.critical, logging.Logger.log,
+    )
+)  # fmt: skip
+LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
+
+
+def _logger(machine: Any, args: tuple[Any, ...]) -> Any:
+    """The logger of a name, as the entry of the table that keeps it for ever."""
+    table: dict[str, Any] = logging.Logger.manager.loggerDict
+    if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
+        return MISSING
+    machine.recorder.sources.root(table)
+    return machine.recorder.sources.item(table, args[0], table[args[0]])
+
+
+def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The value of a call that is replayed or read as a fact; MISSING, with nothing done, for any other call."""
+    holder = getattr(target, "__self__", None)
+    if type(holder) is contextvars.ContextVar:
+        return _context(machine, holder, target.__name__, args, kwargs)
+    if target is logging.getLogger and not kwargs:
+        return _logger(machine, args)
+    try:
+        of_caller = target in SPEAKS_OF_CALLER
+        if not of_caller and target not in SPEAKS and not _says_once(target):
+            return MISSING
+    except TypeError:
+        return MISSING
+    if target is warnings.warn and not _plain_warning(machine, args):
+        return MISSING
+    if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
+        return MISSING
+    recorder = machine.recorder
+    call = from_callers(callers(machine)) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
+    if isinstance(target, types.FunctionType):
+        recorder.sources.root(target)
+    recorder.journal.invoke(call, (target, args, kwargs))
+    with torch._C.DisableTorchFunction():
+        return call(target, strip(args), strip(kwargs))
+
+
+def _says_once(target: Any) -> bool:
+    """Whether this is a cached function of a logging module, such as transformers' ``warning_once``."""
+    if type(target) is not functools._lru_cache_wrapper:
+        return False
+    return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
+
+
+def _lasts(machine: Any, value: Any) -> bool:
+    """Whether an argument will look the same when the call is replayed: it is immutable, or a logger or stream."""
+    kind = type(value)
+    if kind in ATOMS or kind in TRACKED:
+        return True
+    if kind is tuple:
+        return all(_lasts(machine, part) for part in value)
+    if isinstance(value, type):
+        return bool(leaves.is_pure(value)) or issubclass(value, Warning)
+    known = id(value) in machine.recorder.sources.known
+    return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
+
+
+def _plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
+    if not args or type(args[0]) is not str:
+        return False
+    sources = machine.recorder.sources
+    place = (id(vars(warnings)), "item", (str, "filters"))
+    filters = sources.read_at(sources.root(warnings), place, "attr", "filters", warnings.filters)
+    sources.whole(filters)
+    return True
+
+
+# Frames of the callers ------------------------------------------------------------------------------------------------
+
+
+# The code of these two is lent to the frames that stand in: one line, below that of the ``def``.
+def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return target(*args, **kwargs)
+
+
+def callers(machine: Any) -> tuple[tuple[types.CodeType, int, dict[str, Any]], ...]:
+    """The interpreted frames, outermost first: code, line and globals of each."""
+    return tuple((frame.code.code, frame.code.line_number(frame.step - 1), frame.globals) for frame in machine.frames)
+
+
+def from_callers(frames: tuple[tuple[types.CodeType, int, dict[str, Any]], ...]) -> Callable[..., Any]:
+    """A function as :func:`invoke` whose target finds these frames above it, as if the user's functions called it."""
+    call: Callable[..., Any] = invoke
+    for depth, (code, line, variables) in enumerate(reversed(frames)):
+        looks = (_OUTER if depth else invoke.__code__).replace(
+            co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line - 1
+        )
+        cells = (types.CellType(call),) if depth else None
+        call = types.FunctionType(looks, variables, code.co_name, None, cells)
+    return call
+
+
+def _outer() -> types.CodeType:
+    def outer(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return inner(target, args, kwargs)  # on the second line, as in invoke
+
+    inner = outer
+    return outer.__code__
+
+
+_OUTER = _outer()
+
+
+# Context variables ----------------------------------------------------------------------------------------------------
+
+
+def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    recorder = machine.recorder
+    sources = recorder.sources
+    root = sources.source(variable)
+    if kwargs or root is None or root.is_argument or recorder.journal.spoken:
+        return MISSING
+    place = (id(variable), "context", None)
+    if name == "get" and len(args) <= 1:
+        value = variable.get(MISSING)
+        if place in sources.written:
+            value = sources.written[place]
+        elif value is MISSING:
+            sources.fact(Source("context", root), "unset", "")
+        else:
+            free = "set" in machine.frames[-1].code.names or CARRIED
+            value = sources.read_at(root, place, "context", "", value, free)
+        return value if value is not MISSING else variable.get(*args)
+    if name == "set" and len(args) == 1:
+        token = variable.set(bare(args[0]))
+        sources.tokens[id(token)] = (token, sources.written.get(place, MISSING), place in sources.written)
+        recorder.journal.context(variable, place, args[0])
+        return token
+    if name == "reset" and len(args) == 1 and id(args[0]) in sources.tokens:
+        _, before, was_written = sources.tokens[id(args[0])]
+        variable.reset(plain_number(args[0]))
+        recorder.journal.context(variable, place, before if was_written else MISSING)
+        return None
+    return MISSING

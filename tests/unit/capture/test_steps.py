@@ -1,0 +1,279 @@
+"""What speaks to the world outside is replayed as eager says it; contexts, environment and thread state are facts."""
+
+import contextvars
+import functools
+import io
+import logging
+import os
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from effects import arguments, same_as_eager
+
+import framefuse
+from framefuse.api import compiled_function
+
+logger = logging.getLogger("framefuse.tests.steps")
+mode: contextvars.ContextVar[int] = contextvars.ContextVar("mode")
+level: contextvars.ContextVar[int] = contextvars.ContextVar("level", default=2)
+local = threading.local()
+
+
+def told(function: Callable[..., Any], calls: int, hear: Callable[[], Any]) -> list[Any]:
+    """What ``hear`` gives after each call."""
+    found = []
+    for call in range(calls):
+        result = function(*arguments(call))
+        found.append((hear(), result.tolist() if isinstance(result, torch.Tensor) else result))
+    return found
+
+
+def said_alike(function: Any, hear: Callable[[], Any], traces: int = 1, calls: int = 5) -> None:
+    """Holds what a compiled function says to what it says eagerly."""
+    expected = told(function, calls, hear)
+    fast = framefuse.compile(function)
+    assert told(fast, calls, hear) == expected
+    state = compiled_function(fast)
+    assert state is not None and state.eager_calls == 0, [str(reason) for reason in state.reasons]
+    assert len(state.products) <= traces and state.dispatch.hits == calls - len(state.products)
+
+
+def test_print(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x):
+        print("first", x.shape[0], 1.5, None, sep="-")
+        y = x * 2
+        print("second", end="!\n")
+        print("to", "the error stream", file=sys.stderr)
+        return y
+
+    said_alike(f, lambda: tuple(capsys.readouterr()))
+
+
+def test_print_goes_where_the_stream_stands_at_the_call() -> None:
+    def f(x):
+        print("hello")
+        return x + 1
+
+    fast, heard = framefuse.compile(f), []
+    for _ in range(3):
+        stream, sys.stdout = sys.stdout, io.StringIO()
+        try:
+            fast(torch.ones(2))
+            heard.append(sys.stdout.getvalue())
+        finally:
+            sys.stdout = stream
+    assert heard == ["hello\n"] * 3
+
+
+def inner(x):
+    logger.warning("size %d of %s", x.shape[0], "x")
+    return x + 1
+
+
+class Heard(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        place = (record.funcName, record.lineno, record.filename, record.levelname)
+        self.lines.append((record.getMessage(), *place))
+
+    def take(self):
+        taken, self.lines = self.lines, []
+        return taken
+
+
+def test_logging_names_the_users_line() -> None:
+    def f(x):
+        logger.info("started")
+        y = inner(x)
+        logger.debug("not heard")
+        logging.getLogger("framefuse.tests.steps").error("done")
+        return y * 2
+
+    heard = Heard()
+    logger.addHandler(heard)
+    logger.setLevel(logging.INFO)
+    try:
+        said_alike(f, heard.take)
+    finally:
+        logger.removeHandler(heard)
+
+
+def test_warnings_name_the_users_line() -> None:
+    def warn(x):
+        warnings.warn("mine", stacklevel=1)
+        warnings.warn("my caller's", FutureWarning, stacklevel=2)
+        return x + 1
+
+    def f(x):
+        y = warn(x)
+        return y * 2
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+
+        def hear() -> list[Any]:
+            found = [(str(w.message), w.category, w.filename, w.lineno) for w in heard]
+            heard.clear()
+            return found
+
+        said_alike(f, hear)
+
+
+def test_a_warning_that_became_an_error_is_raised() -> None:
+    def f(x):
+        warnings.warn("careful", stacklevel=1)
+        return x + 1
+
+    fast = framefuse.compile(f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            fast(torch.ones(2))
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="careful"):
+            fast(torch.ones(2))
+
+
+def test_writes_and_words_stand_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is said between two writes of a place finds the first of them."""
+    box = types.SimpleNamespace(n=0)
+
+    class Tells(logging.Handler):
+        def emit(self, record):
+            print(record.getMessage(), box.n)
+
+    def f(x):
+        box.n = 1
+        logger.error("one")
+        box.n = 2
+        logger.error("two")
+        return x * box.n
+
+    teller = Tells()
+    logger.addHandler(teller)
+    try:
+        said_alike(f, lambda: (tuple(capsys.readouterr()), box.n))
+    finally:
+        logger.removeHandler(teller)
+
+
+def test_a_warning_given_once() -> None:
+    calls = []
+    space: dict[str, Any] = {"calls": calls, "__name__": "transformers.utils.logging"}
+    exec("def warn_once(text):\n    calls.append(text)", space)
+    warn_once = functools.lru_cache(None)(space["warn_once"])
+
+    def f(x):
+        warn_once("old")
+        return x + 1
+
+    fast = framefuse.compile(f)
+    for _ in range(3):
+        fast(torch.ones(2))
+    warn_once.cache_clear()
+    fast(torch.ones(2))
+    state = compiled_function(fast)
+    assert calls == ["old", "old"] and warn_once.cache_info().hits == 0
+    assert state is not None and state.dispatch.hits == 3
+
+
+def test_context_variables() -> None:
+    def make():
+        level.set(2)
+
+        def f(x, value):
+            token = mode.set(value)
+            try:
+                y = x * mode.get() + level.get()
+                level.set(level.get() + value)
+            finally:
+                mode.reset(token)
+            return y + level.get(), mode.get("unset")
+
+        return f, lambda: None
+
+    def run(function: Any) -> list[Any]:
+        level.set(2)
+        return [(*function(torch.ones(2), 1)[0].tolist(), level.get(), mode.get(None)) for _ in range(5)]
+
+    function, _ = make()
+    expected = run(function)
+    fast = framefuse.compile(function)
+    assert run(fast) == expected
+    state = compiled_function(fast)
+    assert state is not None and state.eager_calls == 0 and len(state.products) <= 2
+    contextvars.copy_context().run(lambda: (mode.set(7), check_set(fast, function)))
+
+
+def check_set(fast: Any, function: Any) -> None:
+    level.set(5)
+    expected = function(torch.ones(2), 3)
+    level.set(5)
+    given = fast(torch.ones(2), 3)
+    assert torch.equal(expected[0], given[0]) and expected[1] == given[1] == 7
+
+
+def test_thread_local_attributes() -> None:
+    def make():
+        space = threading.local()
+        space.n = 1
+
+        def f(x):
+            space.n += 1
+            seen = getattr(space, "missing", 5)
+            return x * space.n + seen
+
+        return f, lambda: space.n
+
+    fast = same_as_eager(make, traces=1)
+    errors = []
+    thread = threading.Thread(target=lambda: _raises(fast, errors))
+    thread.start()
+    thread.join()
+    assert errors == ["'_thread._local' object has no attribute 'n'"]
+
+
+def _raises(fast: Any, errors: list[str]) -> None:
+    try:
+        fast(torch.ones(2))
+    except AttributeError as error:
+        errors.append(str(error))
+
+
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x):
+        scale = int(os.environ.get("FRAMEFUSE_TEST_SCALE", "1"))
+        if "FRAMEFUSE_TEST_NEGATE" in os.environ:
+            x = -x
+        return x * scale
+
+    fast = framefuse.compile(f)
+    for name, value in [(None, ""), ("SCALE", "3"), ("NEGATE", ""), (None, ""), ("SCALE", "4"), (None, "")]:
+        if name is not None:
+            monkeypatch.setenv(f"FRAMEFUSE_TEST_{name}", value)
+        assert torch.equal(fast(torch.ones(2)), f(torch.ones(2)))
+    state = compiled_function(fast)
+    assert state is not None and state.eager_calls == 0 and state.dispatch.hits == 2
+
+
+def test_environment_written() -> None:
+    def f(x):
+        os.environ["FRAMEFUSE_TEST_SEEN"] = str(x.ndim)
+        return x * int(os.environ["FRAMEFUSE_TEST_SEEN"])
+
+    def heard() -> Any:
+        return os.environ.pop("FRAMEFUSE_TEST_SEEN"), os.getenv("FRAMEFUSE_TEST_SEEN")
+
+    said_alike(f, heard, traces=2)
