@@ -1255,7 +1255,7 @@ def numpy_inside():
     return f, one
 
 
-@program(stop="native-call")
+@program()
 def print_inside():
     def f(x):
         print("hello")
