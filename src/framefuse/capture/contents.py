@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
 from framefuse.ir.facts import Source
 
@@ -50,6 +51,14 @@ class Change:
     blind: bool = False
 
 
+# Stands in for what a fault left unmade; nothing reads it, as the recording is dead.
+LOST = Change(None, 0, None)
+
+
+@netted(
+    "self.host", change="LOST", own="LOST", length="None",
+    filled="None", item="value", membership="True", extent="None", whole="None",
+)  # fmt: skip
 class Contents:
     """The part of the table of sources that knows containers."""
 

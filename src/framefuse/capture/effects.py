@@ -9,6 +9,7 @@ from typing import Any
 
 from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
+from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import settle
 from framefuse.capture.sources import place_of
@@ -43,6 +44,7 @@ PART = {
 EFFECT = {"slot": "attr", "local": "setattr", "delslot": "delattr", "delglobal": "delitem"}
 
 
+@netted("self.recorder", place="None", global_variable="None", operation="None", content="None", settle="None")
 class Journal:
     """Writes in program order. Attributes, cells, globals and dict entries keep their final value; other changes of
     containers are replayed one by one, or the container's content is written whole.

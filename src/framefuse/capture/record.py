@@ -57,7 +57,7 @@ class Recording:
     segments: tuple[Segment, ...] = ()
     reason: Reason | None = None
     learnt: bool = False
-    fault: Exception | None = None  # our own, in taking the frames apart or together; the run went on without us
+    fault: Exception | None = None  # our own; the run went on without us
 
     @property
     def trace(self) -> Trace | None:
@@ -380,27 +380,28 @@ class _Run:
 
     def _finish(self, value: Any) -> Recording:
         recorder = self.recorder
-        trace = self._trace(value, Recipes(recorder)) if recorder.alive else None
-        journal = recorder.journal
+        trace = recorder.attempt(lambda: self._trace(value, Recipes(recorder)), None) if recorder.alive else None
         if type(value) is InterpretedGenerator:
             value = native_generator(value) if value.state == "new" else value
         if recorder.tracked:
             memo: dict[int, Any] = {}
-            value = settle(value, memo)
-            journal.settle(memo)
-        if trace is not None:
+            given = value
+            value = recorder.attempt(lambda: settle(given, memo), given)
+            recorder.journal.settle(memo)
+        whole = trace is not None and recorder.bug is None
+        if whole:
             self.segments.append(Segment(trace, self.start, self.bound, None))
         recorder.alive = False
         recorder.drop()
         self.machine.frames.clear()
-        return self._recording(value=value, whole=trace is not None)
+        return self._recording(value=value, whole=whole)
 
     def _recording(self, value: Any = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
         """What the run gave; segments that lead nowhere are dropped."""
         learnt = self.machine.learnt
         if whole:
             return Recording(value, exception, tuple(self.segments))
-        return Recording(value, exception, (), self.recorder.reason, learnt, self.fault)
+        return Recording(value, exception, (), self.recorder.reason, learnt, self.fault or self.recorder.bug)
 
     def _trace(self, value: Any, recipes: Recipes, step: tuple[Any, Any, Any] | None = None) -> Trace | None:
         """The trace of this segment; with an opaque ``step`` after it, ``value`` is the list of what goes on to its

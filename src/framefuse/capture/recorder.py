@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from framefuse.capture import queries
 from framefuse.capture.effects import Journal
+from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import global_state
@@ -25,6 +28,21 @@ from framefuse.ir.trace import Call, Ref, TensorMeta
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 
 
+class Prepared(NamedTuple):
+    """A torch call about to run: its arguments as the trace holds them, and what may change by running it."""
+
+    recorded: tuple[Any, ...]
+    named: dict[str, Any]
+    operands: list[Any]
+    versions: list[int | None]
+    random_state: Any
+    grad_enabled: bool
+
+
+@netted(
+    "self", line="None", relate="None", pin_real="None", pin_sizes="None", number="None", sizes="tensor.shape",
+    size="tensor.shape[dim]", argument="None", _prepare="None", _note="None",
+)  # fmt: skip
 class Recorder:
     """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
 
@@ -35,6 +53,7 @@ class Recorder:
         self.alive = True
         self.moving = moving
         self.reason: Reason | None = None
+        self.bug: Exception | None = None
         self.symbolic = dynamic is not False
         self.machine: Any = None
         self.sources = Sources(self)
@@ -74,6 +93,23 @@ class Recorder:
         if self.tracked:
             self.journal.settle({})
         self.drop()
+
+    def fault(self, error: Exception) -> None:
+        """Something of our own failed: the recording ends, and the program goes on."""
+        if isinstance(error, (RecursionError, MemoryError)):  # the program's own depth or greed
+            self.kill("recursion", str(sys.getrecursionlimit()))
+            return
+        if self.bug is None:
+            self.bug = error
+        self.kill("fault", f"{type(error).__name__}: {error}")
+
+    def attempt(self, work: Callable[[], Any], otherwise: Any) -> Any:
+        """The value of ``work``, a piece of our own; a fault in it ends the recording."""
+        try:
+            return work()
+        except Exception as error:
+            self.fault(error)
+            return otherwise
 
     def drop(self) -> None:
         """Lets go of everything that the program made."""
@@ -241,57 +277,67 @@ class Recorder:
 
     def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a torch call for real and records it."""
-        self._operands, self._has_numbers = [], False
-        recorded = tuple([self.argument(value) for value in args])
-        named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
+        prepared = self._prepare(name, args, kwargs)
         if self._has_numbers:
             args, kwargs = strip(args), strip(kwargs)
-        if not self.alive:
+        if prepared is None or not self.alive:
             return function(*args, **kwargs)
-        operands = self._operands
-        self._operands = []
-        before = _versions(operands)
-        random = queries.may_be_random(name, kwargs)
-        state = torch.default_generator.get_state() if random else None
-        grad_enabled = torch.is_grad_enabled()
         try:
             out = function(*args, **kwargs)
         except Exception as error:  # whether it fails, and its text, may depend on sizes and values
             self.kill("raises", type(error).__name__)
             raise
+        if self.alive:
+            self._note(function, name, args, kwargs, prepared, out)
+        return out
+
+    def _prepare(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared | None:
+        """What is known of a torch call before it runs."""
+        self._operands, self._has_numbers = [], False
+        recorded = tuple([self.argument(value) for value in args])
+        named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
+        operands = self._operands
+        self._operands = []
         if not self.alive:
-            return out
-        written = self._written(name, operands, before, args, kwargs)
+            return None
+        state = torch.default_generator.get_state() if queries.may_be_random(name, kwargs) else None
+        return Prepared(recorded, named, operands, _versions(operands), state, torch.is_grad_enabled())
+
+    def _note(
+        self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], prepared: Prepared, out: Any
+    ) -> None:
+        """Records a torch call that gave ``out``."""
+        operands, state = prepared.operands, prepared.random_state
+        written = self._written(name, operands, prepared.versions, args, kwargs)
         if written:
             self._count_versions(written)
             if not self.alive:
-                return out
+                return
         advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
         data = queries.sizes_from_data(name, args, kwargs) or any(
             self.numbers[id(tensor)] in self.data_sized for tensor in operands
         )
         result = self._result(out, data)
         if not self.alive:
-            return out
+            return
         if result is NO_TENSOR and not written:
             self.kill("native-call", name)
-            return out
+            return
         autocast = str(torch.get_autocast_dtype("cpu"))[6:] if torch.is_autocast_enabled("cpu") else None
         self.calls.append(
             Call(
                 function,
                 name,
-                recorded,
-                named,
+                prepared.recorded,
+                prepared.named,
                 None if result is NO_TENSOR else result,
                 self.line(),
                 written,
                 advanced,
-                grad_enabled,
+                prepared.grad_enabled,
                 autocast,
             )
         )
-        return out
 
     def _written(
         self, name: str, operands: list[Any], before: list[int | None], args: tuple[Any, ...], kwargs: dict[str, Any]

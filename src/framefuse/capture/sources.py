@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
+from framefuse.capture.net import netted
 from framefuse.capture.numbers import floating, integer, plain_number
 from framefuse.capture.texts import text
 from framefuse.ir.facts import Fact, Source
@@ -38,11 +39,22 @@ class Host(Protocol):
     tracked: bool
 
     def kill(self, code: str, detail: str) -> None: ...
+    def fault(self, error: Exception) -> None: ...
     def line(self) -> Line | None: ...
     def hint(self, symbol: Symbol, value: int) -> None: ...
     def hint_real(self, name: str, value: float) -> None: ...
 
 
+# Stand in for what a fault left unmade; nothing reads them, as the recording is dead.
+LOST = Source("object", None, None)
+
+
+@netted(
+    "self.host", source="None", root="LOST", fact="None", learn="value", meet="None",
+    read="value", read_at="value", mapping="None", absent="None", typed="None", version="None", function="None",
+    global_variable="value", holder="LOST", closure="None", cell="value", inside="None",
+    deep="None",
+)  # fmt: skip
 class Sources(Contents):
     """Where each object came from, and what was true of it.
 

@@ -170,6 +170,12 @@ ROWS = (
         "Run CPython 3.11, 3.12 or 3.13.",
     ),
     Row(
+        "fault",
+        "a fault of framefuse",
+        "framefuse itself failed: {detail}.",
+        "Report it with the program; the call was right all the same.",
+    ),
+    Row(
         "recursion", "deep recursion", "Calls are nested deeper than {detail}.", "Compile the functions that it calls."
     ),
 )

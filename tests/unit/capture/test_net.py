@@ -1,0 +1,184 @@
+"""A fault in the recorder's own work ends the recording and nothing else: the call goes on as eager does."""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import framefuse
+from framefuse import pipeline
+from framefuse.capture import contents, effects, net, recorder, sources
+from framefuse.errors import CompilerBug
+
+record = sys.modules["framefuse.capture.record"]
+
+
+class Injected(Exception):
+    """Raised in our own code."""
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls, self.log, self.table = 0, [1.0], {"k": 2}
+
+    @property
+    def twice(self) -> int:
+        return self.calls * 2
+
+
+GAIN = 3
+
+
+def program() -> tuple[Callable[..., Any], Callable[[], Any]]:
+    """A function that reads and writes all kinds of places, with a view of what it wrote."""
+    counter, total = Counter(), 0
+
+    def f(x: torch.Tensor, values: list[int], scale: float) -> Any:
+        nonlocal total
+        total += 1
+        counter.calls += 1
+        counter.log.append(total)
+        counter.table["n"] = x.shape[0]
+        y = x * scale + counter.twice * GAIN
+        y.add_(values[0] + len(values))
+        rows = [y[i] for i in range(x.size(0))]
+        try:
+            {}["missing"]
+        except KeyError as error:
+            text = str(error)
+        z = torch.relu(torch.stack(rows)).sum(0, keepdim=True) if isinstance(x, torch.Tensor) else None
+        if x.shape[0] > 1:
+            z = z / x.shape[0]
+        return z, text, {"rows": tuple(rows), "n": x.shape[0] * 2}, values[-1] in (1, 2)
+
+    return f, lambda: (total, counter.calls, counter.log, counter.table)
+
+
+PLACES = [
+    (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
+    (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
+    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "_versions"), (recorder, "Relation"),
+    (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (recorder, "dense_order"),
+    (recorder, "Input"), (record, "Recipes"), (record, "Trace"),
+]  # fmt: skip
+
+
+def failing(real: Any, after: int, hits: list[int]) -> Any:
+    left = [after]
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            hits.append(1)
+            raise Injected("on purpose")
+        return real(*args, **kwargs)
+
+    return fails
+
+
+def call(function: Any, number: int) -> Any:
+    x = torch.rand(3, 4, generator=torch.Generator().manual_seed(number))
+    return x, function(x, [number + 1, 2], 1.5)
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    (x, (z, *rest)), (ex, (ez, *erest)) = got, expected
+    torch.testing.assert_close(x, ex)
+    torch.testing.assert_close(z, ez)
+    torch.testing.assert_close(rest[1].pop("rows"), erest[1].pop("rows"))
+    assert rest == erest
+    assert type(rest[1]["n"]) is int
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize(("module", "name"), PLACES, ids=lambda part: getattr(part, "__name__", part))
+def test_a_fault_costs_the_trace_only(
+    module: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pipeline, "_reported", set())
+    eager, watch_eager = program()
+    plain, watch = program()
+    compiled = framefuse.compile(plain, options={"check": False})
+    hits: list[int] = []
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(module, name, failing(getattr(module, name), after, hits))
+        assert_same(call(compiled, 0), call(eager, 0))
+    assert watch() == watch_eager()
+    if hits:
+        assert not compiled.entries
+        (reason,) = framefuse.api.compiled_function(compiled).reasons
+        assert reason.code == "S001" and "on purpose" in reason.fact
+        assert sum("on purpose" in line.getMessage() for line in caplog.records) == 1
+    compiled.__framefuse__.reset()
+    for number in range(1, 6):  # and without a fault it compiles
+        assert_same(call(compiled, number), call(eager, number))
+        assert watch() == watch_eager()
+    assert compiled.hits
+
+
+def test_each_place_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = 0
+    for module, name in PLACES:
+        hits: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, failing(getattr(module, name), 0, hits))
+            call(framefuse.compile(program()[0], options={"check": False}), 0)
+        reached += bool(hits)
+    assert reached >= len(PLACES) - 3
+
+
+def test_check_raises_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "describe", failing(None, 0, []))
+    with pytest.raises(CompilerBug, match="on purpose"):
+        call(framefuse.compile(program()[0], options={"check": True}), 0)
+
+
+def test_the_programs_own_errors_are_none_of_ours() -> None:
+    def f(x: torch.Tensor) -> Any:
+        try:
+            return x.size(7)
+        except IndexError as error:
+            return x, type(error).__name__
+
+    compiled = framefuse.compile(f, options={"check": True})
+    assert compiled(torch.ones(2))[1] == f(torch.ones(2))[1]
+
+
+class Host:
+    def __init__(self) -> None:
+        self.faults: list[Exception] = []
+
+    def fault(self, error: Exception) -> None:
+        self.faults.append(error)
+
+
+@net.netted("self.host", divide="numerator", nothing="None")
+class Example:
+    def __init__(self) -> None:
+        self.host = Host()
+
+    def divide(self, numerator: float, denominator: float = 2) -> float:
+        """A text."""
+        return numerator / denominator
+
+    def nothing(self) -> None:
+        """Only a text."""
+
+    def free(self) -> float:
+        return 1 / 0
+
+
+def test_netted_methods() -> None:
+    made = Example()
+    assert made.divide(3) == 1.5 and made.divide(3, 0) == 3
+    assert [type(fault) for fault in made.host.faults] == [ZeroDivisionError]
+    assert made.nothing() is None
+    assert Example.divide.__doc__ == "A text." and Example.divide.__qualname__ == "Example.divide"
+    line = Example.divide.__code__.co_firstlineno
+    fault = made.host.faults[0].__traceback__
+    assert fault is not None and line < fault.tb_lineno < line + 4
+    with pytest.raises(ZeroDivisionError):
+        made.free()
