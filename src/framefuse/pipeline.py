@@ -198,7 +198,8 @@ class _Compiler:
 
     def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
         if recording.fault is not None:
-            tree.reason = report_bug(recording.fault, _line_of(tree.state), tree.state.options)
+            line = recording.reason.line if recording.reason is not None else None
+            tree.reason = report_bug(recording.fault, line or _line_of(tree.state), tree.state.options)
         elif recording.segments:
             tree.compile(recording.segments)
         elif recording.reason is not None:
