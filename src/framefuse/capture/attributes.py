@@ -32,8 +32,19 @@ SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
+class Lookups(threading.local):
+    """The types whose attributes the recording of this thread looked up."""
+
+    def __init__(self) -> None:
+        self.types: set[type] = set()
+
+
+LOOKUPS = Lookups()
+
+
 def type_get(kind: type, name: str) -> Any:
     """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
+    LOOKUPS.types.add(kind)
     for base in kind.__mro__:
         found = base.__dict__.get(name, MISSING)
         if found is not MISSING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -22,8 +23,10 @@ from framefuse.capture.frame import (
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.sources import CODE_LIKE, HEAP_TYPE
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.steps import replayed
+from framefuse.capture.unseen import PLAIN, compared, shown
 
 SIMPLE = frozenset(
     (
@@ -125,6 +128,9 @@ class Calls:
                 break
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
+            if kind is operator.attrgetter and len(args) == 1 and not kwargs:
+                self.finish(frame, self._get_attributes(frame, target, args[0]), then)
+                return None
             method = type_get(kind, "__call__")
             if type(method) is types.FunctionType and not runs_natively(method):
                 sources.typed(target)
@@ -137,6 +143,16 @@ class Calls:
             break
         self.native(frame, target, args, kwargs, then)
         return None
+
+    def _get_attributes(self, frame: Frame, getter: Any, holder: Any) -> Any:
+        """What an attrgetter gives for ``holder``."""
+        found = []
+        for path in getter.__reduce__()[1]:
+            value = holder
+            for name in path.split("."):
+                value = self.attribute_now(frame, value, name)  # type: ignore[attr-defined]
+            found.append(value)
+        return found[0] if len(found) == 1 else tuple(found)
 
     def _special(self, special: Any, frame: Frame, target: Any, args: Any, kwargs: Any, then: Any) -> Any:
         depth = len(self.frames)
@@ -264,6 +280,13 @@ class Calls:
                     if type(part) in TRACKED:
                         part.plain()
             return value
+        if name_of(target) in TEXTS and isinstance(getattr(target, "__self__", None), str):
+            shown(self, (args, kwargs))
+        elif name_of(target) in COMPARING:
+            holder = getattr(target, "__self__", None)
+            compared(self, *args, tuple(holder) if isinstance(holder, (dict, set, frozenset)) else holder)
+        elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
+            self._hand_over(target, args, kwargs)
         if policy == "new":
             if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
                 args = (args[0].plain(), *args[1:])
@@ -280,6 +303,16 @@ class Calls:
             args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
             kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
         return self.handling(target, args, kwargs)
+
+    def _hand_over(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Python code of the library is about to look into its arguments."""
+        if target.__globals__.get("__name__", "") not in LOOKS_INSIDE:
+            return
+        sources = self.recorder.sources
+        for part in (*args, *kwargs.values()):
+            if id(part) in sources.known and type(part).__flags__ & HEAP_TYPE and not isinstance(part, CODE_LIKE):
+                self.recorder.kill("native-call", leaves.title(target))
+            sources.deep(part)
 
     def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
@@ -554,7 +587,8 @@ class Calls:
             if name == "__eq__" and not isinstance(left, torch.Tensor):
                 self.recorder.sources.typed(left)
         other = type(right)
-        if reflected and other not in SIMPLE and other not in TRACKED:
+        alike = other is kind and reflected is not None and reflected.startswith("__r")  # Python asks once then
+        if reflected and not alike and other not in SIMPLE and other not in TRACKED:
             method = python_method(other, reflected)
             if method is not None and type_get(kind, name) is MISSING:
                 return self.call(frame, method, (right, left), {})
@@ -565,6 +599,10 @@ class Calls:
         elif kind is str or kind is bytes:
             pin_nested(right)
         sources = self.recorder.sources
+        if (kind is str or kind is bytes) and function is operator.mod:
+            shown(self, right)
+        elif kind not in SIMPLE or isinstance(left, PLAIN):
+            compared(self, left, right)
         if sources.known:
             if id(left) in sources.known:
                 sources.deep(left)
@@ -618,7 +656,7 @@ CONTAINER_TYPES_KEEPING = frozenset(
 HOLDS_FUNCTIONS = frozenset(
     id(getattr(inspect, name))
     for name in "signature isfunction ismethod isgeneratorfunction isbuiltin unwrap isclass ismodule".split()
-)
+) | {id(dataclasses.fields), id(dataclasses.is_dataclass)}
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
 
@@ -628,6 +666,17 @@ def exception_of(kind: type, made: Any) -> BaseException:
     if not isinstance(made, BaseException):
         raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(made)!r}")
     return made
+
+
+# Methods that make texts of their arguments, and that compare what lies in a container.
+TEXTS = frozenset(("format", "format_map"))
+COMPARING = frozenset("index count remove __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ sort".split())
+LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
+
+
+def name_of(target: Any) -> str:
+    """The name of a native method, empty for anything else."""
+    return target.__name__ if type(target) in leaves.NATIVE_KINDS else ""
 
 
 def kind_hashable(target: Any) -> bool:

@@ -35,6 +35,11 @@ NATIVE_MODULES = frozenset(
 )
 # The benchmarks stand in for a user's program.
 INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.bench")
+# Functions of native modules that read the user's objects.
+INTERPRETED_FUNCTIONS = frozenset(
+    ("dataclasses", name)
+    for name in "asdict astuple replace _replace _asdict_inner _astuple_inner _is_dataclass_instance".split()
+)
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
@@ -85,7 +90,7 @@ def runs_natively(function: types.FunctionType) -> bool:
     elif module.startswith(INTERPRETED_OURS):
         native = False
     else:
-        native = top in NATIVE_MODULES
+        native = top in NATIVE_MODULES and (module, function.__name__) not in INTERPRETED_FUNCTIONS
     if not code.co_freevars:
         if len(_native_code) > DECODED_LIMIT:
             _native_code.clear()  # it holds code objects

@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from framefuse.capture import queries
+from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
@@ -52,6 +53,8 @@ class Recorder:
     def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
+        self.looked_up: set[type] = set()
+        LOOKUPS.types = self.looked_up
         self.reason: Reason | None = None
         self.bug: Exception | None = None
         self.symbolic = dynamic is not False
@@ -117,6 +120,7 @@ class Recorder:
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.versions = {}
+        self.looked_up.clear()
 
     def line(self) -> Line | None:
         """The user's line that runs now."""
@@ -390,6 +394,7 @@ class Recorder:
     def final_inputs(self) -> tuple[Input, ...]:
         """The inputs with what is guarded of each."""
         self.sources.unused_tensors(self.numbers)
+        self._state_types()
         found = []
         for number, (source, keys, sizes, fixed) in self.inputs.items():
             meta = self.metas[number]
@@ -408,6 +413,11 @@ class Recorder:
             )  # fmt: skip
             found.append(Input(number, source, spec))
         return tuple(found)
+
+    def _state_types(self) -> None:
+        """What was looked up on a type, or was not found there, decided something."""
+        for kind in self.looked_up:
+            self.sources.version(kind)
 
     def _keep_order(self, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
         """Free strides keep the order of their sizes: torch lays results out by it."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from framefuse.capture import twins
-from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, extreme
+from framefuse.capture.questions import QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.tracebacks import variables
+from framefuse.capture.unseen import shown
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
 # the native call.
@@ -258,11 +261,54 @@ def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[
     value, classes = args
     if type(value) not in ATOMS:
         machine.recorder.sources.typed(value)
-    method = None if isinstance(classes, tuple) else python_method(type(classes), "__instancecheck__")
-    if method is not None:
-        return machine.call(frame, method, (classes, value), {}, ("bool",))
-    frame.stack.append(isinstance(value, classes))
+    return _check_class(machine, frame, type(value), value, classes, "__instancecheck__", isinstance)
+
+
+@special(issubclass)
+def _issubclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or not isinstance(args[0], type):
+        return MISSING
+    return _check_class(machine, frame, args[0], args[0], args[1], "__subclasscheck__", issubclass)
+
+
+def _check_class(
+    machine: Any, frame: Frame, kind: type, value: Any, classes: Any, name: str, function: Callable[..., bool]
+) -> Any:
+    """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
+    LOOKUPS.types.add(kind)
+    listed = list(_flat(classes))
+    for each in listed:
+        method = python_method(type(each), name)
+        if method is not None:
+            if not isinstance(classes, tuple):
+                return machine.call(frame, method, (classes, value), {}, ("bool",))
+            machine.recorder.kill("native-call", f"{type(each).__name__}.{name}")
+        if isinstance(each, abc.ABCMeta) and each not in kind.__mro__:
+            answered(machine.recorder.sources, REGISTRATIONS)
+    frame.stack.append(function(value, classes))
     return None
+
+
+def _flat(classes: Any) -> Iterator[Any]:
+    if isinstance(classes, tuple):
+        for each in classes:
+            yield from _flat(each)
+    else:
+        yield classes
+
+
+def _answer(question: Question) -> Callable[..., Any]:
+    def ask(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args or kwargs:
+            return MISSING
+        frame.stack.append(answered(machine.recorder.sources, question))
+        return None
+
+    return ask
+
+
+for _ask, _question in QUESTIONS.items():
+    SPECIALS[_ask] = _answer(_question)
 
 
 @special(type)
@@ -329,7 +375,16 @@ def _method(machine: Any, frame: Frame, value: Any, name: str) -> Any:
 
 def _unary_special(name: str) -> Callable[..., Any]:
     def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _method(machine, frame, args[0], name) if len(args) == 1 and not kwargs else MISSING
+        if len(args) != 1 or kwargs:
+            return MISSING
+        if name in ("__str__", "__repr__") and not isinstance(args[0], torch.Tensor):
+            kind, wanted = type(args[0]), name
+            if name == "__str__" and type_get(kind, name) is object.__str__:
+                wanted = "__repr__"
+            if python_method(kind, wanted) is None:
+                shown(machine, args[0])
+            return _method(machine, frame, args[0], wanted)
+        return _method(machine, frame, args[0], name)
 
     return call
 
@@ -450,5 +505,7 @@ def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 
 @special(callable)
 def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    machine.recorder.sources.typed(args[0]) if args else None
+    if args:
+        machine.recorder.sources.typed(args[0])
+        LOOKUPS.types.add(type(args[0]))
     return MISSING

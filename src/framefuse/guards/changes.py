@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -66,7 +65,7 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
         return _native.type_lookup(base, key)
     if kind == "context" and isinstance(base, contextvars.ContextVar):
         return base.get(MISSING)
-    if kind == "getattr" and isinstance(base, (slice, range, types.ModuleType)):
+    if kind == "getattr":
         return getattr(base, key)
     if kind == "type":
         return type(base)

@@ -10,10 +10,12 @@ import torch
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
+from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.recorder import strip
+from framefuse.capture.unseen import compared
 
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
@@ -78,6 +80,8 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
             key = strip(key)
         if id(holder) in recorder.sources.known and type(key) is slice:
             recorder.sources.whole(holder)
+        if kind is dict and type(key) not in ATOMS:
+            compared(machine, key)
         try:
             value = holder[key]
         except KeyError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from framefuse.capture.attributes import python_method
+from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
 from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
 from framefuse.capture.texts import Text
+from framefuse.capture.unseen import shown
 from framefuse.ir.trace import formatted
 
 
@@ -74,6 +75,7 @@ def format_value(machine: Any, frame: Frame, argument: int) -> None:
     if method is not None:
         frame.stack.append(machine.call_nested(method, (value, spec)))
     elif spec:
+        shown(machine, value)
         frame.stack.append(format(value, spec))
     else:
         frame.stack.append(_text(machine, value, "__str__", str))
@@ -87,16 +89,22 @@ def convert_value(machine: Any, frame: Frame, argument: int) -> None:
 def _converted(machine: Any, value: Any, conversion: int) -> Any:
     """A value of an f-string after ``!s`` (1), ``!r`` (2), ``!a`` (3) or nothing (0)."""
     pin_nested(value)
-    machine.recorder.sources.deep(value)
     if conversion == 1:
         return _text(machine, value, "__str__", str)
     if conversion == 2:
         return _text(machine, value, "__repr__", repr)
-    return ascii(value) if conversion == 3 else value
+    if conversion == 3:
+        shown(machine, value)
+        return ascii(value)
+    return value
 
 
 def _text(machine: Any, value: Any, name: str, function: Any) -> str:
     method = python_method(type(value), name)
+    if method is None and function is str and type_get(type(value), name) is object.__str__:
+        method = python_method(type(value), "__repr__")
+    if method is None:
+        shown(machine, value)
     made: str = machine.call_nested(method, (value,)) if method is not None else function(value)
     return made
 

@@ -24,12 +24,13 @@ def return_generator(machine: Any, frame: Frame, argument: int) -> Any:
 @handles("YIELD_VALUE")
 def yield_value(machine: Any, frame: Frame, argument: int) -> Any:
     value = frame.stack.pop()
-    machine.suspend(frame, frame.generator)
-    if frame.bottom or frame.resume is None:
+    generator, bottom, how = frame.generator, frame.bottom, frame.resume  # one that nobody holds ends by this handler
+    machine.suspend(frame, generator)
+    if bottom or how is None:
         machine.returned = value
         return DONE
     machine.frames[-1].stack.append(value)
-    if frame.resume[0] == "send":
+    if how[0] == "send":
         # The received value lies below: SEND leaves the iterator and the yielded value.
         del machine.frames[-1].stack[-2]
     return SWITCH

@@ -173,6 +173,11 @@ def import_name(machine: Any, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
     if level == 0 and name not in sys.modules:
         machine.recorder.kill("native-call", f"The first import of {name}")
+    elif level == 0:
+        sources = machine.recorder.sources
+        sources.root(sys.modules)
+        for found in {name, name.partition(".")[0]}:
+            sources.item(sys.modules, found, sys.modules[found])
     importer = frame.builtins["__import__"]
     frame.stack.append(importer(name, frame.globals, None, wanted, level))
 

@@ -14,6 +14,7 @@ from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested
+from framefuse.capture.unseen import compared
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
@@ -130,6 +131,10 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
         pin_nested((container.start, container.stop, container.step))
     elif isinstance(container, (list, tuple, deque)) and id(container) in sources.known:
         container = [sources.item(container, number, part) for number, part in enumerate(container)]
+    if isinstance(container, (dict, set, frozenset)):
+        compared(machine, *(() if type(value) in ATOMS else (value, tuple(container))))
+    else:
+        compared(machine, container, value)
     frame.stack.append((value in container) != bool(argument))
     return None
 

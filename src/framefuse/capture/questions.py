@@ -1,0 +1,45 @@
+"""Turns state that only a call can tell into facts: the question is asked again before the trace is used."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture.contents import CARRIED
+
+
+class Question:
+    """A call without arguments and effects; ``answer`` is what it gives now."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        self.ask = ask
+
+    @property
+    def answer(self) -> Any:
+        return self.ask()
+
+
+# Changes when any class is registered with an abstract one.
+REGISTRATIONS = Question(abc.get_cache_token)
+QUESTIONS: dict[Any, Question] = {
+    ask: Question(ask)
+    for ask in (
+        torch.get_num_threads, torch.get_num_interop_threads, torch.get_float32_matmul_precision,
+        torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
+        torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,
+    )
+}  # fmt: skip
+
+
+def answered(sources: Any, question: Question) -> Any:
+    """The answer now, with the fact that it is this one at later calls."""
+    value = question.answer
+    if not sources.host.alive:
+        return value
+    base, place = sources.root(question), (id(question), "getattr", "answer")
+    return sources.read_at(base, place, "getattr", "answer", value, CARRIED)
