@@ -26,6 +26,8 @@ class Owner(Protocol):
 
     def pin_real(self, real: Real) -> None: ...
 
+    def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None: ...
+
 
 class Integer(int):
     """An int known by an expression over the trace's symbols; behaves as its value."""
@@ -143,7 +145,7 @@ class Float(float):
     __trunc__ = __int__
 
     def __bool__(self) -> bool:
-        return bool(self.plain())
+        return self != 0.0
 
     def __pos__(self) -> float:
         return self
@@ -318,6 +320,27 @@ def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..
     return compare
 
 
+EXACT = 2**53  # ints up to here are floats without rounding
+
+
+def _float_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
+    op, swap = COMPARISONS[name][0]
+
+    def compare(self: Float, other: Any) -> Any:
+        kind = type(other)
+        if kind not in NUMBERS:
+            return NotImplemented
+        if kind is Integer or (kind is not float and kind is not Float and abs(other) > EXACT):
+            return function(self.plain(), plain_number(other))
+        outcome = function(bare(self), bare(other))
+        if self.owner.alive:
+            left, right = as_real(self), as_real(other)
+            self.owner.relate_real(op, *((right, left) if swap else (left, right)), outcome)
+        return outcome
+
+    return compare
+
+
 def _float_operation(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def operate(self: Float, other: Any) -> Any:
         left, right = (other, self) if reflected else (self, other)
@@ -354,7 +377,7 @@ def _install() -> None:
             setattr(Integer, f"__{prefix}{name.rstrip('_')}__", made)
     for name in COMPARISONS:
         setattr(Integer, f"__{name}__", _integer_comparison(name, getattr(operator, name)))
-        setattr(Float, f"__{name}__", _float_plain(getattr(operator, name)))
+        setattr(Float, f"__{name}__", _float_comparison(name, getattr(operator, name)))
 
 
 _install()

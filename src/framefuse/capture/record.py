@@ -426,7 +426,11 @@ class _Run:
             name=self.name,
             line=self.line,
             assumptions=Assumptions(
-                recorder.state, tuple(recorder.sources.facts.values()), inputs, tuple(recorder.relations.values())
+                recorder.state,
+                tuple(recorder.sources.facts.values()),
+                inputs,
+                tuple(recorder.relations.values()),
+                comparisons=tuple(recorder.comparisons.values()),
             ),
             calls=tuple(recorder.calls),
             metas=tuple(recorder.metas),

@@ -22,7 +22,7 @@ from framefuse.capture.tensors import dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
@@ -73,6 +73,7 @@ class Recorder:
         self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
         self.versions: dict[int, int | None] = {}
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
+        self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
         self.gradients_matter = torch.is_grad_enabled()
@@ -151,6 +152,17 @@ class Recorder:
             self.kill("data-size", line.text if line is not None else "a branch")
             return
         self.relations[(op, left, right)] = relation
+
+    def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None:
+        """The program compared two floats."""
+        key = (op, left, right)
+        if not self.alive or key in self.comparisons:
+            return
+        line = self.line()
+        if (left.symbols | right.symbols) & self.data_symbols:
+            self.kill("data-size", line.text if line is not None else "a branch")
+            return
+        self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
 
     def pin_real(self, real: Real) -> None:
         """The program used the value of a float: everything that it is made of is fixed."""

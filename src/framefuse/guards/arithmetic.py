@@ -1,10 +1,10 @@
-"""Turns integer expressions into number instructions, each sub-expression computed once."""
+"""Turns expressions over ints and floats into number instructions, each sub-expression computed once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
 
 OPERATIONS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -32,6 +32,17 @@ class Arithmetic:
             self._known[value] = found
         return found
 
+    def real(self, value: Real) -> int:
+        """The number that holds the float ``value``; KeyError for a symbol that is not bound yet."""
+        if value.op == "symbol":
+            return self.number_of[value.args[0]]
+        if value.op == "const":
+            return self._apply("real_const", float(value.args[0]), 0, repr(value.args[0]))
+        if value.op == "int":
+            return self._apply("real_of_int", self.expression(value.args[0]), 0)
+        numbers = [self.real(part) for part in value.args]
+        return self._apply(f"real_{value.op}", numbers[0], numbers[-1] if len(numbers) == 2 else 0)
+
     def _sum(self, value: Expr) -> int:
         total = -1
         for atoms, factor in value.terms:
@@ -51,8 +62,8 @@ class Arithmetic:
     def _constant(self, value: int) -> int:
         return self._apply("const", value, 0)
 
-    def _apply(self, op: str, left: int, right: int) -> int:
-        key = (op, left, right)
+    def _apply(self, op: str, left: Any, right: int, told: str = "") -> int:
+        key = (op, told or left, right)
         if key not in self._known:
             number = self._known[key] = self.fresh()
             self.emitted.append(("number", (op, number, left, right)))

@@ -15,6 +15,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.nodes import MISSING
 from framefuse.ir.facts import GlobalState, TensorSpec
+from framefuse.ir.numbers import REAL_OPS
 from framefuse.ir.plan import GuardProgram
 
 ATOMS = (int, str, bytes, float, complex, tuple)
@@ -151,6 +152,12 @@ def same_atom(left: Any, right: Any) -> bool:
     if type(left) is tuple:
         return len(left) == len(right) and all(map(same_atom, left, right))
     return bool(left == right)
+
+
+def float_of(word: int) -> float:
+    """The double whose bits, as a signed 64-bit int, are ``word``."""
+    value: float = struct.unpack("d", struct.pack("q", word))[0]
+    return value
 
 
 def word_of(value: float) -> int:
@@ -328,8 +335,28 @@ class _Run:
         a, b = self.numbers[left], self.numbers[right]
         self.demand(RELATIONS[op](a, b), Said(f"left {op} right"), Said(f"{a} and {b}"))
 
+    def real_number(self, op: str, left: Any, right: int) -> int:
+        """The word of a float that is computed of others."""
+        if op == "const":
+            return word_of(left)
+        if op == "of_int":
+            return word_of(float(self.numbers[left]))
+        args = [float_of(self.numbers[number]) for number in ((left,) if op in UNARY_REALS else (left, right))]
+        try:
+            return word_of(float(REAL_OPS[op](*args)))
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise Failed(Said("a float"), Said("none")) from error
+
+    def real_relation(self, op: str, left: int, right: int, holds: bool) -> None:
+        a, b = float_of(self.numbers[left]), float_of(self.numbers[right])
+        wanted = f"left {op} right" if holds else f"not left {op} right"
+        self.demand(REAL_RELATIONS[op](a, b) is holds, Said(wanted), Said(f"{a} and {b}"))
+
     def number(self, instruction: tuple[Any, ...]) -> None:
         op, to, left, right = instruction
+        if op.startswith("real_"):
+            self.numbers[to] = self.real_number(op[5:], left, right)
+            return
         try:
             self.numbers[to] = ARITHMETIC[op](left if op == "const" else self.numbers[left], self.numbers[right])
         except (ZeroDivisionError, KeyError) as error:
@@ -452,6 +479,10 @@ UNSET: dict[str, Callable[[Any, Any], bool]] = {
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
 }  # fmt: skip
+REAL_RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+}  # fmt: skip
+UNARY_REALS = frozenset(("neg", "abs", "sqrt", "floor"))
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "const": lambda a, b: a, "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max,
@@ -465,5 +496,6 @@ RULES: dict[str, Callable[..., None]] = {
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":
-    _Run.disjoint, "version": _Run.version, "relation": _Run.relation, "number": _Run.number,
+    _Run.disjoint, "version": _Run.version, "relation": _Run.relation,
+    "real_relation": _Run.real_relation, "number": _Run.number,
 }  # fmt: skip

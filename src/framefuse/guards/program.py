@@ -21,7 +21,7 @@ from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
-from framefuse.ir.numbers import Relation, Symbol
+from framefuse.ir.numbers import Real, RealRelation, Relation, Symbol
 from framefuse.ir.plan import GuardProgram
 
 Instruction = tuple[Any, ...]
@@ -116,7 +116,7 @@ class _Builder:
         for fact in self.assumptions.facts:
             if fact.source.is_argument:
                 self.fact(fact)
-        early = self.relations(self.assumptions.relations)
+        early = self.relations(self.assumptions.relations, self.assumptions.comparisons)
         for fact in self.assumptions.facts:
             if not fact.source.is_argument:
                 self.fact(fact)
@@ -125,7 +125,10 @@ class _Builder:
                 self.tensor(given.source, given.spec)
         register_of = {given.source: self.load(self.nodes.node(given.source)) for given in inputs}
         register_of.update((source, self.load(self.nodes.node(source))) for source in sources)
-        last = self.relations(r for r in self.assumptions.relations if r not in early.stated)
+        last = self.relations(
+            [r for r in self.assumptions.relations if r not in early.stated],
+            [r for r in self.assumptions.comparisons if r not in early.stated],
+        )
         program = self.assemble(
             [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
         )
@@ -417,9 +420,10 @@ class _Builder:
             self.repeats.append((first, number, f"{what} == {symbol}"))
         return number
 
-    def relations(self, relations: Iterable[Relation]) -> _Stated:
+    def relations(self, relations: Iterable[Relation], comparisons: Iterable[RealRelation]) -> _Stated:
         """The derived symbols and relations that can be computed from what is bound by now."""
-        part, stated = Part(), set()
+        part = Part()
+        stated: set[Relation | RealRelation] = set()
         for left, right, text in self.repeats:
             part.add(text, "relation", "==", left, right)
         self.repeats.clear()
@@ -432,10 +436,15 @@ class _Builder:
                 left, right = (self.compute(part, side, side) for side in (relation.left, relation.right))
                 part.add(relation, "relation", relation.op, left, right)
                 stated.add(relation)
+        for comparison in comparisons:
+            if comparison.names <= bound.keys():
+                left, right = (self.compute(part, side, side) for side in (comparison.left, comparison.right))
+                part.add(comparison, "real_relation", comparison.op, left, right, comparison.holds)
+                stated.add(comparison)
         return _Stated(part, stated)
 
     def compute(self, part: Part, value: Any, reason: Any) -> int:
-        number = self.numbers.expression(value)
+        number = self.numbers.real(value) if isinstance(value, Real) else self.numbers.expression(value)
         for instruction in self.numbers.emitted:
             part.add(reason, *instruction)
         self.numbers.emitted.clear()
@@ -445,7 +454,7 @@ class _Builder:
 @dataclass(frozen=True, slots=True)
 class _Stated:
     part: Part
-    stated: set[Relation]
+    stated: set[Relation | RealRelation]
 
 
 def resolve_again(node: Node) -> Any:

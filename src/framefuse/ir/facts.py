@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, Relation, Symbol
+from framefuse.ir.numbers import Expr, RealRelation, Relation, Symbol
 from framefuse.ir.source import Line
 
 
@@ -194,6 +194,7 @@ class Assumptions:
     inputs: tuple[Input, ...]
     relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
     definitions: tuple[tuple[Symbol, Expr], ...] = ()  # derived symbols, in order
+    comparisons: tuple[RealRelation, ...] = ()  # of floats, over the same
 
     def with_relations(self, relations: tuple[Relation, ...], values: Mapping[Symbol, Expr]) -> Assumptions:
         """These assumptions and further relations, all over inputs' symbols.
@@ -202,4 +203,5 @@ class Assumptions:
         """
         known = dict.fromkeys(relation.substitute(values) for relation in (*self.relations, *relations))
         kept = tuple(relation for relation in known if relation.constant is not True)
-        return Assumptions(self.state, self.facts, self.inputs, kept, self.definitions)
+        compared = tuple(dict.fromkeys(relation.substitute(values) for relation in self.comparisons))
+        return Assumptions(self.state, self.facts, self.inputs, kept, self.definitions, compared)

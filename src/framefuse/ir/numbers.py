@@ -465,6 +465,15 @@ class Real:
             return frozenset()
         return frozenset().union(*(arg.symbols for arg in self.args))
 
+    @property
+    def names(self) -> frozenset[Symbol | str]:
+        """The integer symbols and the names of floats inside."""
+        if self.op == "symbol":
+            return frozenset(self.args)
+        if self.op in ("const", "int"):
+            return frozenset(self.symbols)
+        return frozenset().union(*(arg.names for arg in self.args))
+
     def substitute(self, values: Mapping[Symbol, Expr]) -> Real:
         """This real with integer symbols replaced."""
         if self.op in ("symbol", "const") or not self.symbols & values.keys():
@@ -475,6 +484,37 @@ class Real:
         if self.op in ("symbol", "const", "int"):
             return str(self.args[0])
         return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True)
+class RealRelation:
+    """A fact about floats: the comparison ``left <op> right`` came out as ``holds`` (with a NaN it does not hold, and
+    neither does its opposite). ``op`` and ``why`` are as in :class:`Relation`.
+    """
+
+    op: str
+    left: Real
+    right: Real
+    holds: bool
+    why: str = ""
+
+    def true_of(self, ints: Mapping[Symbol, int], reals: Mapping[str, float]) -> bool:
+        """Whether the comparison comes out the same for these values."""
+        a, b = self.left.evaluate(ints, reals), self.right.evaluate(ints, reals)
+        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b}[self.op] is self.holds
+
+    @property
+    def names(self) -> frozenset[Symbol | str]:
+        """The symbols of ints and the names of floats inside."""
+        return self.left.names | self.right.names
+
+    def substitute(self, values: Mapping[Symbol, Expr]) -> RealRelation:
+        """This relation with integer symbols replaced."""
+        left, right = self.left.substitute(values), self.right.substitute(values)
+        return RealRelation(self.op, left, right, self.holds, self.why)
+
+    def __str__(self) -> str:
+        return f"{'' if self.holds else 'not '}{self.left} {self.op} {self.right}"
 
 
 REAL_OPS: dict[str, Callable[..., float]] = {

@@ -222,6 +222,7 @@ GUARD_OPS: dict[str, str] = {
     "version": "r, tag: nothing on the MRO of the type r was assigned since it had this version tag",
     "watch": "dict, count: the next count instructions read this long-lived dict only; skipped while it is unchanged",
     "relation": "op, left number, right number (== != < <=) over numbers computed so far",
+    "real_relation": "op, left number, right number, bool: this is how the comparison of two floats comes out",
     "number": "a number instruction (see NUMBER_OPS) as a nested tuple",
 }
 

@@ -101,13 +101,15 @@ static int read_relation(Compiler *c, PyObject *instruction, GuardOp *op)
     static const struct { const char *text; int code; } RELATIONS[] = {{"==", Py_EQ}, {"!=", Py_NE}, {"<", Py_LT}, {"<=", Py_LE}};
     const char *name, *text;
     Py_ssize_t left, right;
-    if (!PyArg_ParseTuple(instruction, "ssnn", &name, &text, &left, &right) || number_index(c, left) < 0 || number_index(c, right) < 0)
+    int holds = 1;
+    if (!PyArg_ParseTuple(instruction, op->code == G_real_relation ? "ssnnp" : "ssnn", &name, &text, &left, &right, &holds) || number_index(c, left) < 0 || number_index(c, right) < 0)
         return bad(instruction);
     op->index = -1;
     for (int i = 0; i < 4; i++)
         if (strcmp(RELATIONS[i].text, text) == 0)
             op->index = RELATIONS[i].code;
     op->to = (int32_t)left, op->from = (int32_t)right;
+    op->holds = holds;
     return op->index < 0 ? bad(instruction) : 0;
 }
 
@@ -251,7 +253,7 @@ static int read_op(Compiler *c, PyObject *instruction, Py_ssize_t index, GuardOp
             return bad(instruction);
         return number_parse(PyTuple_GET_ITEM(instruction, 1), c->set->number_count, &op->as.number);
     }
-    if (code == G_relation)
+    if (code == G_relation || code == G_real_relation)
         return read_relation(c, instruction, op);
     if (code == G_arg) {
         Py_ssize_t d;

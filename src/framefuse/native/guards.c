@@ -172,6 +172,18 @@ static bool relation_holds(Py_ssize_t relation, int64_t left, int64_t right)
     }
 }
 
+static bool real_relation_holds(Py_ssize_t relation, int64_t left, int64_t right)
+{
+    double a, b;
+    memcpy(&a, &left, sizeof a), memcpy(&b, &right, sizeof b);
+    switch (relation) {
+    case Py_EQ: return a == b;
+    case Py_NE: return a != b;
+    case Py_LT: return a < b;
+    default: return a <= b;
+    }
+}
+
 static bool bind_integer(PyObject *object, int64_t *to)
 {
     int overflow;
@@ -250,6 +262,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_disjoint: return tensors_disjoint(from, set->registers[op->index]);
     case G_version: return op->as.tag && PyType_Check(from) && type_tag((PyTypeObject *)from) == op->as.tag;
     case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
+    case G_real_relation: return real_relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]) == op->holds;
     case G_number: return number_run(&op->as.number, set->numbers);
     default: return false;
     }

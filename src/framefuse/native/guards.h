@@ -8,7 +8,7 @@
 #define GUARD_OPERATIONS(X) \
     X(arg) X(dict) X(item_dict) X(item_seq) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
     X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) X(type_absent) X(unset) \
-    X(tensor) X(integer) X(real) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(number)
+    X(tensor) X(integer) X(real) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(real_relation) X(number)
 
 enum {
 #define X(name) G_##name,
@@ -44,6 +44,7 @@ bool tensors_disjoint(PyObject *left, PyObject *right);
 
 typedef struct {
     uint8_t code;
+    bool holds;           /* of a comparison of floats: how it comes out */
     int32_t to, from;     /* registers, or numbers of a relation */
     int32_t instruction;  /* its index in the program */
     Py_ssize_t index;     /* argument, element, cell, number, length, relation, word or block */

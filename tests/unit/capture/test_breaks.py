@@ -269,3 +269,20 @@ def test_nothing_is_kept_alive_across_a_break():
     gc.collect()
     assert seen() is None
     assert [ref() for ref in results] == [None] * 3
+
+
+def test_floats_that_decide_add_a_branch_and_no_copy():
+    def f(x, limit):
+        s = (x * 2).sum().item()
+        if s * 0.5 > limit:
+            return x * s
+        return x - limit
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for n in range(40):
+            limit = float("nan") if n % 10 == 9 else (n * 7 % 5) - 2.0
+            assert equal(f(vector(n - 20.0), limit), compiled(vector(n - 20.0), limit), exact=False)
+    state = compiled_function(compiled)
+    assert len(state.products) == 3  # up to the break, and one for each way from there
+    assert not state.reasons

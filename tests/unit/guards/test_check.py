@@ -282,7 +282,7 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
 
 
 def test_every_instruction_is_covered() -> None:
-    assert set(LOADS) | set(CHECKS) | {"watch", "relation", "number", "version"} == set(GUARD_OPS)
+    assert set(LOADS) | set(CHECKS) | {"watch", "relation", "real_relation", "number", "version"} == set(GUARD_OPS)
 
 
 @settings(max_examples=200, deadline=None)
@@ -301,6 +301,31 @@ def test_numbers_and_relations(operations: list[Any], values: list[int], relatio
         instructions.append(("number", (op, count, left, right)))
         count += 1
     instructions.append(("relation", relation, count - 1, 0))
+    agree(program(*instructions, registers=len(values), numbers=count), tuple(values))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "sub", "mul", "div", "neg", "abs", "min", "max"]), st.data()), max_size=5
+    ),
+    st.lists(st.one_of(st.floats(-8, 8), st.sampled_from([0.0, -0.0, math.nan, math.inf])), min_size=2, max_size=3),
+    st.sampled_from(["==", "!=", "<", "<="]),
+    st.booleans(),
+)
+def test_floats_and_their_comparisons(operations: list[Any], values: list[float], relation: str, holds: bool) -> None:
+    instructions: list[tuple[Any, ...]] = []
+    for index, _ in enumerate(values):
+        instructions += [("arg", index, index), ("real", index, index)]
+    count = len(values)
+    instructions += [("number", ("const", count, 3, 0)), ("number", ("real_of_int", count + 1, count, 0))]
+    instructions.append(("number", ("real_const", count, 0.5, 0)))
+    count += 2
+    for op, data in operations:
+        left, right = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+        instructions.append(("number", (f"real_{op}", count, left, right)))
+        count += 1
+    instructions.append(("real_relation", relation, count - 1, 0, holds))
     agree(program(*instructions, registers=len(values), numbers=count), tuple(values))
 
 
