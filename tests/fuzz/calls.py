@@ -52,6 +52,32 @@ STATE = (
     "SCALE = int(SCALE)",
     "BOX.w = BOX.w.clone()",
     "first = star",
+    "ORDERED.move_to_end('a')",
+    "GROUPS.clear()",
+    "GROUPS[{n}] = [1]",
+    "SEEN.add({n})",
+    "QUEUE.append({n})",
+    "VARIABLE.set({n})",
+    "os.environ['FRAMEFUSE_FUZZ'] = '{n}'",
+    "cached.cache_clear()",
+    "Vector.__len__ = lambda self: {n}",
+    "SLOTS.n = {n}",
+    "LAZY._level = {n}",
+    "adder.calls = {n}",
+    "Louder.times = Scaler.times",
+    "LAZY.anything = {n}",
+    "adder.add = lambda a, n: a - n",
+    "del SLOTS.w",
+    "Point.k = {n}",
+    "Box.__bool__ = lambda self: False",
+    "Box.extra = {n}",
+    "BOX = Box({n})",
+    "LOG = [1]",
+    "TABLE = dict(TABLE)",
+    "math.floor = math.floor",
+    "Guard.__exit__ = lambda self, *a: True",
+    "twice = keep",
+    "Scaler.of = lambda n: Louder(n)",
 )
 # What takes an argument's place, of another type.
 OTHER_TYPES = (
@@ -70,23 +96,58 @@ OTHER_TYPES = (
     "2**70",
     "torch.nn.Parameter(data(1, 2, 3))",
 )
-MODULE_STATE = (
-    "NET.n = {n}",
-    "NET.train(False)",
-    "NET.train()",
-    "NET.b.zero_()",
-    "NET.b = data({s}, 2)",
-    "NET.w.data = data({s}, 2)",
-    "NET.w = torch.nn.Parameter(data({s}, 2))",
-    "NET.seen = []",
-    "NET.seen.append(7)",
-    "NET.b = NET.w.detach()",
-    "NET.w.requires_grad_(False)",
-    "NET.w.data.add_(1)",
-    "NET._forward_hooks[1] = lambda m, a, out: LOG.append('hook')",
-    "del NET.seen[:]",
-    "NET.extra = torch.nn.Parameter(data({s}, 2))",
-)
+# The same for what the kind of entry has beside it.
+ENTRY_STATE: dict[str, tuple[str, ...]] = {
+    "object": (
+        "RUNNER.n = {n}",
+        "RUNNER.w = data({s}, 2)",
+        "RUNNER.extra = {n}",
+        "Runner.kind = {n}",
+        "RUNNER.items = COUNT",
+    ),
+    "method": (
+        "RUNNER.n = {n}",
+        "RUNNER.w = data({s}, 2)",
+        "RUNNER.flag = True",
+        "Runner.kind = {n}",
+        "del RUNNER.items[0]",
+    ),
+    "closure": ("target.__closure__[0].cell_contents = {n}",),
+    "module": (
+        "NET.n = {n}",
+        "NET.train(False)",
+        "NET.train()",
+        "NET.b.zero_()",
+        "NET.b = data({s}, 2)",
+        "NET.w.data = data({s}, 2)",
+        "NET.w = torch.nn.Parameter(data({s}, 2))",
+        "NET.seen = []",
+        "NET.seen.append(7)",
+        "NET.b = NET.w.detach()",
+        "NET.w.requires_grad_(False)",
+        "NET.w.data.add_(1)",
+        "del NET.seen[:]",
+        "NET.extra = torch.nn.Parameter(data({s}, 2))",
+        "NET._forward_hooks[1] = lambda m, a, out: LOG.append('hook')",
+        "NET.blocks[0].calls = {n}",
+        "NET.blocks.append(Block())",
+        "NET.linear.weight.data = data({s}, 2, 2)",
+        "NET.parts[0] = torch.nn.Identity()",
+        "NET.cache.clear()",
+        "NET.last = data({s})",
+        "NET.total = NET.total + 1",
+        "NET.blocks[1].eval()",
+        "NET.linear.bias = None",
+        "NET.linear.weight = NET.linear.weight",
+        "NET.__dict__['forward'] = lambda *a, **k: a[0]",
+        "Block.forward = lambda self, a: a - {n}",
+        "NET.blocks[1] = NET.blocks[0]",
+        "NET.blocks[0]._forward_pre_hooks[1] = lambda m, a: (a[0] + 1,)",
+        "NET.w.tag = {n}",
+        "NET.double()",
+        "NET.__class__.n = 5",
+    ),
+}
 
 
 @dataclass
@@ -96,10 +157,10 @@ class Parameters:
     kinds: dict[str, Kind]
     keywords: tuple[str, ...]
 
-    def signature(self, leading: str = "") -> str:
+    def signature(self) -> str:
         plain = [name for name in self.kinds if name not in self.keywords]
         star = ["*", *self.keywords] if self.keywords else []
-        return ", ".join(([leading] if leading else []) + plain + star)
+        return ", ".join(plain + star)
 
 
 def parameters(choice: Choice) -> Parameters:
@@ -116,10 +177,10 @@ def parameters(choice: Choice) -> Parameters:
 class Script:
     """Writes the generator function ``calls`` of a program: it changes state and yields arguments, call by call."""
 
-    def __init__(self, choice: Choice, parameters: Parameters, module: bool) -> None:
+    def __init__(self, choice: Choice, parameters: Parameters, entry: str) -> None:
         self.choice = choice
         self.parameters = parameters
-        self.module = module
+        self.entry = entry
         self.sizes = {"n": 2, "m": 3}
         self.seed = 0
         self.lines: list[str] = []
@@ -159,7 +220,7 @@ class Script:
                 "state",
                 "inside",
                 "layout",
-                "module",
+                "entry",
             ]
         )
         tensors = [name for name, kind in kinds.items() if kind.name == "T"]
@@ -187,8 +248,8 @@ class Script:
         elif form == "inside" and others:
             name = choice.pick(others)
             self._inside(name, kinds[name].name)
-        elif form == "module" and self.module:
-            self._state(MODULE_STATE)
+        elif form == "entry" and self.entry in ENTRY_STATE:
+            self._state(ENTRY_STATE[self.entry])
         else:
             self._state(STATE)
 

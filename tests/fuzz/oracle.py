@@ -6,6 +6,8 @@ import contextlib
 import io
 import itertools
 import linecache
+import os
+import random
 import signal
 import sys
 import traceback
@@ -59,6 +61,7 @@ class World:
         self.result: Any = None
         self.error: BaseException | None = None
         self.grad = False
+        self.random: Any = None
 
     def prepare(self, grad: bool) -> bool:
         """Goes on to the arguments of the next call; False after the last."""
@@ -66,7 +69,7 @@ class World:
             following = next(self.calls, None)
         if following is not None:
             self.given = following
-        self.result, self.error, self.grad = None, None, grad
+        self.result, self.error, self.grad, self.random = None, None, grad, None
         self.printed.seek(0)
         self.printed.truncate()
         return following is not None
@@ -74,12 +77,15 @@ class World:
     def step(self, grad: bool) -> None:
         """Makes the call."""
         args, kwargs = self.given
+        torch.manual_seed(7)
+        random.seed(7)
         with contextlib.redirect_stdout(self.printed), torch.set_grad_enabled(grad):
             try:
                 self.result = self.target(*args, **kwargs)
             except Exception as error:
                 self.error = error
             self.grad = torch.is_grad_enabled()
+        self.random = torch.get_rng_state().tolist(), random.getstate()
 
     def raised(self) -> tuple[Any, ...]:
         """The exception as the user sees it: type, text, causes, and the program's own frames of the traceback."""
@@ -134,6 +140,7 @@ def compiler_of(program: Program) -> Callable[[Any], Any]:
 
 
 def _run(program: Program) -> Tally:
+    os.environ.pop("FRAMEFUSE_FUZZ", None)
     eager, compiled = World(program, lambda target: target), World(program, compiler_of(program))
     tally = Tally()
     state = compiled.target.__framefuse__
@@ -168,6 +175,8 @@ def difference(eager: World, compiled: World) -> str:
         return f"raised {compiled.raised()}, eager {eager.raised()}"
     if eager.printed.getvalue() != compiled.printed.getvalue():
         return f"printed {compiled.printed.getvalue()!r}, eager {eager.printed.getvalue()!r}"
+    if eager.random != compiled.random:
+        return "left other random states"
     if eager.grad != compiled.grad:
         return f"left gradient mode {compiled.grad}, eager {eager.grad}"
     comparison = Comparison(eager.versions, compiled.versions)

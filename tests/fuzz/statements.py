@@ -18,6 +18,7 @@ from tests.fuzz.expressions import (
     tensor,
     view,
 )
+from tests.fuzz.idioms import idiom
 from tests.fuzz.scope import Kind, Scope, define
 
 Statement = Callable[[Scope], None]
@@ -438,6 +439,7 @@ TABLE: tuple[tuple[Statement, int, str], ...] = (
     (closure, 3, "closures"),
     (swap, 1, ""),
     (walrus, 1, "branch"),
+    (idiom, 8, ""),
 )
 
 

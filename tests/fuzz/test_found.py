@@ -3,8 +3,9 @@
 import textwrap
 
 import pytest
+from tests.fuzz.definitions import HEAD
 from tests.fuzz.oracle import run
-from tests.fuzz.program import HEAD, Program
+from tests.fuzz.program import Program
 
 # name: the least number of calls that compiled code answers, the backend, and the program.
 FOUND = {
@@ -81,6 +82,44 @@ FOUND = {
             yield call(data(1, 3), 2, 0.5)
             yield call(data(1, 3), 3, 0.5)
     """),
+    "what an opaque step raises has the context that eager gives it": (
+        0,
+        "native",
+        """
+        def target(x):
+            try:
+                raise ValueError("first")
+            except ValueError:
+                if x.sum() > 0:
+                    raise KeyError("second")
+            return [1, 2][int(x.sum())]
+
+        def calls():
+            yield call(data(1, 3))
+            yield call(data(2, 3))
+            yield call(data(2, 3) - 9)
+            yield call(data(1, 3))
+            yield call(data(2, 3) - 9)
+    """,
+    ),
+    "a size of a tensor inside the graph that is kept as a number": (
+        0,
+        "eager",
+        """
+        class Slots:
+            n = 2
+
+        SLOTS = Slots()
+
+        def target(x, z):
+            SLOTS.n += (z * 0).size()[0]
+            return x * SLOTS.n
+
+        def calls():
+            for size in (2, 2, 3, 2, 3):
+                yield call(data(1, 3), data(2, size, 2))
+    """,
+    ),
     "a number takes no attribute": (1, "eager", """
         class Box:
             pass

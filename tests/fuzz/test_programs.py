@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from tests.fuzz.compare import Comparison
+from tests.fuzz.definitions import HEAD
 from tests.fuzz.oracle import Difference, Tally, World, difference, run
-from tests.fuzz.program import HEAD, Program, programs
+from tests.fuzz.program import Program, programs
 
 PROGRAMS = 150
 

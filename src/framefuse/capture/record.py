@@ -259,6 +259,7 @@ class _Run:
         while True:
             recorder, machine = self.recorder, self.machine
             frame = machine.frames[0]
+            stop: Break | None = None
             try:
                 with recorder.mode:
                     if self.owed is not None:
@@ -266,18 +267,19 @@ class _Run:
                         machine.settle_outcome(outcome, then)
                     error, self.error = self.error, None
                     value = machine.loop(0, error)
-            except Break as stop:
-                done = self._break(stop)
-                if done is not None:
-                    return done
-                continue
+            except Break as raised:
+                stop = raised
             except BaseException as error:
                 recorder.kill("raises", f"{type(error).__name__}")
                 recorder.drop()
                 machine.frames.clear()
                 return self._recording(exception=error.with_traceback(users(error.__traceback__)))
-            machine.frames.append(frame)
-            return self._finish(value)
+            if stop is None:
+                machine.frames.append(frame)
+                return self._finish(value)
+            done = self._break(stop)  # after the handler: what the step raises has no context of ours
+            if done is not None:
+                return done
 
     # Breaks ---------------------------------------------------------------------------------------------------------
 

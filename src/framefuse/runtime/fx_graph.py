@@ -218,6 +218,8 @@ def backend_plan(
             return ("register", register_of[value])
         if isinstance(value, Real):
             return ("real", numbers.slot_of(value))
+        if not value.symbols <= number_of.keys():
+            raise Stop(Reason("S020", f"{value} is a size of a tensor inside the graph", "use the native backend"))
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)
