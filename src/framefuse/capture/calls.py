@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
@@ -14,6 +15,8 @@ import torch
 
 from framefuse.capture import leaves, queries
 from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.copies import deepcopy
+from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
     MISSING,
     SWITCH,
@@ -23,6 +26,7 @@ from framefuse.capture.frame import (
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.sources import CODE_LIKE, HEAP_TYPE
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.steps import replayed
@@ -48,6 +52,8 @@ SIMPLE = frozenset(
         torch.nn.Parameter,
     )
 )
+SPECIALS[copy.deepcopy] = deepcopy
+SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 ORDINARY_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
@@ -130,6 +136,9 @@ class Calls:
                 break
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:
                 self.finish(frame, self._get_attributes(frame, target, args[0]), then)
+                return None
+            if is_repeatable(target, args, kwargs):
+                self.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
                 return None
             method = type_get(kind, "__call__")
             if type(method) is types.FunctionType and not runs_natively(method):

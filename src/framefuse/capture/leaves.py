@@ -34,7 +34,7 @@ NATIVE_MODULES = frozenset(
     "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
 )
 # The benchmarks stand in for a user's program.
-INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.bench")
+INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.bench")
 # Functions of native modules that read the user's objects.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
@@ -246,8 +246,15 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     return None if module.startswith(TORCH_SILENT) else "native-call"
 
 
+# Classes of torch that only hold what they are given; what is done with them is looked at there.
+SILENT_CLASSES = frozenset((torch.autocast,))
+PURE |= SILENT_CLASSES
+
+
 def class_stop(cls: type) -> str | None:
     """The code of the stop for one of torch's classes, None for any other class."""
+    if cls in SILENT_CLASSES:
+        return None
     module = getattr(cls, "__module__", "") or ""
     return (
         next((code for prefix, code in TORCH_STOPS if module == prefix or module.startswith(prefix + ".")), None)

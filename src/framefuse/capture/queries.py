@@ -277,7 +277,7 @@ def _training(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 DATA_SIZED = frozenset(
-    "nonzero argwhere masked_select unique unique_consecutive _unique2 bincount repeat_interleave histogram "
+    "nonzero argwhere masked_select unique unique_consecutive _unique2 bincount histogram "
     "unique_dim combinations "
     "boolean_dispatch pack_padded_sequence nms".split()
 )
@@ -288,6 +288,8 @@ def sizes_from_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Whether sizes of the result may depend on the values of tensors."""
     if name in DATA_SIZED or (name == "where" and len(args) == 1):
         return True
+    if name == "repeat_interleave":
+        return any(isinstance(value, torch.Tensor) for value in (*args[1:], *kwargs.values()))
     if name == "one_hot":
         return not (len(args) > 1 or "num_classes" in kwargs)
     if name == "__getitem__":

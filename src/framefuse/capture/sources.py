@@ -190,6 +190,12 @@ class Sources(Contents):
         self.symbols += 1
         return Symbol(f"{prefix}{self.symbols}")
 
+    def forget(self) -> None:
+        """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
+        self.seen.clear()
+        self.stated_lengths.clear()
+        self.stated_absences.clear()
+
     # Reads ----------------------------------------------------------------------------------------------------------
 
     def read(self, holder: Any, part: str, key: Any, value: Any, free: int = False) -> Any:

@@ -13,15 +13,19 @@ def _mode_name(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
+def autocast_state() -> tuple[tuple[str, bool, str], ...]:
+    """Device, whether autocast is on for it, and its dtype."""
+    return tuple(
+        (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in ("cpu", "cuda")
+    )
+
+
 def global_state() -> GlobalState:
     """The state that a trace is bound to, read outside the recorder's own mode."""
     return GlobalState(
         grad_enabled=torch.is_grad_enabled(),
         inference_mode=torch.is_inference_mode_enabled(),
-        autocast=tuple(
-            (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind)))
-            for kind in ("cpu", "cuda")
-        ),
+        autocast=autocast_state(),
         default_dtype=_mode_name(torch.get_default_dtype()),
         default_device=str(torch.get_default_device()),
         deterministic=torch.are_deterministic_algorithms_enabled(),

@@ -184,6 +184,11 @@ class GlobalState:
     function_modes: int  # depth of TorchFunctionMode stack outside the recorder: must be 0
     dispatch_keys: tuple[int, int]  # thread-local included and excluded key sets, raw
 
+    @property
+    def cpu_autocast(self) -> str | None:
+        """The dtype of the CPU's autocast where it is on."""
+        return next((dtype for kind, on, dtype in self.autocast if kind == "cpu" and on), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:

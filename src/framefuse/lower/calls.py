@@ -53,6 +53,8 @@ class LibraryCalls:
             target = Parts(target, len(call.result))
         if call.autocast is not None:
             target = UnderAutocast(target, getattr(torch, call.autocast.removeprefix("torch.")))
+        elif self.trace.assumptions.state.cpu_autocast is not None:
+            target = UnderAutocast(target, None)
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]

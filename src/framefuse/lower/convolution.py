@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -140,6 +141,34 @@ for _rank in (1, 2, 3):
     register((f"avg_pool{_rank}d",), "convolution", _average_pool(_rank))
     register((f"adaptive_avg_pool{_rank}d",), "convolution", _adaptive(_rank, True))
     register((f"adaptive_max_pool{_rank}d",), "convolution", _adaptive(_rank, False))
+
+
+def _blocks(lo: Lowering, sizes: Shape, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
+    """In how many places a window lies on a picture."""
+    columns = zip(sizes, *(_each(value, 2) for value in (kernel, dilation, padding, stride)), strict=True)
+    places = tuple((size + 2 * pad - hole * (span - 1) - 1) // step + 1 for size, span, hole, pad, step in columns)
+    return lo.count(_positive(lo, places))
+
+
+@rule("F.unfold")
+def unfold(
+    lo: Lowering, input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Shapes:
+    lead, (channels, *sizes) = input.shape[:-3], input.shape[-3:]
+    places = _blocks(lo, tuple(sizes), kernel_size, dilation, padding, stride)
+    return Shapes(((*lead, channels * math.prod(_each(kernel_size, 2)), places),))
+
+
+@rule("F.fold")
+def fold(
+    lo: Lowering, input: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Shapes:
+    sizes = lo.shape_of(output_size if isinstance(output_size, (tuple, list)) else (output_size,) * 2)
+    count = math.prod(_each(kernel_size, 2))
+    *lead, width, places = input.shape
+    lo.require("==", width % count, expr(0), "the channels of a fold")
+    lo.require("==", places, _blocks(lo, sizes, kernel_size, dilation, padding, stride), "the places of a fold")
+    return Shapes(((*lead, width // count, *sizes),))
 
 
 @rule("F.interpolate", "F.upsample")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.ir.builder import ONE, Shape
@@ -30,6 +30,7 @@ class _Box:
     lengths: list[Expr]
     shown: list[int | None]
     tensors: list[tuple[int, Node]]
+    listed: list[tuple[int, Shape]] = field(default_factory=list)  # the same for positions written as a list
 
 
 def _parse(lo: Lowering, node: Node, index: Any) -> _Box:
@@ -56,6 +57,10 @@ def _parse(lo: Lowering, node: Node, index: Any) -> _Box:
             box.tensors.append((axis, item))
             box.shown.append(axis)
             axis += 1
+        elif isinstance(item, list):
+            box.listed.append((axis, (expr(len(item)),)))
+            box.shown.append(axis)
+            axis += 1
         else:
             place = in_bounds(lo, item, node.shape[axis])
             lo.require("<", place, node.shape[axis], "an index")
@@ -70,6 +75,8 @@ def _axes_of(item: Any) -> int:
     if isinstance(item, Node):
         if not item.dtype.is_integral or item.dtype is BOOL or item.dtype.name == "uint8":
             raise Unsupported("a mask as index")
+        return 1
+    if isinstance(item, list) and all(type(place) is int for place in item):
         return 1
     if isinstance(item, bool) or not isinstance(item, (int, Expr, slice)):
         raise Unsupported(f"an index of type {type(item).__name__}")
@@ -109,9 +116,9 @@ def _clamped(lo: Lowering, bound: Any, size: Expr) -> Expr:
 
 @rule("__getitem__")
 def getitem(lo: Lowering, input: Node, index: Any) -> Any:
-    if isinstance(index, list):
-        raise Unsupported("a list as index")
     box = _parse(lo, input, index)
+    if box.listed:
+        return _many(lo, box)
     view = lo.slice(input, box.starts, box.steps, box.lengths)
     if len(box.tensors) == 1:
         return _take(lo, view, box)
@@ -130,11 +137,12 @@ def _take(lo: Lowering, view: Node, box: _Box) -> Node:
 
 
 def _many(lo: Lowering, box: _Box) -> Shapes:
-    """Several integer tensors side by side: torch reads; the result's shape is known."""
-    places = [box.shown.index(axis) for axis, _ in box.tensors]
+    """Several integer tensors or a list side by side: torch reads; the result's shape is known."""
+    shapes = {**{axis: index.shape for axis, index in box.tensors}, **dict(box.listed)}
+    places = [box.shown.index(axis) for axis in sorted(shapes)]
     if places != list(range(places[0], places[0] + len(places))):
         raise Unsupported("index tensors apart from each other")
-    read = lo.broadcast(*(index.shape for _, index in box.tensors))
+    read = lo.broadcast(*shapes.values())
     sizes = [ONE if axis is None else box.lengths[axis] for axis in box.shown]
     return Shapes(((*sizes[: places[0]], *read, *sizes[places[-1] + 1 :]),))
 
@@ -144,10 +152,8 @@ def setitem(lo: Lowering, input: Node, index: Any, value: Any) -> Node:
     """The operand's contents after the write."""
     if isinstance(index, Node) and index.dtype is BOOL:
         return _masked(lo, input, index, value)
-    if isinstance(index, list):
-        raise Unsupported("a list as index")
     box = _parse(lo, input, index)
-    if box.tensors:
+    if box.tensors or box.listed:
         raise Unsupported("positions are written")
     view = getitem(lo, input, index)
     path = path_between(view, input)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import expr
+from framefuse.ir.numbers import Expr, expr
 from framefuse.lower.context import Lowering
-from framefuse.lower.rules import Shapes, register, rule
+from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
 SAME = (
@@ -65,3 +65,44 @@ def new_empty(lo: Lowering, input: Node, *size: Any, **options: Any) -> Shapes:
 @rule("searchsorted")
 def searchsorted(lo: Lowering, sorted_sequence: Node, input: Any, **options: Any) -> Shapes:
     return Shapes((input.shape if isinstance(input, Node) else (),))
+
+
+@rule("Tensor.unfold")
+def windows(lo: Lowering, input: Node, dimension: Any, size: Any, step: Any) -> Shapes:
+    if not input.shape or not isinstance(size, int) or not isinstance(step, int):
+        raise Unsupported("windows of run-time size")
+    axis = lo.axis(dimension, len(input.shape))
+    lo.require("<=", expr(size), input.shape[axis], "a window")
+    places = (input.shape[axis] - size) // step + 1
+    return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
+
+
+@rule("histc")
+def histc(lo: Lowering, input: Node, bins: Any = 100, min: Any = 0, max: Any = 0, *, out: Any = None) -> Shapes:
+    return Shapes(((expr(bins),),))
+
+
+@rule("torch.lstm")
+def lstm(
+    lo: Lowering, input: Node, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> Shapes:  # fmt: skip
+    if not isinstance(hx, (tuple, list)):
+        raise Unsupported("a packed sequence")
+    hidden, cell = hx
+    return Shapes((_every_step(input, hidden, bidirectional), hidden.shape, cell.shape))
+
+
+@rule("torch.gru", "torch.rnn_tanh", "torch.rnn_relu")
+def recurrent(
+    lo: Lowering, input: Node, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> Shapes:  # fmt: skip
+    if not isinstance(params, (tuple, list)):
+        raise Unsupported("a packed sequence")
+    return Shapes((_every_step(input, hx, bidirectional), hx.shape))
+
+
+def _every_step(input: Node, hidden: Node, bidirectional: bool) -> tuple[Expr, ...]:
+    """The last layer's hidden state at every step of a sequence."""
+    return (*input.shape[:-1], hidden.shape[-1] * (2 if bidirectional else 1))

@@ -119,10 +119,10 @@ NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir
 
 @dataclass(frozen=True, slots=True)
 class UnderAutocast:
-    """Runs a call under CPU autocast to ``dtype``, as it was recorded."""
+    """Runs a call under CPU autocast to ``dtype``, or without autocast where that is None, as it was recorded."""
 
     target: Callable[..., Any]
-    dtype: torch.dtype
+    dtype: torch.dtype | None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with self._state():
@@ -130,7 +130,7 @@ class UnderAutocast:
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[None]:
-        with torch.autocast("cpu", dtype=self.dtype, cache_enabled=False):
+        with torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None, cache_enabled=False):
             yield
 
     @property

@@ -77,7 +77,11 @@ class _Writer:
             name = str(number)
             self.numbers[number] = self.graph.placeholder(f"s_{name}")
             self.feeds.append(number)
+        ambient = self.trace.assumptions.state.cpu_autocast
         for call in self.trace.calls:
+            if call.autocast != ambient:
+                what = f"{call.name} is called under another autocast than the function"
+                raise Stop(Reason("autocast", what, "Enter autocast around the compiled function.", call.line))
             self._call(call)
         outputs = tuple(dict.fromkeys(_tensors(self.trace)))
         self.graph.output(tuple(self.nodes[value] for value in outputs))

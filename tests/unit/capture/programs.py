@@ -1298,7 +1298,7 @@ def custom_autograd_function():
     return f, one
 
 
-@program(stop="autocast")
+@program()
 def autocast_inside():
     def f(x):
         with torch.autocast("cpu", torch.bfloat16):

@@ -113,7 +113,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
                 frame.stack.append(_insert_default(machine, holder, key))
                 return None
             recorder.sources.membership(holder, key)
-    elif id(holder) in recorder.sources.known and not isinstance(holder, (list, tuple)):
+    elif id(holder) in recorder.sources.known and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
     value = holder[key]
     frame.stack.append(recorder.sources.item(holder, key, value, frame.code.grows and type(value) in (int, float)))

@@ -1,0 +1,82 @@
+"""Copies deeply what is plain data, after stating all of it as facts."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import types
+from typing import Any
+
+import torch
+
+from framefuse.capture.attributes import type_get
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.numbers import TRACKED
+from framefuse.capture.sources import ATOMS
+
+SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
+PLAIN_CONTAINERS = (list, tuple, dict)
+HOOKS = (
+    "__deepcopy__", "__getattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+    "__getnewargs_ex__", "__new__", "__slots__",
+)  # fmt: skip
+HEAP_TYPE = 1 << 9
+DEEPEST = 12
+
+
+def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``copy.deepcopy`` of plain data; MISSING for anything else."""
+    if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
+        return MISSING
+    state(machine.recorder.sources, args[0], set())
+    frame.stack.append(copy.deepcopy(args[0]))
+    return None
+
+
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
+    kind = type(value)
+    if kind in ATOMS or isinstance(value, SHARED):
+        return True
+    if kind in TRACKED or depth > DEEPEST:
+        return False
+    if kind in PLAIN_CONTAINERS:
+        parts = (*value, *value.values()) if kind is dict else value
+        return all(is_plain(part, depth + 1) for part in parts)
+    return has_plain_state(kind) and all(is_plain(part, depth + 1) for part in _content(value).values())
+
+
+def has_plain_state(kind: type) -> bool:
+    """Whether an instance is its ``__dict__``: a class written in Python that changes nothing about copying."""
+    return (
+        type(kind) is type
+        and kind is not object
+        and kind not in copyreg.dispatch_table
+        and all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
+        and all(type_get(kind, name) is type_get(object, name) for name in HOOKS)
+    )
+
+
+def _content(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return found
+
+
+def state(sources: Any, value: Any, met: set[int]) -> None:
+    """States everything that a copy of ``value`` is made of."""
+    kind = type(value)
+    if kind in ATOMS or isinstance(value, SHARED) or id(value) in met:
+        return
+    met.add(id(value))
+    if kind in PLAIN_CONTAINERS:
+        sources.whole(value)
+        parts = list(value.values()) if kind is dict else list(value)
+    else:
+        sources.version(kind)
+        sources.typed(value)
+        content = _content(value)
+        sources.mapping(value)
+        sources.whole(content)
+        parts = list(content.values())
+    for part in parts:
+        state(sources, part, met)

@@ -1,0 +1,59 @@
+"""Runs the forward of a custom autograd function in the interpreter where no gradient is wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from framefuse.capture.attributes import type_get
+from framefuse.capture.frame import MISSING, Frame
+
+
+class Context:
+    """What stands for ``ctx``: it takes what forward saves and marks, which nobody reads without gradients."""
+
+    saved_tensors: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+
+    def __init__(self, count: int) -> None:
+        self.needs_input_grad = (False,) * count
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        pass
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        pass
+
+    def set_materialize_grads(self, value: bool) -> None:
+        pass
+
+
+def apply(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``Function.apply``; MISSING where gradients may be wanted, which leaves the call to torch."""
+    recorder, function = machine.recorder, args[0]
+    if torch.is_grad_enabled() or kwargs or not recorder.alive:
+        return MISSING
+    recorder.gradients_matter = True
+    recorder.sources.version(function)
+    context, operands = Context(len(args) - 1), args[1:]
+    if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
+        value = machine.call_nested(function.forward, (context, *operands))
+    else:
+        value = machine.call_nested(function.forward, operands)
+        machine.call_nested(function.setup_context, (context, operands, value))
+    given = [_given(part, operands, context) for part in (value if isinstance(value, tuple) else (value,))]
+    frame.stack.append(tuple(given) if isinstance(value, tuple) else given[0])
+    return None
+
+
+def _given(part: Any, operands: tuple[Any, ...], context: Context) -> Any:
+    """What torch returns for a result: a view of it where it is an operand that was not written."""
+    is_operand = isinstance(part, torch.Tensor) and any(part is operand for operand in operands)
+    return part.view_as(part) if is_operand and all(part is not dirty for dirty in context.dirty_tensors) else part

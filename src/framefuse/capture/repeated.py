@@ -1,0 +1,60 @@
+"""Calls that guards make again to see whether they give what they gave: cached functions and weak references."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from typing import Any
+
+import torch
+
+from framefuse.capture.numbers import bare, plain_number
+from framefuse.capture.sources import ATOMS
+from framefuse.ir.facts import Source
+
+
+class Repeated:
+    """A call of native code that is made whenever the attribute ``value`` is read."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    @property
+    def value(self) -> Any:
+        """What the call gives now."""
+        return self.function(*self.args, **self.kwargs)
+
+
+def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done.
+
+    The arguments must be known by value, since nothing says when others change. A fact holds the object that it is
+    about, so that a weak reference may give a tensor, which is known by its place, or nothing.
+    """
+    if type(target) is weakref.ReferenceType:
+        return target() is None or isinstance(target(), torch.Tensor)
+    return type(target) is functools._lru_cache_wrapper and all(
+        type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType))
+        for value in (*args, *kwargs.values())
+    )
+
+
+def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Makes the call and states its outcome; the outcome is that of a place which guards read by calling again."""
+    args = tuple([plain_number(value) for value in args])
+    kwargs = {name: plain_number(value) for name, value in kwargs.items()}
+    sources = recorder.sources
+    cached = type(target) is functools._lru_cache_wrapper
+    misses = target.cache_info().misses if cached else 0
+    value = target(*args, **kwargs)
+    if not recorder.alive:
+        return value
+    if cached and target.cache_info().misses != misses:
+        sources.forget()  # the function ran, out of sight: what it may have written is read afresh
+    place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
+    return sources.learn(place, value)

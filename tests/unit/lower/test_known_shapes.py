@@ -1,0 +1,57 @@
+"""Library calls whose result sizes follow from the operands' sizes: one trace serves other sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framefuse
+
+
+def patches(x):
+    y = F.unfold(x, (3, 2), padding=1, stride=(2, 1))
+    return y.reshape(y.shape[0], -1, 6, y.shape[-1]) * 2
+
+
+def folded(x):
+    height, width = x.shape[-2:]
+    return F.fold(F.unfold(x, 3, padding=1, stride=2), (height, width), 3, padding=1, stride=2) + x
+
+
+def windows(x):
+    y = x.unfold(2, 3, 2).unfold(3, 2, 1)
+    return y.reshape(*y.shape[:4], 6) + 1
+
+
+def listed(x):
+    return x[:, [2, 0, 0]].reshape(x.shape[0], 3, -1) * 2, x[[0, 0]] + 1, x[:, :, [0, -1]] - 1
+
+
+def counted(x):
+    return torch.histc(x, bins=5, min=-1, max=1).reshape(5) / x.numel()
+
+
+@pytest.mark.parametrize("function", [patches, folded, windows, listed, counted])
+def test_other_sizes(function):
+    fast = framefuse.compile(function)
+    state = fast.__framefuse__
+    for sizes in ((1, 3, 8, 9), (2, 3, 8, 9), (2, 4, 11, 7), (1, 3, 5, 12)):
+        x = torch.randn(sizes)
+        torch.testing.assert_close(fast(x), function(x))
+    assert state.dispatch.hits >= 3, (state.reasons, len(state.products))
+
+
+def test_a_list_is_read_at_each_call():
+    places = [1, 0]
+    fast = framefuse.compile(lambda x: x[places] * 2)
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(fast(x), x[[1, 0]] * 2)
+    places.append(3)
+    torch.testing.assert_close(fast(x), x[[1, 0, 3]] * 2)
+
+
+def test_repeated_a_number_of_times_has_known_sizes():
+    fast = framefuse.compile(lambda x: [row + 1 for row in x.repeat_interleave(2, 0)])
+    for _ in range(2):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(fast(x), [row + 1 for row in x.repeat_interleave(2, 0)])
+    assert fast.__framefuse__.dispatch.hits == 1, fast.__framefuse__.reasons
