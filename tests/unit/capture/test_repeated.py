@@ -1,6 +1,7 @@
 """Cached functions and weak references: compiled code calls them again and sees what eager would see."""
 
 import functools
+import gc
 import weakref
 
 import torch
@@ -103,6 +104,8 @@ def test_a_weak_reference_to_an_object_keeps_nothing_alive():
     for _ in range(2):
         torch.testing.assert_close(fast(x), x * 3)
     del thing
+    gc.collect()
+    assert reference() is None
     torch.testing.assert_close(fast(x), x)
 
 
