@@ -133,8 +133,6 @@ PROGRAMS = {
     intermediate_view_kept: (ONE,),
     detached: (ONE,),
 }
-# Left eager, whole and correct: a write through a view of an input has no pure form.
-EAGER = (write_through_view_of_input,)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -147,8 +145,7 @@ def test_same_results_memory_and_versions(program):
         expected = Outcome(program, twin(args), {})
         assert difference(compiled, expected, twin(args), {}) == ""
     state = compiled_function(compiled)
-    assert bool(state.products) == (program not in EAGER), state.reasons
-    assert state.dispatch.hits or program in EAGER
+    assert state.products and state.dispatch.hits, state.reasons
 
 
 @torch.no_grad()

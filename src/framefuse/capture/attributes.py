@@ -349,8 +349,7 @@ class Attributes:
         if isinstance(holder, (torch.Tensor, type)):
             if isinstance(holder, type) or type_get(kind, name) is MISSING:
                 return self._store_outside(holder, name, value)
-            setattr(holder, name, bare(value))
-            return None
+            return self._store_in_tensor(frame, holder, name, bare(value))
         if type(holder) is types.ModuleType:
             recorder.sources.root(holder)
             recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
@@ -375,6 +374,19 @@ class Attributes:
             setattr(holder, name, bare(value))
             return None
         return self.generic_store(frame, holder, kind, name, value)
+
+    def _store_in_tensor(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+        """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
+        recorder = self.recorder
+        known = recorder.alive and id(holder) in recorder.sources.known
+        if name == "grad" and known and (value is None or isinstance(value, torch.Tensor)):
+            with torch._C.DisableTorchFunction():
+                before = holder.grad
+                holder.grad = value
+            recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
+            return None
+        self.native(frame, setattr, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
+        return None
 
     def _store_outside(self, holder: Any, name: str, value: Any) -> None:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""

@@ -38,10 +38,10 @@ UNKNOWN: Any = object()
 # Part of a source that reads what a write of this kind wrote.
 PART = {
     "attr": "attr", "delattr": "attr", "slot": "getattr", "delslot": "getattr", "item": "item", "delitem": "item",
-    "cell": "cell", "local": "getattr",
+    "cell": "cell", "local": "getattr", "grad": "grad",
 }  # fmt: skip
 # How the plan does it: a slot is written as an attribute is.
-EFFECT = {"slot": "attr", "local": "setattr", "delslot": "delattr", "delglobal": "delitem"}
+EFFECT = {"slot": "attr", "local": "setattr", "grad": "setattr", "delslot": "delattr", "delglobal": "delitem"}
 
 
 @netted("self.recorder", place="None", global_variable="None", operation="None", content="None", settle="None")
@@ -143,7 +143,8 @@ class Journal:
                 return ()
             value = self._content(write.holder) if write.kind == "content" else write.value
             value = None if write.kind.startswith("del") else build(value)
-            found.append(Effect(EFFECT.get(write.kind, write.kind), target, write.key, value, write.line))
+            key = "grad" if write.kind == "grad" else write.key
+            found.append(Effect(EFFECT.get(write.kind, write.kind), target, key, value, write.line))
         return tuple(found)
 
     def _same(self, write: Write) -> bool:

@@ -363,8 +363,10 @@ class Recorder:
             for tensor, version, now in zip(operands, before, _versions(operands), strict=True)
             if version != now
         ]
-        if queries.is_in_place(name) and operands:
-            found.append(self.numbers[id(operands[0])])
+        if queries.is_in_place(name) and operands:  # its views among the operands count the write as well
+            target = self.numbers[id(operands[0])]
+            storage = self.metas[target].storage
+            found = [target, *(number for number in found if self.metas[number].storage != storage)]
         out = kwargs.get("out")
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor):

@@ -11,6 +11,7 @@ from framefuse.ir.source import Line
 from framefuse.ir.trace import Ref, Trace
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, path_between, replay, scatter
 from framefuse.lower.context import Lowering
+from framefuse.lower.strides import dense_order
 
 END = 1 << 60
 
@@ -44,8 +45,12 @@ class Values:
         """
         family = self.sets[self.trace.metas[value].storage]
         path = family.paths[value]
-        if path is None or (family.root in self.inputs and path):
-            raise _stop("a view of an input is written" if path else "a view of unknown form is written", line)
+        if path is None:
+            raise _stop("a view of unknown form is written", line)
+        if family.root in self.inputs and path:
+            root = self.trace.metas[family.root]
+            if dense_order(root.sizes, root.strides) is None:  # elements of it may share memory
+                raise _stop("a view of an input with gaps or shared elements is written", line)
         base = self._base(family, path, node, line)
         for other, seen in family.paths.items():
             if other in (value, family.root):

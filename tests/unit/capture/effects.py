@@ -27,10 +27,12 @@ def arguments(call: int) -> tuple[Any, ...]:
 
 
 def same_as_eager(
-    make: Callable[[], Made], *, traces: int, calls: int = 6, args: Callable[[int], tuple[Any, ...]] = arguments
+    make: Callable[[], Made], *, traces: int, calls: int = 6, args: Callable[[int], tuple[Any, ...]] = arguments,
+    recorded: int | None = None,
 ) -> Any:
-    """Holds ``calls`` calls of the compiled function to eager's. At most ``traces`` traces are compiled, every other
-    call runs compiled code, and none is given up. Gives the compiled function.
+    """Holds ``calls`` calls of the compiled function to eager's. At most ``traces`` traces are compiled, no call runs
+    eagerly, and all but the ``recorded`` (else: as many as there are traces) run compiled code. Gives the compiled
+    function.
     """
     eager, see_eager = make()
     plain, see_plain = make()
@@ -45,7 +47,7 @@ def same_as_eager(
     state = compiled_function(fast)
     assert state is not None and state.eager_calls == 0, [str(reason) for reason in state.reasons]
     assert 1 <= len(state.products) <= traces, len(state.products)
-    assert state.dispatch.hits == calls - len(state.products)
+    assert state.dispatch.hits == calls - (len(state.products) if recorded is None else recorded)
     return fast
 
 
@@ -62,6 +64,8 @@ def same(left: Any, right: Any, depth: int = 0) -> bool:
         return True
     if isinstance(left, torch.Tensor):
         if type(left) is not type(right) or left.requires_grad != right.requires_grad:
+            return False
+        if (left.grad is None) != (right.grad is None) or not (left.grad is None or same(left.grad, right.grad)):
             return False
         return equal(left, right, exact=False) and left._version == right._version and left.stride() == right.stride()
     if type(left) is not type(right):

@@ -14,6 +14,7 @@ from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.queries import STOPPED
 from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import compared
 
@@ -22,7 +23,10 @@ EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 @handles("LOAD_ATTR")
 def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
-    found = machine.attribute(frame, frame.stack.pop(), frame.code.names[argument])
+    holder, name = frame.stack.pop(), frame.code.names[argument]
+    if f"get {name}" in STOPPED and isinstance(holder, torch.Tensor) and machine.recorder.alive:
+        return machine.native(frame, getattr, (holder, name), {})
+    found = machine.attribute(frame, holder, name)
     if type(found) is tuple:
         frame.stack.append(found[0])
         return None
