@@ -319,10 +319,12 @@ def test_floats_and_their_comparisons(operations: list[Any], values: list[float]
         instructions += [("arg", index, index), ("real", index, index)]
     count = len(values)
     instructions += [("number", ("const", count, 3, 0)), ("number", ("real_of_int", count + 1, count, 0))]
-    instructions.append(("number", ("real_const", count, 0.5, 0)))
-    count += 2
+    instructions.append(("number", ("real_const", count + 2, 0.5, 0)))
+    first = len(values)
+    count += 3
     for op, data in operations:
-        left, right = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+        floats = st.integers(0, count - 1).filter(lambda number: number != first)  # that one is an int
+        left, right = data.draw(floats), data.draw(floats)
         instructions.append(("number", (f"real_{op}", count, left, right)))
         count += 1
     instructions.append(("real_relation", relation, count - 1, 0, holds))
