@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from framefuse.capture.frame import Frame, InterpretedGenerator, Marker
+from framefuse.capture.frame import UNBOUND, Frame, InterpretedGenerator, Marker
 from framefuse.capture.iterators import NATIVE_ITERATORS, RangeIterator, RangeObjectIterator
+from framefuse.capture.liveness import live
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.capture.texts import Text
 
+FREE_OF_EFFECTS = frozenset((int, float, str, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
@@ -66,10 +69,21 @@ class Taken:
 def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
+    for caller, frame in itertools.pairwise(machine.frames):
+        taker.targets[id(caller)] = _targets(frame.then) + _targets(frame.resume)
+    taker.targets[id(machine.frames[-1])] = _targets(then)
     frames = tuple([taker.part(frame) for frame in machine.frames])
     extra = (taker.owed(then), taker.part(machine.handled))
     shape = Part("machine", has_outcome, (*extra, *frames))
     return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open))
+
+
+JUMPING = ("jump", "jump or pop", "for", "send")
+
+
+def _targets(then: Any) -> tuple[int, ...]:
+    """Where the frame that receives a result may jump with it."""
+    return (then[-1],) if then is not None and then[0] in JUMPING else ()
 
 
 class _Taker:
@@ -80,6 +94,7 @@ class _Taker:
         self.leaves: list[Any] = []
         self.numbers: list[Any] = []
         self.open: set[int] = set()
+        self.targets: dict[int, tuple[int, ...]] = {}  # by frame: steps that are reached by a result
         self.memo: dict[int, Part] = {}
         self.keep: list[Any] = []
         self.count = 0
@@ -112,7 +127,7 @@ class _Taker:
 
     def owed(self, then: Any) -> Part:
         """What becomes of a result: jumps go to fixed places."""
-        if then is not None and then[0] in ("jump", "jump or pop", "for", "send"):
+        if then is not None and then[0] in JUMPING:
             return Part("tuple", tuple, tuple([Part("const", part) for part in then]))
         return self.part(then)
 
@@ -165,10 +180,17 @@ class _Taker:
             self.part(frame.guard),
             self.owed(frame.resume),
             self.part(frame.handled),
-            Part("tuple", tuple, tuple([self.part(held) for held in frame.locals])),
+            Part("tuple", tuple, tuple(self.locals(frame))),
             Part("tuple", tuple, tuple([self.part(held) for held in frame.stack])),
         )
         return Part("frame", value, parts, index)
+
+    def locals(self, frame: Frame) -> Iterator[Part]:
+        """The local variables; a tensor or number that nothing reads any more is not carried on."""
+        bits = live(frame.code, frame.step, self.targets.get(id(frame), ()))
+        for slot, value in enumerate(frame.locals):
+            dead = not bits >> slot & 1 and (type(value) in FREE_OF_EFFECTS or isinstance(value, torch.Tensor))
+            yield Part("const", UNBOUND) if dead else self.part(value)
 
     def _function(self, frame: Frame) -> Part:
         """The function of a frame; one made during the call is only looked at for its globals."""

@@ -17,7 +17,7 @@ from framefuse.ir.numbers import Expr, Real
 from framefuse.ir.trace import Build, Effect, Ref, formatted
 
 Leaf = Callable[[Any], Any]  # a Ref, Expr, Real or Source to its template
-PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const")
+PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const", "source")
 
 
 def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf, plain: bool = True) -> Any:
@@ -67,6 +67,8 @@ def plain_template(recipe: Any, leaf: Leaf) -> Any:
         return ("const", recipe)
     if recipe.kind == "const":
         return ("const", recipe.value)
+    if recipe.kind == "source":
+        return leaf(recipe.value)
     if recipe.kind == "dict":
         pairs = ((plain_template(key, leaf), plain_template(part, leaf)) for key, part in recipe.parts)
         return ("dict", *pairs)

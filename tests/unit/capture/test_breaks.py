@@ -286,3 +286,18 @@ def test_floats_that_decide_add_a_branch_and_no_copy():
     state = compiled_function(compiled)
     assert len(state.products) == 3  # up to the break, and one for each way from there
     assert not state.reasons
+
+
+def test_what_is_read_no_more_is_not_carried_over_a_break():
+    def f(x):
+        a = x + 1
+        b = a * 2
+        n = len(b)
+        s = b.sum().item()
+        return s * n
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        assert f(vector(1.0)) == compiled(vector(1.0)) == compiled(vector(1.0))
+    (point,) = compiled_function(compiled).continuations
+    assert point.count == 1 + 1  # the outcome, and n
