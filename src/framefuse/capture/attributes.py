@@ -15,6 +15,7 @@ from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
 from framefuse.capture.sources import place_of
+from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
 
 Found = Any  # (value,) or SWITCH
@@ -27,7 +28,6 @@ C_DESCRIPTORS = (
 )  # fmt: skip
 
 
-HEAP_TYPE = 1 << 9
 SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
@@ -413,7 +413,7 @@ class Attributes:
             if setter is not None:
                 found = self._of_class(kind, name, found)
                 return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
-            if known and type(found) is types.MemberDescriptorType and kind.__flags__ & HEAP_TYPE:
+            if known and type(found) is types.MemberDescriptorType and not written_in_c(kind):
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
                 recorder.kill("write", f"{kind.__name__}.{name}")

@@ -27,10 +27,11 @@ from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.repeated import call_repeated, is_repeatable
-from framefuse.capture.sources import CODE_LIKE, HEAP_TYPE
+from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.steps import replayed
 from framefuse.capture.unseen import PLAIN, compared, shown
+from framefuse.ir.classes import immutable, written_in_c
 
 SIMPLE = frozenset(
     (
@@ -319,7 +320,7 @@ class Calls:
             return
         sources = self.recorder.sources
         for part in (*args, *kwargs.values()):
-            if id(part) in sources.known and type(part).__flags__ & HEAP_TYPE and not isinstance(part, CODE_LIKE):
+            if id(part) in sources.known and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
             sources.deep(part)
 
@@ -405,7 +406,7 @@ class Calls:
             plain_new = (
                 type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
             )
-            if plain_new or (issubclass(target, tuple) and target.__flags__ & (1 << 9)):
+            if plain_new or (issubclass(target, tuple) and not written_in_c(target)):
                 return "new"
             if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
                 return "pure"

@@ -13,6 +13,7 @@ from framefuse.capture.attributes import type_get
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.sources import ATOMS
+from framefuse.ir.classes import written_in_c
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
 PLAIN_CONTAINERS = (list, tuple, dict)
@@ -20,7 +21,6 @@ HOOKS = (
     "__deepcopy__", "__getattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__", "__new__", "__slots__",
 )  # fmt: skip
-HEAP_TYPE = 1 << 9
 DEEPEST = 12
 
 
@@ -52,7 +52,7 @@ def has_plain_state(kind: type) -> bool:
         type(kind) is type
         and kind is not object
         and kind not in copyreg.dispatch_table
-        and all(base is object or base.__flags__ & HEAP_TYPE for base in kind.__mro__)
+        and all(base is object or not written_in_c(base) for base in kind.__mro__)
         and all(type_get(kind, name) is type_get(object, name) for name in HOOKS)
     )
 

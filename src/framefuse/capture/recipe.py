@@ -14,10 +14,9 @@ from framefuse.capture.contents import is_key
 from framefuse.capture.frame import InterpretedGenerator, native_generator
 from framefuse.capture.numbers import TRACKED, bare, form_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Ref
-
-HEAP_TYPE = 1 << 9
 
 
 class Recipes:
@@ -137,7 +136,7 @@ class Recipes:
         return tuple((self._hashed(key), self.build(value_of(value, key))) for key in value)
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
-        bases = {base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE}
+        bases = {base for base in kind.__mro__ if written_in_c(base)}
         if isinstance(value, BaseException):
             if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
                 return self._refuse(f"a {kind.__name__}")
@@ -264,12 +263,12 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
         if any(type(part) in TRACKED for part in parts):
             memo[id(value)] = (value, kind(*[settle(part, memo) for part in parts]))
         return memo[id(value)][1]
-    for name, part in slots_of(value).items() if kind.__flags__ & HEAP_TYPE else ():
+    for name, part in slots_of(value).items() if not written_in_c(kind) else ():
         new = settle(part, memo)
         if new is not part:
             object.__setattr__(value, name, new)
     state = getattr(value, "__dict__", None)
-    if type(state) is dict and kind.__flags__ & HEAP_TYPE and not isinstance(value, torch.nn.Module):
+    if type(state) is dict and not written_in_c(kind) and not isinstance(value, torch.nn.Module):
         settle(state, memo)
     return value
 

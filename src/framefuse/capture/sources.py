@@ -15,6 +15,7 @@ from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, T
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import floating, integer, plain_number
 from framefuse.capture.texts import text
+from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.source import Line
@@ -26,8 +27,6 @@ CODE_LIKE = (
     types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
-IMMUTABLE_TYPE = 1 << 8
-HEAP_TYPE = 1 << 9
 
 
 class Host(Protocol):
@@ -258,7 +257,7 @@ class Sources(Contents):
 
     def version(self, cls: type) -> None:
         """No attribute on the MRO of ``cls`` was assigned since."""
-        if id(cls) in self.stated_versions or cls.__flags__ & IMMUTABLE_TYPE or not self.host.alive:
+        if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
             return
         self.stated_versions.add(id(cls))
         self.fact(self.root(cls), "version")
@@ -373,15 +372,6 @@ def has_hidden_state(kind: Any) -> bool:
 
 def _has_slots(kind: type) -> bool:
     return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
-
-
-def written_in_c(kind: type) -> bool:
-    """Whether a class is C code with fields of its own: Python classes grow by a dict, weak references and slots."""
-    if not kind.__flags__ & HEAP_TYPE or kind.__base__ is None:
-        return True
-    own = vars(kind)
-    growth = kind.__basicsize__ - kind.__base__.__basicsize__
-    return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
 
 
 def _nothing() -> None:

@@ -9,7 +9,8 @@ import torch
 from framefuse.capture.attributes import python_method
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.sources import CODE_LIKE, HEAP_TYPE
+from framefuse.capture.sources import CODE_LIKE
+from framefuse.ir.classes import immutable
 
 PLAIN = (list, tuple, dict, set, frozenset)
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
@@ -26,7 +27,7 @@ def shown(machine: Any, value: Any, depth: int = 0) -> None:
         sources.whole(value)
         for part in (*value, *value.values()) if isinstance(value, dict) else tuple(value):
             shown(machine, part, depth + 1)
-    elif kind.__flags__ & HEAP_TYPE and (id(value) in sources.known or not isinstance(value, BaseException)):
+    elif not immutable(kind) and (id(value) in sources.known or not isinstance(value, BaseException)):
         machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
     else:
         sources.inside(value)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
+from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source
 
 MISSING: Any = object()
-HEAP_TYPE = 1 << 9
 
 
 @dataclass(eq=False, slots=True)
@@ -124,4 +124,4 @@ def _cell(function: types.FunctionType, index: int) -> Any:
 
 def can_change_class(instance: Any) -> bool:
     """Whether ``instance.__class__ = ...`` may succeed: only instances of classes made at run time and modules."""
-    return bool(type(instance).__flags__ & HEAP_TYPE) or isinstance(instance, types.ModuleType)
+    return not immutable(type(instance)) or isinstance(instance, types.ModuleType)

@@ -20,6 +20,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
+from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.numbers import Real, RealRelation, Relation, Symbol
 from framefuse.ir.plan import GuardProgram
@@ -469,7 +470,7 @@ class _Movable:
 
 def _instance_like(kind: type) -> Any:
     """Something whose class can be changed just when that of instances of ``kind`` can."""
-    return _Movable() if kind.__flags__ & (1 << 9) or issubclass(kind, types.ModuleType) else 0
+    return _Movable() if not immutable(kind) or issubclass(kind, types.ModuleType) else 0
 
 
 RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg
 from framefuse.ir.numbers import Expr, Real
@@ -249,7 +250,7 @@ def _make_text(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> An
 def builtin_base(cls: type) -> Any:
     """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
     for kind in cls.__mro__:
-        if not kind.__flags__ & (1 << 9):
+        if written_in_c(kind):
             return kind
     raise AssertionError("object is written in C")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections.abc
+import sys
 from types import FunctionType
 from typing import Any
 
@@ -116,13 +117,16 @@ def _mapped(machine: Any, subject: Any, key: Any) -> Any:
 MATCHES_ITSELF = 1 << 22  # the type flag of classes whose only positional pattern is the whole
 
 
+CLASS = "class" if sys.version_info >= (3, 12) else "type"
+
+
 @handles("MATCH_CLASS")
 def match_class(machine: Any, frame: Frame, argument: int) -> None:
     names = frame.stack.pop()
     cls = frame.stack.pop()
     subject = frame.stack.pop()
     if not isinstance(cls, type):
-        raise TypeError("called match pattern must be a type")
+        raise TypeError(f"called match pattern must be a {CLASS}")
     machine.recorder.sources.typed(subject)
     check = python_method(type(cls), "__instancecheck__")
     if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):

@@ -1,0 +1,19 @@
+"""Tells classes of C code from those that a program defines, whichever of CPython's own lie on the heap."""
+
+from __future__ import annotations
+
+IMMUTABLE_TYPE = 1 << 8
+
+
+def immutable(kind: type) -> bool:
+    """Whether no attribute of the class, and no ``__class__`` of its instances, can be assigned: CPython's own."""
+    return bool(kind.__flags__ & IMMUTABLE_TYPE)
+
+
+def written_in_c(kind: type) -> bool:
+    """Whether a class is C code with fields of its own: Python classes grow by a dict, weak references and slots."""
+    if kind.__flags__ & IMMUTABLE_TYPE or kind.__base__ is None:
+        return True
+    own = vars(kind)
+    growth = kind.__basicsize__ - kind.__base__.__basicsize__
+    return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
