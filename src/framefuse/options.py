@@ -31,6 +31,7 @@ class Option:
 
 TABLE = (
     Option("trace_limit", int, 16, "How many traces one function may have before new cases of it run eagerly."),
+    Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
     Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
     Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
     Option("check", bool, False, "Every stage's product is verified; slow, for tests."),

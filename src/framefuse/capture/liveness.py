@@ -63,8 +63,8 @@ def _solve(code: Code) -> list[int]:
         for step in range(count - 1, -1, -1):
             name, slot = instructions[step].name, instructions[step].argument
             bits = 0
-            for after in following[step]:
-                bits |= found[after]
+            for there in following[step]:
+                bits |= found[there]
             if name == "STORE_FAST":
                 bits &= ~(1 << slot)
             elif name in READS:

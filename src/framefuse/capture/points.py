@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from framefuse.capture.code import Code, decode
-from framefuse.capture.snapshot import Part, Taken
+from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.errors import Reason
 from framefuse.ir.source import Line
 
@@ -70,14 +70,20 @@ class Points:
     by_shape: dict[Any, list[Point]] = field(default_factory=dict)
     before: dict[CodeType, set[int]] = field(default_factory=dict)
     opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    limit: int = 64
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
 
     def find(self, taken: Taken, name: str, line: Line, why: Reason) -> Point:
-        """The point for a state of the frames: a known one, else one with fewer fixed numbers than those alike."""
+        """The point for a state of the frames: a known one, else one with fewer fixed numbers than those alike.
+
+        Raises Unrepresentable when there are too many.
+        """
         alike = self.by_shape.setdefault(taken.shape.key(), [])
         for point in alike:
             if point.fits(taken):
                 return point
+        if len(self) >= self.limit:
+            raise Unrepresentable(f"one state more than {self.limit} (the option point_limit)")
         fixed = {}
         if len(alike) < ALIKE:
             for place, value in enumerate(taken.numbers):
@@ -91,6 +97,8 @@ class Points:
 
     def learn(self, code: CodeType, step: int, opaque: bool) -> bool:
         """Remembers to break at this instruction; False when it is known already."""
+        if len(self.opaque) + sum(map(len, self.before.values())) >= self.limit:
+            return False
         if opaque:
             known = (code, step) in self.opaque
             self.opaque.add((code, step))

@@ -211,7 +211,6 @@ class _Run:
         self.segments: list[Segment] = []
         self.visited: set[int] = set()
         self.started = time.perf_counter()
-        self.fault: Exception | None = None
         self.known_moving = known_moving
         self.renew(start, values)
 
@@ -289,10 +288,7 @@ class _Run:
         """
         recorder, machine = self.recorder, self.machine
         why = reason(stop.code, stop.detail, recorder.line())
-        try:
-            closed = self._close(stop, why)
-        except Exception as fault:
-            self.fault, closed = fault, None
+        closed = recorder.attempt(lambda: self._close(stop, why), None)
         if closed is None:  # the recording is dead, the frames are whole
             recorder.kill(stop.code, stop.detail)
             inner = recorder.reason
@@ -322,8 +318,9 @@ class _Run:
                 self.recorder.kill(why.code, stop.detail)
             self.resume(point, (*outcome, *values), error)
         except Exception as fault:  # the frames before the step are still whole: they go on unrecorded
-            self.fault, self.recorder, self.machine = fault, recorder, machine
-            recorder.kill("raises", type(fault).__name__)
+            self.recorder, self.machine = recorder, machine
+            recorder.bug = fault
+            recorder.kill("fault", f"{type(fault).__name__}: {fault}")
             self.error = error
             self.owed = (outcome[0], stop.then) if target is not None and error is None else None
         return None
@@ -352,14 +349,14 @@ class _Run:
         """Ends the segment with a trace that leads to a point; None, and a dead recording, where that cannot be."""
         recorder = self.recorder
         recipes = Recipes(recorder)
+        assert self.tree is not None and self.tree.points is not None
+        line = recorder.line() or self.line
         try:
             taken = take(self.machine, recipes, stop.then, stop.target is not None)
+            point = self.tree.points.find(taken, self.name, line, why)
         except Unrepresentable as found:
             recorder.kill("snapshot", str(found))
             return None
-        assert self.tree is not None and self.tree.points is not None
-        line = recorder.line() or self.line
-        point = self.tree.points.find(taken, self.name, line, why)
         step = (stop.target, stop.args_of_target, stop.kwargs or None)
         leaves = [*taken.leaves, *[taken.numbers[place] for place in point.free]]
         trace = self._trace(leaves, recipes, step)
@@ -390,9 +387,10 @@ class _Run:
             given = value
             value = recorder.attempt(lambda: settle(given, memo), given)
             recorder.journal.settle(memo)
-        whole = trace is not None and recorder.bug is None
-        if whole:
+        whole = False
+        if trace is not None and recorder.bug is None:
             self.segments.append(Segment(trace, self.start, self.bound, None))
+            whole = True
         recorder.alive = False
         recorder.drop()
         self.machine.frames.clear()
@@ -403,7 +401,7 @@ class _Run:
         learnt = self.machine.learnt
         if whole:
             return Recording(value, exception, tuple(self.segments))
-        return Recording(value, exception, (), self.recorder.reason, learnt, self.fault or self.recorder.bug)
+        return Recording(value, exception, (), self.recorder.reason, learnt, self.recorder.bug)
 
     def _trace(self, value: Any, recipes: Recipes, step: tuple[Any, Any, Any] | None = None) -> Trace | None:
         """The trace of this segment; with an opaque ``step`` after it, ``value`` is the list of what goes on to its

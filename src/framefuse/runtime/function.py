@@ -57,7 +57,8 @@ class Compiler(Protocol):
 class Continuation:
     """A point of a function where compiled code goes on after a break: its native half is ``dispatch``.
 
-    ``slow`` counts the times that the interpreter went on from here without a recording.
+    ``slow`` counts the times that the interpreter went on from here without a recording, ``raised`` those after an
+    exception of the opaque step.
     """
 
     parent: CompiledFunction
@@ -65,6 +66,7 @@ class Continuation:
     count: int
     products: int = 0
     slow: int = 0
+    raised: int = 0
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +77,10 @@ class Continuation:
         return _answer(self.parent.compiler.resume(self.parent, self.point, values, False))
 
     def failed(self, error: BaseException, values: tuple[Any, ...]) -> Any:
-        """Goes on with the exception of the opaque step."""
+        """Goes on with the exception of the opaque step; where it often raises, eager is faster."""
+        self.raised += 1
+        if self.raised > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
+            self.parent.prune(self)
         handed = (None, *values) if len(values) < self.count else values
         return _answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
 
@@ -84,7 +89,7 @@ class Continuation:
         parent = self.parent
         if parent.given_up is not None or self.products >= parent.options["trace_limit"] or self.slow:
             self.slow += 1
-            if self.slow > SLOW_RUNS:
+            if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
             return self.run(*values)
         with parent.lock:
@@ -259,6 +264,7 @@ class CompiledFunction:
 
 # So often does the interpreter go on from a point before its function runs eagerly as a whole.
 SLOW_RUNS = 8
+SLOW_SHARE = 16  # and once more for so many hits
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
 PATIENCE = 4

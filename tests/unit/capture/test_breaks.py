@@ -301,3 +301,47 @@ def test_what_is_read_no_more_is_not_carried_over_a_break():
         assert f(vector(1.0)) == compiled(vector(1.0)) == compiled(vector(1.0))
     (point,) = compiled_function(compiled).continuations
     assert point.count == 1 + 1  # the outcome, and n
+
+
+def test_values_without_end_that_decide_make_the_function_eager():
+    def f(x):
+        n = int(x.sum().item())
+        return x * {k: k for k in range(1000)}[n]  # each value is another entry
+
+    compiled = framefuse.compile(f, options={"trace_limit": 4})
+    with torch.no_grad():
+        for n in range(60):
+            x = torch.full((2,), n / 2.0)
+            assert equal(f(x), compiled(x))
+    state = compiled_function(compiled)
+    assert len(state.products) <= 8
+    assert state.eager_calls > 20
+
+
+def test_a_step_that_always_raises_makes_the_function_eager():
+    def f(x):
+        try:
+            return x * x.item()
+        except RuntimeError:
+            return x + 1
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for _ in range(60):
+            assert equal(f(vector(1.0)), compiled(vector(1.0)))
+    assert compiled_function(compiled).eager_calls > 20
+
+
+def test_points_are_bounded():
+    def f(x, n):
+        for k in [0] * n:
+            x = x + x.sum().item() + k
+        return x
+
+    compiled = framefuse.compile(f, options={"point_limit": 4})
+    with torch.no_grad():
+        for n in range(1, 12):
+            assert equal(f(vector(0.1), n), compiled(vector(0.1), n), exact=False)
+    state = compiled_function(compiled)
+    assert len(state.points) <= 4
+    assert any("point_limit" in str(reason) for reason in state.reasons)
