@@ -38,7 +38,9 @@ def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """
     if type(target) is weakref.ReferenceType:
         return target() is None or isinstance(target(), torch.Tensor)
-    return type(target) is functools._lru_cache_wrapper and all(
+    if type(target) is not functools._lru_cache_wrapper or target.cache_parameters()["maxsize"] == 0:
+        return False  # a cache that keeps nothing runs its function each time
+    return all(
         type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType))
         for value in (*args, *kwargs.values())
     )

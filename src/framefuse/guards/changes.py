@@ -65,8 +65,8 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
         return _native.type_lookup(base, key)
     if kind == "context" and isinstance(base, contextvars.ContextVar):
         return base.get(MISSING)
-    if kind == "getattr":
-        return getattr(base, key)
+    if kind == "getattr":  # a property may be a call with effects: it is no place whose number moves
+        return MISSING if isinstance(getattr(type(base), key, None), property) else getattr(base, key)
     if kind == "type":
         return type(base)
     if kind in ("func", "self"):

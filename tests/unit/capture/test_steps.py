@@ -1,18 +1,22 @@
 """What speaks to the world outside is replayed as eager says it; contexts, environment and thread state are facts."""
 
+import contextlib
 import contextvars
 import functools
 import io
 import logging
 import os
+import random
 import sys
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -277,3 +281,87 @@ def test_environment_written() -> None:
         return os.environ.pop("FRAMEFUSE_TEST_SEEN"), os.getenv("FRAMEFUSE_TEST_SEEN")
 
     said_alike(f, heard, traces=2)
+
+
+ran: list[int] = []
+
+
+@functools.lru_cache(maxsize=2)
+def remembered(n: int) -> int:
+    ran.append(n)
+    return n * 2
+
+
+@functools.lru_cache(maxsize=0)
+def forgotten(n: int) -> int:
+    ran.append(n)
+    return n * 3
+
+
+def draws(x):
+    for _ in range(3):
+        x = x * random.random()
+    return x + random.randint(0, 5)
+
+
+def chooses(x):
+    items = [1, 2, 3, 4]
+    random.shuffle(items)
+    return x * items[0] + random.choice(items)
+
+
+def branches_on_a_draw(x):
+    return x * 2 if random.random() < 0.5 else x + 1
+
+
+def draws_by_numpy(x):
+    return x * float(np.random.rand())
+
+
+def remembers(x):
+    return x * remembered(x.shape[0])
+
+
+def forgets(x):
+    return x * forgotten(x.shape[0]) + forgotten(2)
+
+
+def measures(x):
+    started = time.perf_counter()
+    y = x * 2
+    return y + (time.perf_counter() >= started)
+
+
+def hears_itself(x):
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        print("size", x.shape[0])
+    return x + len(text.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("function", "traces"),
+    [
+        (draws, 5), (chooses, 5), (branches_on_a_draw, 4), (draws_by_numpy, 3), (remembers, 2), (forgets, 4),
+        (measures, 4), (hears_itself, 20),
+    ],
+)  # fmt: skip
+def test_values_that_differ_at_each_call(function: Any, traces: int) -> None:
+    """They are read anew at each call, in program order, as often as eager reads them, and compile nothing anew."""
+
+    def run(call: Callable[..., Any]) -> list[Any]:
+        random.seed(3)
+        np.random.seed(3)
+        ran.clear()
+        remembered.cache_clear()
+        results = [call(torch.full((3 if turn < 4 else 5,), 1.0 + turn)) for turn in range(12)]
+        state = (random.getstate(), np.random.rand(), [*ran], remembered.cache_info())
+        return [*[result.tolist() for result in results], *state]
+
+    expected = run(function)
+    fast = framefuse.compile(function)
+    got = run(fast)
+    for want, have in zip(expected, got, strict=True):
+        assert have == pytest.approx(want) if isinstance(want, list) else have == want
+    state = compiled_function(fast)
+    assert state is not None and state.eager_calls == 0 and len(state.products) <= traces
+    assert state.dispatch.hits >= 10
