@@ -246,6 +246,8 @@ def test_explain_answers_on_one_screen(net):
     assert "compile" in text
     assert len(text.splitlines()) <= 24
     assert report.timing is not None
+    assert 0 < report.timing.guards < 1e-3 and report.timing.words > 5 and report.timing.dicts > 5
+    assert f"{report.timing.words} words and {report.timing.dicts} dicts compared" in text
 
     @framefuse.compile
     def stopped(x):

@@ -1,8 +1,9 @@
-"""Measures what a call costs before any work: dispatch and guards on BERT, its graph replaced by the answer itself."""
+"""Measures what a call costs before any work: dispatch and guards of models whose graphs are replaced by the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +13,33 @@ from framefuse.bench.report import Field, Row, Say, Value
 from framefuse.bench.timing import Column, interleaved
 from framefuse.bench.zoo import bert, text
 
-LAYERS = (1, 6, 24)
 HIDDEN = 64
 CALLS = 50
 PASSES = 25
 
-TITLE = "Dispatch and guards on BERT of hidden size 64, microseconds a call"
+Made = tuple[torch.nn.Module, tuple[Any, ...]]  # a model and the arguments of a call
+
+
+def encoder(layers: int) -> Made:
+    """BERT with `layers` layers of hidden size 64, and a text of 64 tokens."""
+    return bert(layers, HIDDEN)(), text()
+
+
+def linear_layers(layers: int) -> Made:
+    """A chain of linear layers of size 64, and one row."""
+    return torch.nn.Sequential(*(torch.nn.Linear(HIDDEN, HIDDEN) for _ in range(layers))), (torch.randn(1, HIDDEN),)
+
+
+MODELS: dict[str, Callable[[], Made]] = {
+    "BERT, 1 layer": partial(encoder, 1),
+    "BERT, 6 layers": partial(encoder, 6),
+    "BERT, 24 layers": partial(encoder, 24),
+    "100 linear layers": partial(linear_layers, 100),
+}
+
+TITLE = "Dispatch and guards, microseconds a call"
 FIELDS = (
-    Field("layers", "layers"),
+    Field("model", "model"),
     Field("modules", "modules"),
     Field("torch_us", "torch.compile", "{:.1f}"),
     Field("framefuse_us", "framefuse", "{:.1f}"),
@@ -46,19 +66,20 @@ def without_work(model: torch.nn.Module, compiler: str) -> Callable[..., Any]:
     return compile_(model, backend=answer_only)
 
 
-def measure(layers: int, compilers: Sequence[str], passes: int, say: Say) -> Row:
-    """One row: microseconds a call for BERT with `layers` layers of hidden size 64, text of 64 tokens."""
-    model = bert(layers, HIDDEN)().eval()
-    inputs = [text()] * CALLS
+def measure(name: str, compilers: Sequence[str], passes: int, say: Say) -> Row:
+    """One row: microseconds a call for the model `name` of MODELS."""
+    model, arguments = MODELS[name]()
+    model.eval()
+    inputs = [arguments] * CALLS
     columns = {}
     for compiler in compilers:
-        say(f"{layers} layers: {compiler} compiles")
+        say(f"{name}: {compiler} compiles")
         columns[compiler] = Column(without_work(model, compiler), inputs)
-        columns[compiler].function(*inputs[0])
-    say(f"{layers} layers: {len(columns)} columns in turn")
+        columns[compiler].function(*arguments)
+    say(f"{name}: {len(columns)} columns in turn")
     interleaved(columns, 2)  # warm-up
     medians = interleaved(columns, passes)
-    row: dict[str, Value] = {"layers": layers, "modules": sum(1 for _ in model.modules())}
+    row: dict[str, Value] = {"model": name, "modules": sum(1 for _ in model.modules())}
     row.update({f"{name}_us": seconds * 1e6 for name, seconds in medians.items()})
     row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
     return row
@@ -66,10 +87,10 @@ def measure(layers: int, compilers: Sequence[str], passes: int, say: Say) -> Row
 
 def steps(compilers: Sequence[str]) -> int:
     """How often `guards` reports progress."""
-    return len(LAYERS) * (1 + len(compilers))
+    return len(MODELS) * (1 + len(compilers))
 
 
 def guards(say: Say, compilers: Sequence[str] = ("framefuse", "torch"), passes: int = PASSES) -> list[Row]:
-    """One row for each number of layers; the cost should not grow with them."""
+    """One row for each model; the cost should hardly grow with its size."""
     with torch.no_grad():
-        return [measure(layers, compilers, passes, say) for layers in LAYERS]
+        return [measure(name, compilers, passes, say) for name in MODELS]

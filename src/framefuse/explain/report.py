@@ -42,11 +42,15 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone."""
+    """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone, which compare
+    ``words`` fields and know ``dicts`` dicts to be unchanged.
+    """
 
     eager: float
     compiled: float
     guards: float | None
+    words: int = 0
+    dicts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +144,21 @@ def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs:
     while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
         eager.append(_seconds(original, args, kwargs, inner))
         fast.append(_seconds(compiled, args, kwargs, inner))
-    return Timing(statistics.median(eager), statistics.median(fast), _guard_seconds(state, args, kwargs))
+    return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, args, kwargs))
 
 
-def _guard_seconds(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+def _guard_cost(
+    state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[float | None, int, int]:
+    """Seconds of one check of the trace that the call uses, and how many words and dicts it looks at."""
     bound = state.dispatch.bind(*args, **kwargs)
     if bound is None or not state.dispatch.entries:
-        return None
+        return None, 0, 0
     guards = state.dispatch.entries[0].guards
-    if isinstance(guards.check(bound), int):
-        return None
-    return statistics.median(_seconds(guards.check, (bound,), {}, 100) for _ in range(15))
+    runs = [guards.measure(bound, 100) for _ in range(15)]
+    if any(isinstance(seconds, int) for seconds in runs):
+        return None, 0, 0
+    return statistics.median(runs), guards.words, guards.dicts
 
 
 def _seconds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> float:
@@ -178,7 +186,10 @@ def _guards(e: Explanation) -> list[str]:
     if not e.graphs:
         return ["  nothing is compiled" + ("" if e.calls else ": it has not been called yet")]
     facts = sum(graph.facts for graph in e.graphs)
-    cost = f", {_duration(e.timing.guards)} per call" if e.timing is not None and e.timing.guards is not None else ""
+    timing, cost = e.timing, ""
+    if timing is not None and timing.guards is not None:
+        looks = f"{_count(timing.words, 'word')} and {_count(timing.dicts, 'dict')}"
+        cost = f", {_duration(timing.guards, 2)} per call ({looks} compared)"
     return [f"  guards   {_count(facts, 'fact')}{cost}"]
 
 
@@ -232,7 +243,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float, digits: int = 1) -> str:
     if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} us"
+        return f"{seconds * 1e6:.{digits}f} us"
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -19,6 +19,7 @@ import torch
 
 from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
+from framefuse.guards.check import same_atom
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
@@ -206,13 +207,21 @@ class _Builder:
 
     def load(self, node: Node) -> int:
         """The register that holds what the node holds at each call."""
-        if node.settled:
+        if self.lies_fast(node):
             return self.constant(node.known)
         if node.register < 0:
             node.where, instruction = self.read(node)
             node.register = self.fresh()
             node.where.add(node.source, instruction[0], node.register, *instruction[1:])
         return node.register
+
+    def lies_fast(self, node: Node) -> bool:
+        """Whether the program settles what the node holds; so does what lies in a long-lived tuple or method."""
+        base = node.base
+        if not node.settled and base is not None and resolve(node) is not MISSING:
+            fit = resolve_again(node) is node.known and not isinstance(node.known, torch.Tensor)
+            node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
+        return node.settled
 
     def read(self, node: Node) -> tuple[Part, Instruction]:
         """The instruction that reads the node, less its destination, and the part in which it stands."""
@@ -321,7 +330,8 @@ class _Builder:
 
     def atom(self, fact: Fact, node: Node) -> None:
         register = self.load(node)
-        (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
+        if not node.settled or not same_atom(node.known, fact.value):
+            (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
 
     def content_of(self, fact: Fact, node: Node) -> None:
         """Length, keys, presence: of a long-lived dict in its own block, of a list as a word."""

@@ -145,6 +145,8 @@ Step = KernelStep | AllocStep | MatmulStep | CallStep | ReleaseStep | NumbersSte
 #   ("register", index)   the object that the guard program read into that register
 # ("tuple"|"list"|"set"|"frozenset", parts...)   ("dict", (key template, value template)...)   ("slice", start, stop,
 # step)
+#   ("object", class, builtin, ((key template, value template)...), ((name template, value template)...))   an instance
+#   as builtin.__new__(class) makes it, with those entries (of a kind of dict) and attributes; builtin is its class in C
 #   ("build", callable, parts...)   callable(*parts): anything else; a Python callable of the runtime stage
 TEMPLATES = (
     "tensor",
@@ -158,6 +160,7 @@ TEMPLATES = (
     "frozenset",
     "dict",
     "slice",
+    "object",
     "build",
 )
 

@@ -56,10 +56,11 @@ typedef struct Frame Frame;
 
 struct Template {
     uint8_t tag;
-    int32_t index;     /* slot, number or register */
+    int32_t index;     /* slot, number or register; how many entries an object has */
     int32_t count;     /* parts */
     Template *parts;   /* owned */
-    PyObject *object;  /* borrowed from the plan: the constant or the callable */
+    PyObject *object;  /* borrowed from the plan: the constant, the callable or the class */
+    PyTypeObject *builtin; /* borrowed: of an object, the class written in C that it is made as */
 };
 
 int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers);
@@ -69,7 +70,7 @@ void template_clear(Template *template);
 /* Calls `each(template, context)` for the template and all its parts. */
 int template_walk(Template *template, int (*each)(Template *, void *), void *context);
 
-enum { T_TENSOR, T_INT, T_REAL, T_CONST, T_REGISTER, T_TUPLE, T_LIST, T_SET, T_FROZENSET, T_DICT, T_SLICE, T_BUILD };
+enum { T_TENSOR, T_INT, T_REAL, T_CONST, T_REGISTER, T_TUPLE, T_LIST, T_SET, T_FROZENSET, T_DICT, T_SLICE, T_BUILD, T_OBJECT };
 
 /* ---- plan.c ---- */
 

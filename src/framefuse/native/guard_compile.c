@@ -491,6 +491,9 @@ static int compile_all(Compiler *c)
                 return -1;
         index += count + 1;
     }
+    for (int32_t i = set->op_count - 1; i >= 0; i--)
+        if (set->ops[i].code == G_tensor)
+            set->ops[i].index = 1 + (i + 1 < set->op_count && set->ops[i + 1].code == G_tensor ? set->ops[i + 1].index : 0);
     return 0;
 }
 

@@ -248,7 +248,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_present: return PyAnySet_Check(from) ? PySet_Contains(from, op->object) == 1 : entry_of(from, op->object, op->hash) != NULL;
     case G_type_absent: return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
     case G_unset: return place_is_unset(from, op);
-    case G_tensor: return tensor_check_run(op->as.tensor, from, set->numbers);
+    case G_tensor: return tensor_check_slowly(op->as.tensor, from, set->numbers);
     case G_integer: return bind_integer(from, &set->numbers[op->index]);
     case G_real:
         if (!PyFloat_CheckExact(from))
@@ -361,6 +361,18 @@ static inline Py_ssize_t check_dicts(GuardSet *set, GuardOp *op, bool reported, 
     return GUARDS_HIT;
 }
 
+/* `count` checks in a row; gives the failing one, or NULL. */
+static inline const GuardOp *check_tensors(GuardSet *set, const GuardOp *op, Py_ssize_t count)
+{
+    PyObject *const *registers = set->registers;
+    for (const GuardOp *end = op + count; op < end; op++) {
+        PyObject *object = registers[op->from];
+        if (UNLIKELY(!tensor_flat(op->as.tensor, object)) && !tensor_check_slowly(op->as.tensor, object, set->numbers))
+            return op;
+    }
+    return NULL;
+}
+
 static Py_ssize_t check_ops(GuardSet *set, bool reported, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_ssize_t answer;
@@ -398,10 +410,13 @@ static Py_ssize_t check_ops(GuardSet *set, bool reported, PyObject *const *argum
                 return op->instruction;
             set->registers[op->to] = arguments[op->index];
             break;
-        case G_tensor:
-            if (UNLIKELY(!tensor_check_run(op->as.tensor, set->registers[op->from], set->numbers)))
-                return op->instruction;
+        case G_tensor: {
+            const GuardOp *failing = check_tensors(set, op, op->index);
+            if (UNLIKELY(failing))
+                return failing->instruction;
+            op += op->index - 1;
             break;
+        }
         case G_number:
             if (UNLIKELY(!number_run(&op->as.number, set->numbers)))
                 return op->instruction;

@@ -20,6 +20,8 @@ enum {
     G_DICTS,      /* the dicts [from, to) are unchanged, else run the blocks of those that are not */
 };
 
+typedef uint64_t Pair __attribute__((vector_size(16), aligned(8), may_alias));
+
 /* Equal checks that bind nothing are one object, so that the parameters of a model ask for few lines of memory. */
 typedef struct {
     int32_t users;
@@ -34,12 +36,27 @@ typedef struct {
     int8_t requires_grad; /* -1: not looked at */
     int binds;
     struct TensorBind { bool stride; int32_t dimension, number; } *bind;
+    bool flat; /* the TensorImpl agrees where it holds `words` under `masks`: a quick yes for up to two known sizes */
+    Pair words[4], masks[4];
 } TensorCheck;
 
 int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out);
-bool tensor_check_run(const TensorCheck *check, PyObject *object, int64_t *numbers);
+bool tensor_check_slowly(const TensorCheck *check, PyObject *object, int64_t *numbers);
 bool tensor_check_same(const TensorCheck *left, const TensorCheck *right);
 void tensor_check_free(TensorCheck *check); /* by one user */
+/* True is a quick yes; false says nothing. */
+static inline bool tensor_flat(const TensorCheck *check, PyObject *object)
+{
+    if (UNLIKELY(!check->flat || Py_TYPE(object) != check->type))
+        return false;
+    const char *impl = abi_impl(object);
+    Pair different = (*(const Pair *)(impl + abi.ndim) ^ check->words[0]) & check->masks[0];
+    different |= (*(const Pair *)(impl + abi.ndim + 16) ^ check->words[1]) & check->masks[1];
+    different |= (*(const Pair *)(impl + abi.strides) ^ check->words[2]) & check->masks[2];
+    different |= (*(const Pair *)(impl + abi.dtype) ^ check->words[3]) & check->masks[3];
+    return !(different[0] | different[1]) && (check->requires_grad < 0 || abi_requires_grad(object) == check->requires_grad);
+}
+
 bool tensors_disjoint(PyObject *left, PyObject *right);
 
 typedef struct {
@@ -47,7 +64,7 @@ typedef struct {
     bool holds;           /* of a comparison of floats: how it comes out */
     int32_t to, from;     /* registers, or numbers of a relation */
     int32_t instruction;  /* its index in the program */
-    Py_ssize_t index;     /* argument, element, cell, number, length, relation, word or block */
+    Py_ssize_t index;     /* argument, element, cell, number, length, relation, word or block; how many checks of tensors stand here in a row */
     PyObject *object;     /* borrowed from the program: key, name, expected object */
     Py_hash_t hash;       /* of a key */
     union {

@@ -1,7 +1,7 @@
 /* Builds Python values from templates over the slots, numbers and registers of a plan's frame. */
 #include "border.h"
 
-static const char *const NAMES[] = {"tensor", "int", "real", "const", "register", "tuple", "list", "set", "frozenset", "dict", "slice", "build"};
+static const char *const NAMES[] = {"tensor", "int", "real", "const", "register", "tuple", "list", "set", "frozenset", "dict", "slice", "build", "object"};
 
 static int bad(PyObject *tuple)
 {
@@ -27,6 +27,31 @@ static int parse_pair(PyObject *pair, Template *out, Py_ssize_t slots, Py_ssize_
          : template_parse(PyTuple_GET_ITEM(pair, 1), &out[1], slots, numbers);
 }
 
+/* ("object", class, builtin, ((key, value)...), ((name, value)...)): the parts are keys and values of the entries, then names and values. */
+static int parse_object(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
+{
+    PyObject *cls, *builtin, *pairs[2];
+    const char *tag;
+    if (!PyArg_ParseTuple(tuple, "sO!O!O!O!", &tag, &PyType_Type, &cls, &PyType_Type, &builtin, &PyTuple_Type, &pairs[0], &PyTuple_Type, &pairs[1])
+        || !((PyTypeObject *)builtin)->tp_new || !PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)builtin)) {
+        PyErr_Clear();
+        return bad(tuple);
+    }
+    Py_ssize_t entries = PyTuple_GET_SIZE(pairs[0]), count = 2 * (entries + PyTuple_GET_SIZE(pairs[1]));
+    if (entries && !PyType_IsSubtype((PyTypeObject *)builtin, &PyDict_Type))
+        return bad(tuple);
+    if (!(out->parts = PyMem_Calloc((size_t)count + 1, sizeof *out->parts)))
+        return PyErr_NoMemory(), -1;
+    out->object = cls, out->builtin = (PyTypeObject *)builtin, out->index = (int32_t)entries, out->count = (int32_t)count;
+    if (Py_EnterRecursiveCall(" in a template"))
+        return -1;
+    int status = 0;
+    for (Py_ssize_t i = 0; i < count / 2 && status == 0; i++)
+        status = parse_pair(PyTuple_GET_ITEM(pairs[i >= entries], i < entries ? i : i - entries), &out->parts[2 * i], slots, numbers);
+    Py_LeaveRecursiveCall();
+    return status;
+}
+
 int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
 {
     memset(out, 0, sizeof *out);
@@ -34,9 +59,9 @@ int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t 
     const char *name = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) && PyUnicode_Check(PyTuple_GET_ITEM(tuple, 0))
                      ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : "";
     int tag = 0;
-    while (tag <= T_BUILD && strcmp(NAMES[tag], name))
+    while (tag <= T_OBJECT && strcmp(NAMES[tag], name))
         tag++;
-    if (tag > T_BUILD)
+    if (tag > T_OBJECT)
         return bad(tuple);
     Py_ssize_t first = tag == T_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
     out->tag = (uint8_t)tag;
@@ -49,6 +74,7 @@ int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t 
             return bad(tuple);
         out->object = PyTuple_GET_ITEM(tuple, 1);
         return 0;
+    case T_OBJECT: return parse_object(tuple, out, slots, numbers);
     case T_SLICE:
         if (size != 4)
             return bad(tuple);
@@ -134,6 +160,24 @@ static PyObject *build_dict(const Template *template, Frame *frame)
     return dict;
 }
 
+/* As `builtin.__new__(class)`, `builtin.__setitem__` and `object.__setattr__` make it: no code of the class runs. */
+static PyObject *build_object(const Template *template, Frame *frame)
+{
+    PyObject *none = PyTuple_New(0), *made = none ? template->builtin->tp_new((PyTypeObject *)template->object, none, NULL) : NULL;
+    Py_XDECREF(none);
+    for (int32_t i = 0; made && i < template->count; i += 2) {
+        PyObject *key = template_build(&template->parts[i], frame), *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
+        int status = !value ? -1
+                   : i / 2 < template->index ? template->builtin->tp_as_mapping->mp_ass_subscript(made, key, value)
+                                             : PyObject_GenericSetAttr(made, key, value);
+        if (status < 0)
+            Py_CLEAR(made);
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+    }
+    return made;
+}
+
 /* What is made of a tuple of its parts. */
 static PyObject *build_from_parts(const Template *template, Frame *frame)
 {
@@ -162,6 +206,7 @@ PyObject *template_build(const Template *template, Frame *frame)
     case T_TUPLE: return build_tuple(template, frame);
     case T_LIST: return build_list(template, frame);
     case T_DICT: return build_dict(template, frame);
+    case T_OBJECT: return build_object(template, frame);
     default: return build_from_parts(template, frame);
     }
 }

@@ -89,6 +89,31 @@ static int read_spec(PyObject *type, PyObject *keys, PyObject *name, PyObject *d
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* The words of a dense tensor of at most two known sizes. Torch keeps rank and sizes in a row, and element type and key set side by side. */
+static void flatten(TensorCheck *check)
+{
+    int64_t stride = 1, strides[2];
+    if (check->ndim > 2 || check->binds || !check->order || check->word < 0 || abi.handle < 0 || abi.dtype < 0 || abi.ndim < 0
+        || abi.strides < 0 || abi.key_set != abi.dtype + 8 || abi.sizes != abi.ndim + 8)
+        return;
+    for (int i = check->ndim - 1; i >= 0; i--) {
+        int64_t size = check->sizes[check->order[i]];
+        if (size == FREE)
+            return;
+        strides[check->order[i]] = stride;
+        stride *= size > 1 ? size : 1;
+    }
+    check->words[0][0] = (uint64_t)check->ndim, check->masks[0][0] = ~0ull;
+    if (check->ndim > 0)
+        check->words[0][1] = (uint64_t)check->sizes[0], check->masks[0][1] = ~0ull;
+    if (check->ndim > 1)
+        check->words[1][0] = (uint64_t)check->sizes[1], check->masks[1][0] = ~0ull;
+    for (int i = 0; i < check->ndim; i++)
+        check->words[2][i] = (uint64_t)strides[i], check->masks[2][i] = ~0ull;
+    check->words[3] = (Pair){(uint64_t)check->word, check->keys}, check->masks[3] = (Pair){ELEMENT_BYTES, ~0ull};
+    check->flat = true;
+}
+
 int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out)
 {
     static const char *const NAMES[] = {"type", "keys", "dtype", "device", "sizes", "order", "strides", "requires_grad"};
@@ -111,6 +136,8 @@ int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, Tens
     if (field[5] != Py_None ? read_order(field[5], out) < 0 : !(out->strides = read_extents(field[6], out->ndim)))
         goto done;
     result = PyErr_Occurred() ? -1 : read_binds(numbers, count, out);
+    if (result == 0)
+        flatten(out);
 done:
     for (int i = 0; i < 8; i++)
         Py_XDECREF(field[i]);
@@ -179,7 +206,7 @@ static inline bool dense(const TensorCheck *check, const Layout *layout)
     return true;
 }
 
-bool tensor_check_run(const TensorCheck *check, PyObject *object, int64_t *numbers)
+bool tensor_check_slowly(const TensorCheck *check, PyObject *object, int64_t *numbers)
 {
     uint64_t keys;
     Layout layout;

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,10 +54,23 @@ def is_plain(recipe: Any) -> bool:
     """
     if not isinstance(recipe, Build):
         return True
+    if recipe.kind == "object":
+        return is_plain_object(recipe)
     if recipe.kind not in PLAIN:
         return False
     pairs = recipe.parts if recipe.kind == "dict" else tuple((None, part) for part in recipe.parts)
     return all(is_plain(part) and (recipe.kind != "dict" or not isinstance(key, Build)) for key, part in pairs)
+
+
+def is_plain_object(recipe: Build) -> bool:
+    """Whether C code alone makes it: an instance with attributes, and entries where its class is a kind of dict."""
+    builtin, base = builtin_base(recipe.value), recipe.base
+    if builtin is not object and not (builtin in (dict, OrderedDict) and isinstance(base, Build)):
+        return False
+    entries = base.parts if isinstance(base, Build) else ()
+    if base is not None and (builtin is object or base.kind != "dict" or not is_plain(base)):
+        return False
+    return all(is_plain(part) for _, part in (*entries, *recipe.parts))
 
 
 def plain_template(recipe: Any, leaf: Leaf) -> Any:
@@ -73,6 +86,13 @@ def plain_template(recipe: Any, leaf: Leaf) -> Any:
     if recipe.kind == "dict":
         pairs = ((plain_template(key, leaf), plain_template(part, leaf)) for key, part in recipe.parts)
         return ("dict", *pairs)
+    if recipe.kind == "object":
+        entries = recipe.base.parts if recipe.base is not None else ()
+        pairs_of = [
+            tuple((plain_template(key, leaf), plain_template(part, leaf)) for key, part in pairs)
+            for pairs in (entries, recipe.parts)
+        ]
+        return ("object", recipe.value, builtin_base(recipe.value), *pairs_of)
     return (recipe.kind, *(plain_template(part, leaf) for part in recipe.parts))
 
 

@@ -110,6 +110,14 @@ class _Run:
             return self.at(parts[0]) if tag == "int" else real_of(self.at(parts[0]))
         if tag == "dict":
             return {self.value(key): self.value(part) for key, part in parts}
+        if tag == "object":
+            cls, builtin, entries, attributes = parts
+            made = builtin.__new__(cls)
+            for key, part in entries:
+                builtin.__setitem__(made, self.value(key), self.value(part))
+            for name, part in attributes:
+                object.__setattr__(made, self.value(name), self.value(part))
+            return made
         if tag == "build":
             return parts[0](*map(self.value, parts[1:]))
         kinds: dict[str, Callable[[list[Any]], Any]] = {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import gc
 import itertools
 import math
 import os
+import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -309,9 +312,56 @@ def test_every_template() -> None:
     assert result[4] is held and list(result[8]) == ["b", 7]
 
 
+class Slotted:
+    __slots__ = ("value",)
+
+
+class Guarded(collections.OrderedDict[str, Any]):
+    """None of its own methods runs when it is made again."""
+
+    def __init__(self) -> None:
+        raise AssertionError
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AssertionError
+
+
+def test_templates_of_objects() -> None:
+    w = Writer(bound=1)
+    x = w.input(0, (w.const(2),))
+    one = (("const", "value"), ("tuple", ("int", 0), ("tensor", x)))
+    inner = (("const", "inner"), ("object", Slotted, object, (), ()))
+    entries = ((("const", "b"), ("int", 0)), (("const", "a"), ("tensor", x)))
+    plan = w.plan((
+        "tuple",
+        ("object", Guarded, collections.OrderedDict, entries, (one,)),
+        ("object", Slotted, object, (), (one,)),
+        ("object", types.SimpleNamespace, types.SimpleNamespace, (), (one, inner)),
+    ))  # fmt: skip
+    program, tensor = _native.PlanProgram(plan), torch.zeros(2)
+    for found in (program.run((tensor,), (7,)), plan_twin.run_plan(plan, (tensor,), (7,))):
+        named, slotted, plain = found
+        assert type(named) is Guarded and list(dict.items(named)) == [("b", 7), ("a", tensor)]
+        assert named.value[1] is tensor and type(slotted) is Slotted and slotted.value[0] == 7
+        assert plain.value == (7, tensor) and not hasattr(plain.inner, "value")
+    before = sys.getrefcount(Guarded), sys.getrefcount(tensor)
+    for _ in range(100):
+        program.run((tensor,), (7,))
+    assert (sys.getrefcount(Guarded), sys.getrefcount(tensor)) == before
+    bad = w.plan(("object", Slotted, object, (), ((("const", "other"), ("int", 0)),)))
+    with pytest.raises(AttributeError):
+        _native.PlanProgram(bad).run((tensor,), (7,))
+
+
 @pytest.mark.parametrize(
     "template",
-    [("tensor",), ("tensor", 5), ("int", 9), ("nothing",), (), "int", ("const",), ("slice", ("const", 1)), ("build",),
+    [("object",), ("object", 3, object, (), ()), ("object", Slotted, dict, (), ()),
+     ("object", Slotted, object, ((("int", 0),) * 2,), ()),
+     ("object", Slotted, object, (), (3,)),
+     ("tensor",), ("tensor", 5), ("int", 9), ("nothing",), (), "int", ("const",), ("slice", ("const", 1)), ("build",),
         ("build", 3),
      ("list", 3), ("dict", (("const", 1),)), ("register", -1)],
 )  # fmt: skip

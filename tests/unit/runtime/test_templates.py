@@ -21,7 +21,7 @@ def leaf(value):
 
 def rebuilt(result, leaves, effects=()):
     """What the Python callable of a template makes when its leaves have these values, by recipe leaf."""
-    template = result_template(result, effects, leaf)
+    template = result_template(result, effects, leaf, plain=False)
     assert template[0] == "build"
     return template[1](*(leaves[part[1]] for part in template[2:]))
 
@@ -47,6 +47,19 @@ def test_plain_results_need_no_python_code():
     assert result_template(recipe, (), leaf) == expected
     assert result_template(Ref(4), (), leaf) == leaf(Ref(4))
     assert result_template(None, (), leaf) == ("const", None)
+
+
+def test_instances_and_kinds_of_dicts_need_no_python_code():
+    base = Build("dict", parts=(("logits", Ref(0)),))
+    named = Build("object", Named, (("logits", Ref(0)),), base)
+    entry = (("const", "logits"), leaf(Ref(0)))
+    assert result_template(named, (), leaf) == ("object", Named, collections.OrderedDict, (entry,), (entry,))
+    pair = Build("tuple", parts=(Build("object", Record, (("value", named),)), 3))
+    assert result_template(pair, (), leaf)[1][:4] == ("object", Record, object, ())
+    shared = Build("object", Record, (("value", 1), ("other", Build("same", 4))), number=4)
+    error = Build("object", KeyError, (("args", Build("tuple")),))
+    for recipe in (shared, error, Build("object", collections.deque, (), Build("list"))):
+        assert result_template(recipe, (), leaf)[0] == "build"
 
 
 def test_objects_are_rebuilt_with_their_class():
