@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 ATOMS = (int, str, bool, type(None), bytes, complex, slice, range, torch.dtype, torch.device, torch.Size, type(...))
+QUICK = frozenset((int, str, bool, type(None)))
 Versions = dict[int, tuple[torch.Tensor, int]]
 FUNCTIONS = (
     types.BuiltinFunctionType,
@@ -37,6 +39,8 @@ class Comparison:
         return self._walk(compiled, eager, "") or self._memory() or self._versions()
 
     def _walk(self, a: Any, e: Any, path: str) -> str:
+        if type(e) in QUICK and type(a) is type(e) and a == e:
+            return ""
         if type(a).__name__ != type(e).__name__:
             return f"{path}: a {type(a).__name__}, eager a {type(e).__name__}"
         if isinstance(e, float):
@@ -63,11 +67,11 @@ class Comparison:
         if isinstance(e, (list, tuple)):
             if len(a) != len(e):
                 return f"{path}: length {len(a)}, eager {len(e)}"
-            return self._first((a[n], e[n], f"{path}[{n}]") for n in range(len(e)))
+            return self._first(zip(a, e, range(len(e))), path)
         if isinstance(e, dict):
             if list(map(repr, a)) != list(map(repr, e)):
                 return f"{path}: keys {list(a)}, eager {list(e)}"
-            return self._first((one, other, f"{path}[{key!r}]") for key, one, other in zip(e, a.values(), e.values()))
+            return self._first(zip(a.values(), e.values(), e), path)
         if isinstance(e, (set, frozenset)):
             return "" if a == e else f"{path}: {a}, eager {e}"
         if isinstance(e, BaseException):
@@ -80,8 +84,14 @@ class Comparison:
             return self._walk(a.__dict__, state, path)
         return ""
 
-    def _first(self, parts: Any) -> str:
-        return next((text for a, e, path in parts if (text := self._walk(a, e, path))), "")
+    def _first(self, parts: Iterable[tuple[Any, Any, Any]], path: str) -> str:
+        for one, other, key in parts:
+            if type(other) in QUICK and type(one) is type(other) and one == other:
+                continue
+            text = self._walk(one, other, f"{path}[{key!r}]")
+            if text:
+                return text
+        return ""
 
     def _function(self, a: Any, e: Any, path: str) -> str:
         if a.__qualname__ != e.__qualname__:

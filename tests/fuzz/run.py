@@ -14,6 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
 CHUNK = 300  # programs that Hypothesis draws in one process; the process then ends, and its memory with it
 SILENCE = 120  # seconds without a sign of life after which a process counts as hanging
 SHRINKING = 90  # seconds that a failing program may take to be cut down
@@ -101,26 +104,25 @@ class Run:
         self.total: Counter[str] = Counter()
         self.differences: list[str] = []
         self.lock = threading.Lock()
+        self.console = Console()
         self.started = time.monotonic()
 
     def run(self) -> int:
         """Runs until enough programs have passed or one differs; the exit status."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers)]
-        with Progress(*columns, console=console) as progress:
+        with Progress(*columns, console=self.console) as progress:
             task = progress.add_task("programs", total=self.programs)
             for thread in threads:
                 thread.start()
+            told = 0
             while any(thread.is_alive() for thread in threads):
                 time.sleep(0.5)
+                if not self.console.is_terminal and self.total["programs"] >= told + 500:  # a log has no bar
+                    told = self.total["programs"]
+                    self.console.print(f"{told} programs, {self._rate()}")
                 progress.update(task, completed=self.total["programs"], description=self._rate())
-        for difference in self.differences:
-            console.print(difference, markup=False, highlight=False, soft_wrap=True)
-        console.print(self._summary(), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(self._summary(), markup=False, highlight=False, soft_wrap=True)
         return 1 if self.differences else 0
 
     def _done(self) -> bool:
@@ -160,6 +162,7 @@ class Run:
             difference = found.pop("difference", None)
             if difference is not None:
                 self.differences.append(difference)
+                self.console.print(difference, markup=False, highlight=False, soft_wrap=True)
             self.total.update(found)
 
     def _rate(self) -> str:
