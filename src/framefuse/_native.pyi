@@ -148,7 +148,7 @@ def open_door(dispatch: Dispatch) -> None:
 def close_door(dispatch: Dispatch) -> None:
     """Undoes :func:`open_door`; nothing happens where no door is open."""
 
-def watch(
+def watch_calls(
     target: CodeType | Callable[..., Any], watcher: Callable[[Any, Any], Any] | None, outermost: bool = False
 ) -> None:
     """``watcher(function, first argument)`` is called before calls of functions with this code and no open door.

@@ -144,7 +144,7 @@ void door_passed(PyObject *before);
 void door_close(PyObject *dispatch);
 PyObject *open_door_py(PyObject *module, PyObject *dispatch);
 PyObject *close_door_py(PyObject *module, PyObject *dispatch);
-PyObject *watch_py(PyObject *module, PyObject *args);
+PyObject *watch_calls_py(PyObject *module, PyObject *args);
 
 /* ---- tags.c: version tags of dicts and types ---- */
 

@@ -374,7 +374,7 @@ PyObject *close_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)
     Py_RETURN_NONE;
 }
 
-PyObject *watch_py(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *watch_calls_py(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *target, *watcher;
     int outermost = 0;

@@ -43,11 +43,11 @@ class Everywhere:
                 self._in_module(module, qualname)
             else:
                 self._in_script(code, qualname)
-        _native.watch(torch.nn.Module.__call__, self._root, True)
+        _native.watch_calls(torch.nn.Module.__call__, self._root, True)
 
     def stop(self) -> None:
         """No further module is compiled."""
-        _native.watch(torch.nn.Module.__call__, None)
+        _native.watch_calls(torch.nn.Module.__call__, None)
 
     def _root(self, function: types.FunctionType, module: Any) -> None:
         if "_compiled_call_impl" not in module.__dict__ and not isinstance(module, torch.jit.ScriptModule):
@@ -76,7 +76,7 @@ class Everywhere:
         for found in named:
             if found.co_flags & LAZY:
                 raise UserError(f"{qualname} is a generator or coroutine function. Name the functions that it calls")
-            _native.watch(found, self._named)
+            _native.watch_calls(found, self._named)
 
     def _in_module(self, module: str, qualname: str) -> None:
         if module in sys.modules:

@@ -27,6 +27,7 @@ class Row:
     traces: int = 0
     seconds: float = 0.0
     reasons: dict[Reason, int] = field(default_factory=dict)
+    breaks: dict[Reason, None] = field(default_factory=dict)
 
     def add(self, found: Explanation) -> None:
         """Adds one of them."""
@@ -37,6 +38,7 @@ class Row:
         self.seconds += sum(sum(graph.seconds.values()) for graph in found.graphs)
         for reason, count in found.stops:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
+        self.breaks.update(dict.fromkeys(found.breaks))
 
 
 class Ledger:
@@ -93,11 +95,13 @@ def summary(found: Iterable[Explanation]) -> str:
 
 
 def _reasons(row: Row) -> list[str]:
-    lines = []
     most = sorted(row.reasons.items(), key=lambda item: -item[1])
-    for reason, count in most[:REASONS]:
+    found = [(f"eager x{count}", reason) for reason, count in most] + [("break", reason) for reason in row.breaks]
+    lines = []
+    for what, reason in found[:REASONS]:
         place = f"{os.path.basename(reason.line.file)}:{reason.line.line}  " if reason.line else ""
-        lines.append(f"{'':>10} eager x{count}: {place}{reason.fact} [{reason.code}]")
-    if len(most) > REASONS:
-        lines[-1] += f"  and {len(most) - REASONS} more"
+        lines.append(f"{'':>10} {what}: {place}{reason.fact} [{reason.code}]")
+    if len(found) > REASONS:
+        more = f"  and {len(found) - REASONS} more"
+        lines[-1] = lines[-1][: WIDTH - len(more)] + more
     return lines

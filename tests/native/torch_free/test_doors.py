@@ -213,7 +213,7 @@ class DoorsTest(unittest.TestCase):
         with self.assertRaises(TypeError):
             native.open_door(many)
         with self.assertRaises(TypeError):
-            native.watch(generator, print)
+            native.watch_calls(generator, print)
 
     def test_generators_and_tracers_around(self):
         def f(x):
@@ -294,8 +294,8 @@ class DoorsTest(unittest.TestCase):
         for _ in range(100):
             native.close_door(opened_f)
             native.open_door(opened_f)
-            native.watch(f, print)
-            native.watch(f, None)
+            native.watch_calls(f, print)
+            native.watch_calls(f, None)
         self.assertEqual((sys.getrefcount(argument), sys.getrefcount(f), sys.getrefcount(f.__code__)), counts)
 
 
@@ -309,14 +309,14 @@ class WatchTest(unittest.TestCase):
                 return [child.run() for child in self.children]
 
         seen = []
-        native.watch(Node.run, lambda function, first: seen.append((function, first)), True)
+        native.watch_calls(Node.run, lambda function, first: seen.append((function, first)), True)
         root, other = Node(Node(), Node(Node())), Node()
         root.run()
         many(other.run, 50)
         with self.assertRaises(AttributeError):
             Node(1).run()
         root.run()
-        native.watch(Node.run, None)
+        native.watch_calls(Node.run, None)
         root.run()
         self.assertEqual([first for _, first in seen[:1] + seen[-1:]], [root, root])
         self.assertEqual([first for _, first in seen].count(other), 50)
@@ -330,7 +330,7 @@ class WatchTest(unittest.TestCase):
             doors.append(opened(function))
 
         code = compile("def f(x, y=2):\n return x, y\ndef g():\n return 1", "<test>", "exec")
-        native.watch(next(part for part in code.co_consts if getattr(part, "co_name", "") == "f"), found)
+        native.watch_calls(next(part for part in code.co_consts if getattr(part, "co_name", "") == "f"), found)
         exec(code, space)
         self.assertEqual(space["g"](), 1)
         self.assertEqual(doors, [])
@@ -355,12 +355,12 @@ class WatchTest(unittest.TestCase):
 
         said = []
         before, sys.unraisablehook = sys.unraisablehook, lambda event: said.append(event.exc_type)
-        native.watch(f, lambda function, first: 1 / 0)
+        native.watch_calls(f, lambda function, first: 1 / 0)
         try:
             self.assertEqual(f(), 1)
         finally:
             sys.unraisablehook = before
-            native.watch(f, None)
+            native.watch_calls(f, None)
         self.assertEqual(said, [ZeroDivisionError])
 
 

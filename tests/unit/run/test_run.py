@@ -98,6 +98,33 @@ def test_models_and_named_functions_are_compiled(tmp_path, capsys):
     assert "Linear" not in found  # inside of Net
 
 
+BREAKS = """
+    import torch
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            if x.sum().item() > 0:
+                return torch.sin(x)
+            return torch.cos(x) * 2
+    class Stops(torch.nn.Module):
+        def forward(self, x):
+            return torch.autograd.grad(x.sum(), x)[0]
+    net, stops = Net(), Stops()
+    with torch.no_grad():
+        for i in range(20):
+            net(torch.full((3,), float(i % 3 - 1)))
+    stops(torch.ones(3, requires_grad=True))
+"""
+
+
+@captures
+def test_the_summary_names_breaks_and_stops_with_their_lines(tmp_path, capsys):
+    path = script(tmp_path, BREAKS)
+    assert main(["run", path]) == 0
+    summary = capsys.readouterr().err
+    assert rows(summary)["Net"][1] >= 17
+    assert "break: script.py:5  " in summary and "eager x1: script.py:10  " in summary
+
+
 def test_nothing_is_left_behind(tmp_path, capsys):
     import torch
 
@@ -111,7 +138,7 @@ def test_nothing_is_left_behind(tmp_path, capsys):
     net(torch.ones(1, 2))
     assert "_compiled_call_impl" not in vars(net)
     if sys.version_info >= (3, 12):
-        _native.watch(torch.nn.Module.__call__, None)
+        _native.watch_calls(torch.nn.Module.__call__, None)
 
 
 def test_arguments_paths_and_main_are_those_of_python(tmp_path, capsys):
@@ -136,12 +163,12 @@ def test_arguments_paths_and_main_are_those_of_python(tmp_path, capsys):
 
 
 def places(text):
-    """A traceback without torch's own lines and without the marks below the lines."""
+    """A traceback without torch's own entries."""
     kept, skip = [], False
     for line in text.splitlines():
         if line.startswith("  File"):
             skip = "/torch/nn/" in line
-        if not skip and line.strip(" ^~"):
+        if not skip:
             kept.append(line)
     return kept
 
