@@ -139,11 +139,19 @@ def tensor_facts(tensor: Any) -> dict[str, Any]:
 def bypass(on: bool) -> bool:
     """While on, every Dispatch of this thread calls its original function; returns the former setting."""
 
-def open_door(dispatch: Dispatch) -> None:
+def open_door(dispatch: Dispatch, first: Any = None) -> None:
     """From now on calls of ``dispatch.function`` itself, from Python or C, reach ``dispatch``, until that dies.
 
-    Raises TypeError for what has an owner, is no Python function, or is a generator or coroutine function.
+    With ``first`` only calls with that very object as first argument do; whoever opens such a door sees to it that
+    :func:`forget_first` is called when the object dies. Raises TypeError for what has an owner, is no Python function,
+    or is a generator or coroutine function.
     """
+
+def forget_first(function: Callable[..., Any], address: int) -> None:
+    """Calls of ``function`` whose first argument is at this address reach no Dispatch."""
+
+def behind_door(function: Callable[..., Any], first: Any) -> Dispatch | None:
+    """The Dispatch that a call of ``function`` with this first argument reaches."""
 
 def close_door(dispatch: Dispatch) -> None:
     """Undoes :func:`open_door`; nothing happens where no door is open."""

@@ -132,7 +132,12 @@ extern PyTypeObject *make_compiled_type(PyObject *module);
 PyObject *bypass_py(PyObject *module, PyObject *on);
 PyObject *dispatch_call(PyObject *dispatch, PyObject *const *args, size_t flags, PyObject *names);
 PyObject *dispatch_function(PyObject *dispatch); /* borrowed; NULL for what is no Dispatch, or has an owner */
-PyObject **dispatch_door(PyObject *dispatch);    /* where it keeps the code object whose calls reach it, or NULL: owned */
+
+/* Which calls reach a Dispatch: those of its function, of this code, with a first argument of this address (an int) if there is one. */
+typedef struct {
+    PyObject *code, *first; /* owned, or NULL */
+} Door;
+Door *dispatch_door(PyObject *dispatch);
 
 /* For a frame of `code` that has its arguments and has not started: its result, or `plain` and no exception to run the frame. */
 PyObject *dispatch_frame(PyObject *dispatch, PyObject *code, PyObject *const *bound, bool *plain);
@@ -142,7 +147,9 @@ PyObject *dispatch_frame(PyObject *dispatch, PyObject *code, PyObject *const *bo
 PyObject *door_pass(PyObject *function); /* what to give to door_passed after the call */
 void door_passed(PyObject *before);
 void door_close(PyObject *dispatch);
-PyObject *open_door_py(PyObject *module, PyObject *dispatch);
+PyObject *open_door_py(PyObject *module, PyObject *args);
+PyObject *forget_first_py(PyObject *module, PyObject *args);
+PyObject *behind_door_py(PyObject *module, PyObject *args);
 PyObject *close_door_py(PyObject *module, PyObject *dispatch);
 PyObject *watch_calls_py(PyObject *module, PyObject *args);
 

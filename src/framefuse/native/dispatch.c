@@ -91,7 +91,7 @@ typedef struct {
     PyObject *failed;              /* of a point: takes over when the opaque step raised; strong or NULL */
     Py_ssize_t point;              /* of a point: how many values it takes, positionally; else -1 */
     PyObject *dict, *weakrefs;
-    PyObject *door;                /* strong: the code object whose calls reach us (frame_hook.c), or NULL */
+    Door door;                     /* what of the function's calls reaches us (frame_hook.c) */
     Signature signature;           /* of the function's code; code is NULL for what is no Python function */
     Compiled **entries;            /* strong references, the last hit first */
     Py_ssize_t entry_count;
@@ -127,7 +127,7 @@ static PyObject **with_owner(Dispatch *self, PyObject *const *args, Py_ssize_t t
 static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     if (!self->owner) {
-        if (LIKELY(!self->door))
+        if (LIKELY(!self->door.code))
             return PyObject_Vectorcall(self->function, args, flags, names);
         PyObject *function = Py_NewRef(self->function), *before = door_pass(function);
         PyObject *result = PyObject_Vectorcall(function, args, flags, names);
@@ -152,7 +152,7 @@ static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs
     PyObject *pair[2] = {args, kwargs}, *result = NULL;
     if (args && kwargs) {
         PyObject *miss = Py_NewRef(self->miss), *function = Py_NewRef(self->function), *before = NULL;
-        bool open = self->door != NULL;
+        bool open = self->door.code != NULL;
         if (open)
             before = door_pass(function);
         result = PyObject_Vectorcall(miss, pair, 2, NULL);
@@ -426,7 +426,7 @@ PyObject *dispatch_function(PyObject *object)
     return Py_IS_TYPE(object, Dispatch_Type) && !((Dispatch *)object)->owner ? ((Dispatch *)object)->function : NULL;
 }
 
-PyObject **dispatch_door(PyObject *object) { return &((Dispatch *)object)->door; }
+Door *dispatch_door(PyObject *object) { return &((Dispatch *)object)->door; }
 
 static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -471,7 +471,7 @@ static int dispatch_traverse(Dispatch *self, visitproc visit, void *arg)
     Py_VISIT(self->failed);
     Py_VISIT(self->dict);
     Py_VISIT(self->signature.code);
-    Py_VISIT(self->door);
+    Py_VISIT(self->door.code);
     for (Py_ssize_t i = 0; i < self->entry_count; i++)
         Py_VISIT(self->entries[i]);
     return 0;
@@ -492,7 +492,7 @@ static void dispatch_dealloc(Dispatch *self)
     PyObject_GC_UnTrack(self);
     if (self->weakrefs)
         PyObject_ClearWeakRefs((PyObject *)self);
-    if (self->door)
+    if (self->door.code)
         door_close((PyObject *)self);
     dispatch_clear(self);
     Py_CLEAR(self->function);
@@ -509,22 +509,25 @@ static PyObject *dispatch_get(PyObject *self, PyObject *instance, PyObject *Py_U
 
 static PyObject *dispatch_repr(Dispatch *self) { return PyUnicode_FromFormat("<compiled %R>", self->function); }
 
-/* Own attributes first, then the function's: __annotations__, __defaults__, __code__, what the user put there. */
-static PyObject *dispatch_getattr(PyObject *self, PyObject *name)
-{
-    PyObject *found = PyObject_GenericGetAttr(self, name);
-    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
-        return found;
-    PyErr_Clear();
-    return PyObject_GetAttr(((Dispatch *)self)->function, name);
-}
-
 static PyObject *forward_get(Dispatch *self, void *name)
 {
     PyObject *found = self->dict ? PyDict_GetItemString(self->dict, name) : NULL;
     if (found)
         return Py_NewRef(found);
     return strcmp(name, "__wrapped__") == 0 ? Py_NewRef(self->function) : PyObject_GetAttrString(self->function, name);
+}
+
+/* Own attributes first, then the function's: __annotations__, __defaults__, __code__, what the user put there. */
+static PyObject *dispatch_getattr(PyObject *self, PyObject *name)
+{
+    /* No getset as its fellows: the type's own __module__ has to be a string. */
+    if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0)
+        return forward_get((Dispatch *)self, "__module__");
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(((Dispatch *)self)->function, name);
 }
 
 /* Settable, since functools.update_wrapper assigns all of them; what is called does not change. */
@@ -608,7 +611,6 @@ static PyGetSetDef dispatch_getset[] = {
     FORWARD("__name__"),
     FORWARD("__qualname__"),
     FORWARD("__doc__"),
-    FORWARD("__module__"),
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {"entries", (getter)get_entries, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -620,7 +622,7 @@ static PyMemberDef dispatch_members[] = {
     {"function", T_OBJECT, offsetof(Dispatch, function), READONLY, NULL},
     {"miss", T_OBJECT, offsetof(Dispatch, miss), READONLY, NULL},
     {"owner", T_OBJECT, offsetof(Dispatch, owner), READONLY, NULL},
-    {"door", T_OBJECT, offsetof(Dispatch, door), READONLY, NULL},
+    {"door", T_OBJECT, offsetof(Dispatch, door.code), READONLY, NULL},
     {"calls", T_ULONGLONG, offsetof(Dispatch, calls), READONLY, NULL},
     {"hits", T_ULONGLONG, offsetof(Dispatch, hits), READONLY, NULL},
     {"misses", T_ULONGLONG, offsetof(Dispatch, misses), READONLY, NULL},

@@ -17,6 +17,7 @@
 typedef struct {
     PyObject **open;    /* Dispatch objects, borrowed: each closes its door when it dies; the newest first */
     Py_ssize_t count;
+    PyObject *by_first; /* dict from the address of a first argument to that of a Dispatch (as above), both ints; or NULL */
     PyObject *watcher;  /* strong, or NULL */
     bool outermost;     /* the watcher is called for no call inside another one of this code */
 } Room;
@@ -54,12 +55,13 @@ static void room_free(void *pointer)
     Room *room = pointer;
     if (!room)
         return;
-    PyObject *watcher = room->watcher;
+    PyObject *watcher = room->watcher, *by_first = room->by_first;
     if (watcher)
         used(-1);
     PyMem_RawFree(room->open);
     PyMem_RawFree(room);
     Py_XDECREF(watcher);
+    Py_XDECREF(by_first);
 }
 
 static Room *room_make(PyObject *code)
@@ -83,12 +85,22 @@ static Room *room_make(PyObject *code)
 static void room_leave(PyObject *code)
 {
     Room *room = room_of(code);
-    if (room && !room->count && !room->watcher && PyUnstable_Code_SetExtra(code, extra_index, NULL) < 0) /* frees the room */
+    if (room && !room->count && !room->watcher && !(room->by_first && PyDict_GET_SIZE(room->by_first)) && PyUnstable_Code_SetExtra(code, extra_index, NULL) < 0) /* frees the room */
         PyErr_Clear();
 }
 
-static PyObject *room_find(const Room *room, PyObject *function)
+/* Borrowed; `first` may be NULL. */
+static PyObject *room_find(const Room *room, PyObject *function, PyObject *first)
 {
+    if (room->by_first && first) {
+        PyObject *key = PyLong_FromVoidPtr(first), *address = key ? PyDict_GetItemWithError(room->by_first, key) : NULL;
+        Py_XDECREF(key);
+        PyObject *found = address ? PyLong_AsVoidPtr(address) : NULL;
+        if (found && dispatch_function(found) == function)
+            return found;
+        if (!found)
+            PyErr_Clear();
+    }
     for (Py_ssize_t i = 0; i < room->count; i++)
         if (dispatch_function(room->open[i]) == function)
             return room->open[i];
@@ -99,7 +111,7 @@ static PyObject *room_find(const Room *room, PyObject *function)
 static PyObject *door_of(PyObject *code, PyObject *function, PyObject *first)
 {
     Room *room = room_of(code);
-    PyObject *found = room_find(room, function);
+    PyObject *found = room_find(room, function, first);
     if (!found && room->watcher && !(room->outermost && inside)) {
         PyObject *watcher = Py_NewRef(room->watcher), *args[2] = {function, first ? first : Py_None};
         PyObject *done = PyObject_Vectorcall(watcher, args, 2, NULL);
@@ -108,7 +120,7 @@ static PyObject *door_of(PyObject *code, PyObject *function, PyObject *first)
         Py_XDECREF(done);
         Py_DECREF(watcher);
         room = room_of(code); /* the watcher may have opened and closed doors */
-        found = room ? room_find(room, function) : NULL;
+        found = room ? room_find(room, function, first) : NULL;
     }
     return Py_XNewRef(found);
 }
@@ -177,31 +189,29 @@ static PyObject *run_frame(PyThreadState *thread, _PyInterpreterFrame *frame, in
 
 static PyObject *enter_room(PyThreadState *thread, _PyInterpreterFrame *frame)
 {
-    PyObject *code = (PyObject *)frame->f_code, *function = (PyObject *)frame->f_func;
-    PyObject *dispatch = door_of(code, function, frame->f_code->co_argcount ? frame->localsplus[0] : NULL);
-    if (dispatch) {
-        bool plain;
-        PyObject *result = dispatch_frame(dispatch, code, frame->localsplus, &plain);
-        Py_DECREF(dispatch);
-        return plain ? run_frame(thread, frame, 0) : result; /* who called us clears the frame */
-    }
-    if (!counts_calls(code))
-        return run_frame(thread, frame, 0);
-    inside++;
-    PyObject *result = run_frame(thread, frame, 0);
-    inside--;
-    return result;
+    PyObject *code = (PyObject *)frame->f_code, *function = (PyObject *)frame->f_func, *dispatch = NULL, *result = NULL;
+    bool plain = true;
+    if (passing == function)
+        passing = NULL;
+    else
+        dispatch = door_of(code, function, frame->f_code->co_argcount ? frame->localsplus[0] : NULL);
+    int counted = counts_calls(code);
+    inside += counted;
+    if (dispatch)
+        result = dispatch_frame(dispatch, code, frame->localsplus, &plain);
+    Py_XDECREF(dispatch);
+    if (plain)
+        result = run_frame(thread, frame, 0);
+    inside -= counted;
+    return result; /* who called us clears the frame */
 }
 
 static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing)
 {
     if (UNLIKELY(handed_on == frame)) /* the next evaluator was put above us once more */
         return _PyEval_EvalFrameDefault(thread, frame, throwing);
-    if (UNLIKELY(room_of((PyObject *)frame->f_code) != NULL) && !throwing && frame->owner == FRAME_OWNED_BY_THREAD && !frame->frame_obj) {
-        if (passing != (PyObject *)frame->f_func)
-            return enter_room(thread, frame);
-        passing = NULL;
-    }
+    if (UNLIKELY(room_of((PyObject *)frame->f_code) != NULL) && !throwing && frame->owner == FRAME_OWNED_BY_THREAD && !frame->frame_obj)
+        return enter_room(thread, frame);
     if (UNLIKELY(!in_use))
         hook_off();
     return run_frame(thread, frame, throwing);
@@ -249,22 +259,20 @@ static PyObject *door_call(PyObject *function, PyObject *const *args, size_t fla
         give_slot(function);
         return usual(function, args, flags, names);
     }
-    if (passing == function) {
-        passing = NULL;
-        return usual(function, args, flags, names);
-    }
+    PyObject *dispatch = NULL, *result;
     Py_INCREF(function);
-    PyObject *dispatch = door_of(code, function, PyVectorcall_NARGS(flags) ? args[0] : NULL), *result;
-    if (dispatch) {
+    if (passing == function)
+        passing = NULL;
+    else
+        dispatch = door_of(code, function, PyVectorcall_NARGS(flags) ? args[0] : NULL);
+    int counted = counts_calls(code);
+    inside += counted;
+    if (dispatch)
         result = dispatch_call(dispatch, args, flags, names);
-        Py_DECREF(dispatch);
-    } else if (counts_calls(code)) {
-        inside++;
+    else
         result = usual(function, args, flags, names);
-        inside--;
-    } else {
-        result = usual(function, args, flags, names);
-    }
+    inside -= counted;
+    Py_XDECREF(dispatch);
     Py_DECREF(function);
     return result;
 }
@@ -323,47 +331,106 @@ static bool is_lazy(PyObject *code)
     return ((PyCodeObject *)code)->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
 }
 
-PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)
+static int room_add(Room *room, PyObject *dispatch, PyObject *first)
 {
-    PyObject *function = dispatch_function(dispatch), **door = function ? dispatch_door(dispatch) : NULL;
-    if (!function || !PyFunction_Check(function) || is_lazy(((PyFunctionObject *)function)->func_code))
-        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R", dispatch);
-    if (*door)
-        Py_RETURN_NONE;
-    PyObject *code = ((PyFunctionObject *)function)->func_code;
-    Room *room = room_make(code);
-    if (!room)
-        return NULL;
+    if (first) {
+        if (!room->by_first && !(room->by_first = PyDict_New()))
+            return -1;
+        PyObject *address = PyLong_FromVoidPtr(dispatch);
+        int status = address ? PyDict_SetItem(room->by_first, first, address) : -1;
+        Py_XDECREF(address);
+        return status;
+    }
     PyObject **grown = PyMem_RawRealloc(room->open, (size_t)(room->count + 1) * sizeof *grown);
-    if (!grown || take_slot(function) < 0) {
-        room->open = grown ? grown : room->open;
-        room_leave(code);
-        return grown ? NULL : PyErr_NoMemory();
+    if (!grown) {
+        PyErr_NoMemory();
+        return -1;
     }
     memmove(grown + 1, grown, (size_t)room->count * sizeof *grown);
     grown[0] = dispatch;
     room->open = grown, room->count++;
-    *door = Py_NewRef(code);
+    return 0;
+}
+
+static void room_remove(Room *room, PyObject *dispatch, PyObject *first)
+{
+    if (first) {
+        PyObject *address = PyDict_GetItemWithError(room->by_first, first);
+        if (!address || PyLong_AsVoidPtr(address) != dispatch || PyDict_DelItem(room->by_first, first) < 0)
+            PyErr_Clear();
+        return;
+    }
+    Py_ssize_t at = 0;
+    while (room->open[at] != dispatch)
+        at++;
+    memmove(room->open + at, room->open + at + 1, (size_t)(--room->count - at) * sizeof *room->open);
+}
+
+PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *dispatch, *first = Py_None;
+    if (!PyArg_ParseTuple(args, "O|O", &dispatch, &first))
+        return NULL;
+    PyObject *function = dispatch_function(dispatch);
+    if (!function || !PyFunction_Check(function) || is_lazy(((PyFunctionObject *)function)->func_code))
+        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R", dispatch);
+    Door *door = dispatch_door(dispatch);
+    if (door->code)
+        Py_RETURN_NONE;
+    PyObject *code = ((PyFunctionObject *)function)->func_code, *key = NULL;
+    Room *room = room_make(code);
+    if (!room || (first != Py_None && !(key = PyLong_FromVoidPtr(first))))
+        return NULL;
+    if (take_slot(function) < 0 || room_add(room, dispatch, key) < 0) {
+        Py_XDECREF(key);
+        room_leave(code);
+        return NULL;
+    }
+    *door = (Door){Py_NewRef(code), key};
     used(+1);
     Py_RETURN_NONE;
 }
 
 void door_close(PyObject *dispatch)
 {
-    PyObject **door = dispatch_door(dispatch), *code = *door, *function = dispatch_function(dispatch);
-    Room *room = code ? room_of(code) : NULL;
+    Door *slot = dispatch_door(dispatch), door = *slot;
+    Room *room = door.code ? room_of(door.code) : NULL;
     if (!room)
         return;
-    *door = NULL;
-    Py_ssize_t at = 0;
-    while (room->open[at] != dispatch)
-        at++;
-    memmove(room->open + at, room->open + at + 1, (size_t)(--room->count - at) * sizeof *room->open);
-    if (!room_find(room, function) && !room->watcher)
+    PyObject *function = Py_NewRef(dispatch_function(dispatch));
+    *slot = (Door){NULL, NULL};
+    PyObject *kind, *error, *trace; /* a Dispatch may die while an exception passes */
+    PyErr_Fetch(&kind, &error, &trace);
+    room_remove(room, dispatch, door.first);
+    if (!room->watcher && !room->by_first && !room_find(room, function, NULL))
         give_slot(function);
-    room_leave(code);
-    Py_DECREF(code);
+    room_leave(door.code);
+    Py_DECREF(function);
+    Py_DECREF(door.code);
+    Py_XDECREF(door.first);
     used(-1);
+    PyErr_Restore(kind, error, trace);
+}
+
+PyObject *forget_first_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *function, *first;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyFunction_Type, &function, &PyLong_Type, &first))
+        return NULL;
+    Room *room = room_of(((PyFunctionObject *)function)->func_code);
+    if (room && room->by_first && PyDict_DelItem(room->by_first, first) < 0)
+        PyErr_Clear(); /* its door was closed */
+    Py_RETURN_NONE;
+}
+
+PyObject *behind_door_py(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *function, *first;
+    if (!PyArg_ParseTuple(args, "O!O", &PyFunction_Type, &function, &first))
+        return NULL;
+    Room *room = room_of(((PyFunctionObject *)function)->func_code);
+    PyObject *found = room ? room_find(room, function, first) : NULL;
+    return Py_NewRef(found ? found : Py_None);
 }
 
 PyObject *close_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)

@@ -50,7 +50,8 @@ class Everywhere:
         _native.watch_calls(torch.nn.Module.__call__, None)
 
     def _root(self, function: types.FunctionType, module: Any) -> None:
-        if "_compiled_call_impl" not in module.__dict__ and not isinstance(module, torch.jit.ScriptModule):
+        foreign = isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith("torch._dynamo")
+        if not foreign and vars(module).get("_compiled_call_impl") is None:  # else torch.compile has it
             self._open(module, type(module))
 
     def _named(self, function: types.FunctionType, first: Any) -> None:

@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any
 
 import torch
 
 from framefuse import _native
-from framefuse.errors import UserError
 from framefuse.runtime.function import CompiledFunction, compiled_function
+
+KEPT = "_framefuse_installed"
+
+
+class OwnedCall(CompiledFunction):
+    """The compiled calls of one installed module, which is the first argument of each."""
+
+    def native(self) -> Any:
+        """A Dispatch without an owner, since the module's own call passes the module."""
+        return _native.Dispatch(self.function, self.miss)
+
+
+class Kept:
+    """Holds a module's compiled code in the module's own ``__dict__``, so that both die together; None in its copies
+    and pickles.
+    """
+
+    def __init__(self, state: CompiledFunction) -> None:
+        self.state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 class Door:
     """A function or module that is compiled in place, until :meth:`remove` or the end of a ``with`` block.
 
-    The object keeps its compiled code, and this handle need not be kept: an installed object that nobody uses any more
-    dies with its code, when the garbage collector finds it.
+    This handle need not be kept. The function or module keeps its compiled code; both die when the garbage collector
+    finds them.
     """
 
     def __init__(self, target: Any, state: CompiledFunction) -> None:
-        """Opens the door of ``target``: a Python function, which ``state`` compiles, or a module that it owns."""
+        """Opens the door of ``target``: a Python function that ``state`` compiles, or a module that owns its call."""
         close(target)
-        self.target = target
-        self.state: CompiledFunction | None = state
+        self.target: Any = weakref.ref(target)
+        self.state: Any = weakref.ref(state)
         state.dispatch.__framefuse__ = state
         if isinstance(target, types.FunctionType):
             _native.open_door(state.dispatch)
             target.__dict__["__framefuse__"] = state
         else:
-            if target.__dict__.get("_compiled_call_impl") is not None:
-                raise UserError("the module was compiled in place by torch. Install a module that was not")
-            # As torch's Module.compile() does: Module.__call__ calls this attribute, copies and pickles leave it out.
-            object.__setattr__(target, "_compiled_call_impl", state.dispatch)
+            _native.open_door(state.dispatch, target)
+            target.__dict__[KEPT] = Kept(state)
+            weakref.finalize(target, _native.forget_first, state.function, id(target)).atexit = False
 
     def remove(self) -> None:
         """Undoes it: the next call runs eagerly. Does nothing if another installation has taken its place."""
-        if self.state is not None and compiled_function(self.target) is self.state:
-            close(self.target)
-        self.state = None
+        target, state = self.target(), self.state()
+        if state is not None and compiled_function(target) is state:
+            close(target)
 
     def __enter__(self) -> Door:
         return self
@@ -52,8 +73,8 @@ def close(target: Any) -> None:
     state = compiled_function(target)
     if state is None:
         return
+    _native.close_door(state.dispatch)
     if isinstance(target, types.FunctionType):
-        _native.close_door(state.dispatch)
         del target.__dict__["__framefuse__"]
-    elif isinstance(target, torch.nn.Module) and target.__dict__.get("_compiled_call_impl") is state.dispatch:
-        object.__delattr__(target, "_compiled_call_impl")
+    elif isinstance(target, torch.nn.Module):
+        target.__dict__.pop(KEPT, None)

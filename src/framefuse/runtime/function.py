@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -141,8 +142,12 @@ class CompiledFunction:
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
-        self.dispatch = _native.Dispatch(self.function, self.miss, owner=self.owner)
+        self.dispatch = self.native()
         LIVE.add(self)
+
+    def native(self) -> Any:
+        """The native half."""
+        return _native.Dispatch(self.function, self.miss, owner=self.owner)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call for which no trace holds: records, compiles and adds traces, or runs eagerly where that is vain."""
@@ -279,7 +284,8 @@ def compiled_function(compiled: Any) -> CompiledFunction | None:
     """The record behind a result of ``framefuse.compile``, or of a function or module that is installed; None for
     anything else, such as a wrapper to which ``functools.wraps`` copied the attributes of one of these.
     """
-    inner = vars(compiled).get("_compiled_call_impl") if isinstance(compiled, torch.nn.Module) else None
+    call = type(compiled).__call__ if isinstance(compiled, torch.nn.Module) else None
+    inner = _native.behind_door(call, compiled) if isinstance(call, types.FunctionType) else None
     for found in (getattr(inner, "__framefuse__", None), getattr(compiled, "__framefuse__", None)):
         if isinstance(found, CompiledFunction) and (
             any(compiled is part for part in (found.dispatch, found.function, found.owner))

@@ -81,7 +81,11 @@ class DispatchTest(unittest.TestCase):
         self.assertEqual((dispatch.__name__, dispatch.__doc__, dispatch.__wrapped__), ("plain", "Adds.", plain))
         self.assertEqual(inspect.signature(dispatch), inspect.signature(plain))
         functools.update_wrapper(dispatch, len)
-        self.assertEqual(dispatch.__name__, "len")
+        self.assertEqual((dispatch.__name__, dispatch.__module__), ("len", "builtins"))
+        other = native.Dispatch(plain, None)
+        self.assertEqual((other.__module__, type(other).__module__), (__name__, "framefuse._native"))
+        other.__module__ = "elsewhere"
+        self.assertEqual((other.__module__, plain.__module__), ("elsewhere", __name__))
         self.assertIs(copy.deepcopy(dispatch), dispatch)
         with self.assertRaises(TypeError):
             pickle.dumps(dispatch)

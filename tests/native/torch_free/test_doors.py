@@ -198,6 +198,36 @@ class DoorsTest(unittest.TestCase):
         self.assertEqual(f(), "eager")
         self.assertEqual(many(f), "eager")
 
+    def test_doors_of_one_first_argument(self):
+        class Node:
+            def __call__(self, x):
+                return "eager"
+
+        one, other, call = Node(), Node(), Node.__call__
+        dispatch = native.Dispatch(call, lambda args, kwargs: (args[0] is one, args[1:], kwargs))
+        native.open_door(dispatch, one)
+        self.assertEqual(many(lambda: (one(1), one(x=2), other(1), call(one, 3))),
+                         ((True, (1,), {}), one(x=2), "eager", (True, (3,), {})))  # fmt: skip
+        self.assertIs(native.behind_door(call, one), dispatch)
+        self.assertIsNone(native.behind_door(call, other))
+        second = native.Dispatch(call, lambda args, kwargs: call(*args, **kwargs))
+        native.open_door(second, other)
+        self.assertEqual((other(1), second.calls, second.misses), ("eager", 1, 1))
+        for_all = opened(call, lambda args, kwargs: "all")
+        third = Node()
+        self.assertEqual((one(1)[0], other(1), third(1)), (True, "eager", "all"))
+        native.forget_first(call, id(one))
+        self.assertEqual(one(1), "all")
+        native.close_door(for_all)
+        native.close_door(dispatch)
+        native.open_door(dispatch, one)
+        self.assertEqual(one(1)[0], True)
+        del dispatch  # its door closes
+        self.assertEqual((one(1), other(1), second.calls), ("eager", "eager", 3))
+        native.close_door(second)
+        self.assertEqual(many(lambda: other(1)), "eager")
+        self.assertEqual(second.calls, 3)
+
     def test_what_has_no_door(self):
         def generator():
             yield 1

@@ -7,6 +7,7 @@ import itertools
 import pickle
 import sys
 import threading
+import warnings
 import weakref
 
 import pytest
@@ -128,12 +129,12 @@ def test_an_autograd_hook():
 @captures
 def test_a_module_stays_what_it_is(hits):
     net = Net().eval()
-    keys, x = list(net.state_dict()), torch.randn(2, 3)
+    keys, attributes, x = list(net.state_dict()), set(vars(net)), torch.randn(2, 3)
     with framefuse.install(net) as door:
         want = Net.forward(net, x)
         for _ in range(3):
             torch.testing.assert_close(net(x), want)
-        assert dispatch_of(net).hits == 2 and compiled_function(net) is door.state
+        assert dispatch_of(net).hits == 2 and compiled_function(net) is door.state()
         assert framefuse.explain(net).name == "Net" and len(framefuse.explain(net).graphs) == 1
         for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
             assert compiled_function(other) is None
@@ -151,7 +152,7 @@ def test_a_module_stays_what_it_is(hits):
         with torch.enable_grad():
             net(x).sum().backward()
         assert net.inner.weight.grad is not None
-    assert "_compiled_call_impl" not in vars(net)
+    assert compiled_function(net) is None and set(vars(net)) == attributes
 
 
 @captures
@@ -176,6 +177,40 @@ def test_a_compiled_part_is_part_of_a_compiled_whole():
         torch.testing.assert_close(compiled(x), whole(x))
 
 
+@captures
+def test_other_users_of_a_module_see_the_module():
+    """What copies, scripts, traces or transforms an installed module meets the module's own code."""
+    net, x, fresh = Net().eval(), torch.randn(2, 3), torch.randn(2, 3)
+    want, zero = net(fresh), {"inner.weight": torch.zeros(3, 3), "inner.bias": torch.zeros(3)}
+    door = framefuse.install(net)
+    net(x), net(x)
+    assert dispatch_of(net).hits == 1
+    replica = net._replicate_for_data_parallel()  # shares the attribute dict's contents
+    replica._modules = {"inner": nn.Linear(3, 3)}
+    replica.load_state_dict(zero)
+    ones = torch.ones(2, 3)
+    for _ in range(2):
+        assert torch.equal(replica(fresh), ones)
+        assert torch.equal(torch.func.functional_call(net, zero, (fresh,)), ones)
+        torch.testing.assert_close(net(fresh), want)
+    users = {
+        "script": lambda: torch.jit.script(net)(fresh),
+        "trace": lambda: torch.jit.trace(net, x)(fresh),
+        "symbolic trace": lambda: torch.fx.symbolic_trace(net)(fresh),
+        "vmap": lambda: torch.vmap(net)(fresh[None])[0],
+        "torch.compile": lambda: torch.compile(net, backend="eager")(fresh),
+        "torch.compile of a caller": lambda: torch.compile(lambda x: net(x), backend="eager")(fresh),
+    }
+    for name, use in users.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.testing.assert_close(use(), want, msg=name)
+    door.remove()  # torch.compile keeps the module
+    fast = framefuse.compile(score)
+    for _ in range(2):
+        torch.testing.assert_close(torch.compile(lambda x: fast(x) + 1, backend="eager")(x), score(x) + 1)
+
+
 def test_settings_and_replacement():
     seen = []
 
@@ -191,7 +226,7 @@ def test_settings_and_replacement():
     first = framefuse.install(f)
     second = framefuse.install(f, backend=backend)
     first.remove()  # not its own any more
-    assert compiled_function(f) is second.state
+    assert compiled_function(f) is second.state()
     for _ in range(3):
         assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))
     assert len(seen) == (1 if CURRENT is not None else 0)
@@ -207,10 +242,6 @@ def test_what_cannot_be_installed():
     for wrong in (generator, len, Net, Trainer(None).run, 3):
         with pytest.raises(framefuse.UserError):
             framefuse.install(wrong)
-    net = Net()
-    net._compiled_call_impl = print
-    with pytest.raises(framefuse.UserError, match="by torch"):
-        framefuse.install(net)
 
 
 @captures
@@ -274,10 +305,11 @@ def test_lifetime():
     framefuse.install(net)
     for _ in range(3):
         f(torch.ones(2)), net(torch.ones(2, 3))
-    gone = [weakref.ref(f), weakref.ref(net), weakref.ref(dispatch_of(f)), weakref.ref(net.inner.weight)]
-    del f, net
+    gone = [weakref.ref(net), weakref.ref(dispatch_of(net)), weakref.ref(compiled_function(net))]
+    gone += [weakref.ref(f), weakref.ref(dispatch_of(f)), weakref.ref(net.inner.weight)]
+    del net, f
     gc.collect()
-    assert [ref() for ref in gone] == [None] * 4
+    assert [ref() for ref in gone] == [None] * 6
 
 
 @captures
