@@ -490,7 +490,7 @@ def the_truth_and_length_of_an_object_change(compiled):
 # Values --------------------------------------------------------------------------------------------------------------
 
 
-@trap(traces=6, hits=6, fails="numbers of objects are held by value")
+@trap(traces=12, hits=12)
 def a_bool_an_int_and_a_float_in_an_attribute(compiled):
     held = Plain(k=1)
     f = compiled(lambda x: x * held.k)

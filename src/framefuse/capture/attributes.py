@@ -256,9 +256,9 @@ class Attributes:
     def _of_class(self, kind: type, name: str, value: Any) -> Any:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
         sources = self.recorder.sources
-        if not self.recorder.alive or isinstance(value, (int, float, str, type(None), types.FunctionType, type)):
+        if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
             return value
-        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value)
+        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
@@ -277,6 +277,10 @@ class Attributes:
         value = getattr(holder, name)
         if value is found:
             return (self._of_class(holder, name, value),)
+        if found is MISSING and value is type_get(meta, name):
+            return (self._of_class(meta, name, value),)
+        if name == "__dict__" and any(source.kind == "type_attr" for source in self.recorder.moving):
+            self.recorder.kill("argument", "all attributes of a class")
         return (value,)
 
     def _module_attribute(self, holder: Any, name: str, frame: Frame | None = None) -> Found:
@@ -305,7 +309,8 @@ class Attributes:
                 return self.call(frame, found.fget, (target,), {})  # type: ignore[attr-defined]
             if type(found) is types.FunctionType and not isinstance(target, type):
                 return (types.MethodType(found, target),)
-            break
+            value = getattr(holder, name)
+            return (self._of_class(base, name, value) if value is found else value,)
         return (getattr(holder, name),)
 
     def _tensor_attribute(self, holder: Any, name: str, frame: Frame) -> Found:

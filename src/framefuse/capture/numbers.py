@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from framefuse.capture.texts import Text, bare_text, text
-from framefuse.ir.numbers import Expr, Real, expr, maximum, minimum
+from framefuse.ir.numbers import Expr, Real, constant_real, expr, maximum, minimum
 from framefuse.ir.trace import Build
 
 PLAIN_INT = (int, bool)
@@ -232,7 +232,7 @@ def as_real(value: Any) -> Real:
         return form
     if kind is Integer:
         return Real("int", (value.expr,))
-    return Real("const", (float(value),))
+    return constant_real(float(value))
 
 
 def _real_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:

@@ -228,6 +228,8 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
     kind = type(value)
     if kind in TRACKED:
         return bare(value)
+    if kind is slice and any(type(part) in TRACKED for part in (value.start, value.stop, value.step)):
+        return slice(bare(value.start), bare(value.stop), bare(value.step))
     if kind is InterpretedGenerator:
         return native_generator(value) if value.state == "new" else value
     if kind is types.FunctionType and value.__closure__:

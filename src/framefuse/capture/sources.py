@@ -13,7 +13,7 @@ import torch
 
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import floating, integer, plain_number
+from framefuse.capture.numbers import TRACKED, floating, integer, pin_nested, plain_number
 from framefuse.capture.texts import text
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.facts import Fact, Source
@@ -139,9 +139,24 @@ class Sources(Contents):
             self.fact(source, "type", kind)
             self.learn(Source("getattr", source, "type"), value.type)
             self.learn(Source("getattr", source, "index"), value.index)
+        elif kind is slice and free and id(value) not in self.known:
+            return self._bounds(source, value)
         else:
             self.meet(source, value)
         return value
+
+    def _bounds(self, source: Source, value: slice) -> slice:
+        """A slice whose bounds are symbols where they were seen to move."""
+        self.known[id(value)] = (value, source)
+        self.fact(source, "type", slice)
+        bounds = [value.start, value.stop, value.step]
+        for number, name in enumerate(("start", "stop", "step")):
+            bounds[number] = self.learn(Source("getattr", source, name), bounds[number], CARRIED)
+        if not any(type(bound) in TRACKED for bound in bounds):
+            return value
+        made = slice(*bounds)
+        self.known[id(made)] = (made, source)
+        return made
 
     def meet(self, source: Source, value: Any) -> None:
         """Gives an object its source and states its identity or type."""
@@ -214,6 +229,8 @@ class Sources(Contents):
             if self.volatile and free is not True and type(value) in (int, float, str):
                 free = True if base.is_argument and base.root.key in self.volatile else free
             value = self.seen[place] = self.learn(Source(part, base, key), value, free)
+        if not free and type(value) is slice:
+            pin_nested(value)
         return value if free else plain_number(value)
 
     def unused_tensors(self, used: Mapping[int, int]) -> None:

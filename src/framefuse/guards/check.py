@@ -326,10 +326,14 @@ class _Run:
             a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory")
         )
 
-    def version(self, r: int, tag: int) -> None:
+    def version(self, r: int, seen: Any) -> None:
         held = self.registers[r]
+        tag, members = seen if isinstance(seen, tuple) else (seen, None)
         now = _native.type_tag(held) if isinstance(held, type) else 0
-        self.demand(tag != 0 and now == tag, Said("attributes as seen"), Said("an attribute was assigned"))
+        good = tag != 0 and now == tag
+        if not good and members is not None and isinstance(held, type):
+            good = members(held)
+        self.demand(good, Said("attributes as seen"), Said("an attribute was assigned"))
 
     def relation(self, op: str, left: int, right: int) -> None:
         a, b = self.numbers[left], self.numbers[right]

@@ -20,6 +20,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.check import same_atom
+from framefuse.guards.members import Dicts, Members
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
@@ -106,6 +107,8 @@ class _Builder:
         self.registers = 0
         self.repeats: list[tuple[int, int, str]] = []
         self.done: set[tuple[Any, ...]] = set()
+        self.dicts: Dicts = {}
+        self.free_members: frozenset[tuple[type, str]] | None = None
         self.types = {id(self.nodes.node(f.source)): f.value for f in assumptions.facts if f.kind == "type"}
 
     def build(self, arguments: int, sources: Iterable[Source]) -> Guards:
@@ -403,7 +406,18 @@ class _Builder:
     def version(self, fact: Fact, node: Node) -> None:
         if not self.settle(node):
             raise ValueError("the version of a type that is no long-lived object")
-        self.once(self.late, fact, "version", self.constant(node.known), _native.type_tag(node.known))
+        self.once(self.late, fact, "version", self.constant(node.known), self.members(node.known))
+
+    def members(self, kind: type) -> tuple[int, Members]:
+        """The version tag of a type, and what decides when it has moved."""
+        if self.free_members is None:
+            self.free_members = frozenset(
+                (base, fact.source.key)
+                for fact in self.assumptions.facts
+                if fact.kind in ("integer", "real") and fact.source.kind == "type_attr"
+                for base in _defining(self.nodes.node(fact.source))
+            )
+        return _native.type_tag(kind), Members(kind, self.free_members, self.dicts)
 
     def tensor_fact(self, fact: Fact, node: Node) -> None:
         self.tensor(fact.source, fact.value)
@@ -466,6 +480,14 @@ class _Builder:
 class _Stated:
     part: Part
     stated: set[Relation | RealRelation]
+
+
+def _defining(place: Node) -> list[type]:
+    """The class on which an attribute of a long-lived type lies."""
+    holder = resolve(place.base) if place.base is not None else MISSING
+    if not isinstance(holder, type):
+        return []
+    return [base for base in holder.__mro__ if place.source.key in vars(base)][:1]
 
 
 def resolve_again(node: Node) -> Any:

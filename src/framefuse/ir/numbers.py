@@ -517,6 +517,11 @@ class RealRelation:
         return f"{'' if self.holds else 'not '}{self.left} {self.op} {self.right}"
 
 
+def constant_real(value: float) -> Real:
+    """A known float; the zeros differ, as their texts do."""
+    return Real("const", (value, "-") if value == 0 and math.copysign(1.0, value) < 0 else (value,))
+
+
 REAL_OPS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

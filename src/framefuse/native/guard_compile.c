@@ -215,6 +215,10 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         PyObject *type = c->constant[op->from];
         if (!type || !PyType_Check(type))
             return bad(instruction);
+        if (PyTuple_CheckExact(operand) && PyTuple_GET_SIZE(operand) == 2) {
+            op->object = PyTuple_GET_ITEM(operand, 1);
+            operand = PyTuple_GET_ITEM(operand, 0);
+        }
         unsigned long tag = PyLong_AsUnsignedLong(operand);
         op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
         return PyErr_Occurred() ? bad(instruction) : 0;

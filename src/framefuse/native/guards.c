@@ -209,6 +209,22 @@ static bool code_is(PyObject *function, const GuardOp *op)
         return loaded != NULL;                            \
     } while (0)
 
+/* A tag that moved says only that something was assigned: what lies on the classes decides, and the new tag is taken. */
+static bool version_holds(PyTypeObject *type, GuardOp *op)
+{
+    if (op->as.tag && type_tag(type) == op->as.tag)
+        return true;
+    if (!op->object)
+        return false;
+    unsigned int tag = type_tag(type);
+    PyObject *answer = PyObject_CallOneArg(op->object, (PyObject *)type);
+    bool same = answer == Py_True;
+    Py_XDECREF(answer);
+    if (same && op->as.tag)
+        op->as.tag = tag;
+    return same;
+}
+
 bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
 {
     PyObject *from = op->code == G_arg || op->code >= G_relation ? NULL : set->registers[op->from];
@@ -260,7 +276,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_same: return from == set->registers[op->index];
     case G_different: return from != set->registers[op->index];
     case G_disjoint: return tensors_disjoint(from, set->registers[op->index]);
-    case G_version: return op->as.tag && PyType_Check(from) && type_tag((PyTypeObject *)from) == op->as.tag;
+    case G_version: return PyType_Check(from) && version_holds((PyTypeObject *)from, (GuardOp *)op);
     case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
     case G_real_relation: return real_relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]) == op->holds;
     case G_number: return number_run(&op->as.number, set->numbers);

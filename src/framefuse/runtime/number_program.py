@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, expr
+from framefuse.ir.numbers import (
+    Atom,
+    Binary,
+    Expr,
+    Floordiv,
+    Maximum,
+    Minimum,
+    Modulo,
+    Real,
+    Symbol,
+    constant_real,
+    expr,
+)
 
 ATOM_OPS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -109,4 +121,4 @@ class NumberProgram:
 
 
 def _constant(value: float) -> Real:
-    return Real("const", (value,))
+    return constant_real(value)
