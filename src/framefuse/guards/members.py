@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-IMMUTABLE_TYPE = 1 << 8
+from framefuse.ir.classes import immutable
+
 Dicts = dict[type, dict[str, Any]]
 
 
@@ -23,7 +24,7 @@ class Members:
         self.free = free
         self.seen: list[tuple[type, Mapping[str, Any]]] = []
         for base in self.order:
-            if not base.__flags__ & IMMUTABLE_TYPE:
+            if not immutable(base):
                 if base not in known:
                     known[base] = dict(vars(base))
                 self.seen.append((base, known[base]))
