@@ -1,8 +1,16 @@
 """framefuse: a just-in-time compiler for PyTorch programs; this module is the whole public interface."""
 
-from framefuse.api import compile, disable, install, is_compiling, list_backends, register_backend, reset
+from framefuse.api import compile, install, is_compiling, list_backends, register_backend, reset
 from framefuse.errors import CompilerBug, UserError
 from framefuse.explain import explain
+from framefuse.marks import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    graph_break,
+    mark_dynamic,
+    mark_static,
+)
 
 __version__ = "0.1.0"
 
@@ -12,6 +20,11 @@ __all__ = [
     "explain",
     "reset",
     "disable",
+    "graph_break",
+    "allow_in_graph",
+    "assume_constant_result",
+    "mark_dynamic",
+    "mark_static",
     "is_compiling",
     "list_backends",
     "register_backend",

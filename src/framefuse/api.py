@@ -168,22 +168,6 @@ def reset() -> None:
         function.reset()
 
 
-def disable(function: Callable[..., Any] | None = None) -> Any:
-    """Marks ``function`` to run eagerly, with all that it calls, wherever compiled code reaches it; a decorator."""
-    if function is None:
-        return disable
-    state = compiled_function(function)
-    if state is not None:
-        return state.owner if isinstance(function, torch.nn.Module) else state.function
-
-    @functools.wraps(function)
-    def eager(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    eager.__framefuse_disabled__ = True  # type: ignore[attr-defined]
-    return eager
-
-
 # True in code that is being recorded, False elsewhere: torch's own function, which the recorder answers.
 is_compiling = torch.compiler.is_compiling
 list_backends = registry.list_backends

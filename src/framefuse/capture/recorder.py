@@ -18,7 +18,7 @@ from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import global_state
 from framefuse.capture.stops import reason
-from framefuse.capture.tensors import dense_order, describe, keys_of, special
+from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
@@ -205,16 +205,17 @@ class Recorder:
             or isinstance(tensor, torch.nn.Parameter)
             or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
         )
+        marked = tensor.__dict__.get(DIMENSIONS, {})
         sizes: list[Symbol | int] = []
         for dim, size in enumerate(tensor.shape):
-            if fixed:
+            if not marked.get(dim, not fixed):
                 sizes.append(size)
                 continue
             symbol = self.sources.symbol("s")
             self.size_symbols[(number, dim)] = symbol
             self.hint(symbol, size)
             sizes.append(symbol)
-        self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed)
+        self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed and not marked)
         self.versions[number] = _versions([tensor])[0]
         return number
 

@@ -115,6 +115,7 @@ ROWS = (
         "{detail} lives across a step that runs eagerly.",
         "Let it end before the step, or move the step out of the compiled function.",
     ),
+    Row("graph-break", "a break that was asked for", "{detail}() ends the graph.", "Nothing: it was asked for."),
     Row("cut", "a break before a line", "What an earlier line changed is read again ({detail}).", "Read it first."),
     Row("raises", "the call raises", "The call ended with {detail}.", "Calls that return are recorded."),
     Row(

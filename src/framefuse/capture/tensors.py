@@ -9,6 +9,8 @@ import torch
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.trace import TensorMeta
 
+# Attribute of a tensor that the user marked: dimension -> True where its size varies, False where it is a constant.
+DIMENSIONS = "_framefuse_dimensions"
 PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 

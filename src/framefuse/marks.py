@@ -1,0 +1,102 @@
+"""The public functions that tell the compiler what it cannot know: sizes that vary, functions to keep whole or skip."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from framefuse.capture import marks
+from framefuse.capture.tensors import DIMENSIONS
+from framefuse.errors import UserError
+from framefuse.runtime.function import compiled_function
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """Says that the size of these dimensions of an argument varies, also under ``dynamic=False`` and for buffers.
+
+    Args:
+        tensor: an argument of a compiled function, or a buffer of a module; the mark is an attribute of this object.
+        dim: one dimension or several; negative ones count from the end.
+
+    Raises:
+        UserError: ``tensor`` is no tensor, or has no such dimension.
+    """
+    _mark(tensor, dim, True)
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
+    """Says that the size of these dimensions (None: of all) is a constant of the code: another size compiles anew.
+
+    Raises:
+        UserError: ``tensor`` is no tensor, or has no such dimension.
+    """
+    _mark(tensor, range(tensor.ndim) if dim is None and isinstance(tensor, torch.Tensor) else dim, False)
+
+
+def _mark(tensor: Any, dim: Any, varies: bool) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise UserError(f"a {type(tensor).__name__} has no dimensions. Mark a tensor")
+    found = dict(getattr(tensor, DIMENSIONS, {}))
+    for number in (dim,) if isinstance(dim, int) else dim:
+        if not -tensor.ndim <= number < tensor.ndim:
+            raise UserError(f"dimension {number} of a tensor of {tensor.ndim} dimensions. Give one that it has")
+        found[number % tensor.ndim] = varies
+    setattr(tensor, DIMENSIONS, found)
+
+
+def allow_in_graph(function: F) -> F:
+    """Keeps calls of ``function`` as one call in the graph: its Python code is run as it is and not looked into.
+
+    What it computes must follow from its arguments (tensors, numbers and containers of them) and have no effect;
+    nothing checks that. It gets and gives tensors of real values, never symbols. A decorator.
+
+    Raises:
+        UserError: ``function`` is not callable.
+    """
+    marks.keep_in_graph(_callable(function))
+    return function
+
+
+def assume_constant_result(function: F) -> F:
+    """Takes what ``function`` gives while a call is recorded for what it always gives; nothing checks that. A
+    decorator.
+
+    Raises:
+        UserError: ``function`` is not callable.
+    """
+    marks.take_as_constant(_callable(function))
+    return function
+
+
+def graph_break() -> None:
+    """Ends the graph here and begins another one; does nothing in code that is not compiled."""
+
+
+marks.break_at(graph_break)
+
+
+def disable(function: Callable[..., Any] | None = None) -> Any:
+    """Marks ``function`` to run eagerly, with all that it calls, wherever compiled code reaches it; a decorator."""
+    if function is None:
+        return disable
+    state = compiled_function(function)
+    if state is not None:
+        return state.owner if isinstance(function, torch.nn.Module) else state.function
+
+    @functools.wraps(function)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    eager.__framefuse_disabled__ = True  # type: ignore[attr-defined]
+    return eager
+
+
+def _callable(function: Any) -> Any:
+    if not callable(function):
+        raise UserError(f"a {type(function).__name__} is not callable. Give a function")
+    return function
