@@ -26,6 +26,8 @@ from framefuse.capture.frame import (
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.operations import Operations
+from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
@@ -58,7 +60,7 @@ SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-de
 ORDINARY_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
-class Calls:
+class Calls(Operations):
     """The call protocol of the interpreter."""
 
     recorder: Any
@@ -113,6 +115,11 @@ class Calls:
                 args = args if owner is None else (owner, *args)
                 target = sources.read(state, "getattr", "function", state.function)
                 continue
+            if kind is operator.methodcaller and len(args) == 1 and not kwargs:
+                made, parts = target.__reduce__()
+                if made is operator.methodcaller:
+                    target, args = self.attribute_now(frame, args[0], parts[0]), parts[1:]  # type: ignore[attr-defined]
+                    continue
             if isinstance(target, type):
                 outcome = self.construct(frame, target, args, kwargs, then)
                 if outcome is MISSING:
@@ -171,7 +178,10 @@ class Calls:
             self.native(frame, target, args, kwargs, then)
             return None
         if outcome is SWITCH:
-            if then is not None and len(self.frames) > depth and self.frames[-1].then is None:
+            if then is not None and len(self.frames) > depth:
+                if self.frames[-1].then is not None:
+                    self.finish(frame, self.entered_value(frame, depth), then)  # type: ignore[attr-defined]
+                    return None
                 self.frames[-1].then = then
             return SWITCH
         if then is not None:
@@ -211,7 +221,10 @@ class Calls:
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
-            value = then[1](*then[2])
+            self.operate(frame, *then[1:], nested=True)
+            return
+        elif what == "checked":
+            value = checked(then[1], then[2], value)
         elif what == "raise":
             self.throw(exception_of(then[2], value), then[1])  # type: ignore[attr-defined]
             return
@@ -512,11 +525,13 @@ class Calls:
                 return outcome
         if cls in TWIN_TYPES and needs_twin(args):
             return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
-        meta = type(cls)
-        if meta is not type:
-            method = python_method(meta, "__call__")
-            if method is not None:
-                return self.call(frame, method, (cls, *args), kwargs, then)
+        method = python_method(type(cls), "__call__")
+        if method is not None:
+            return self.call(frame, method, (cls, *args), kwargs, then)
+        return self.make(frame, cls, args, kwargs, then)
+
+    def make(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+        """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
         self.recorder.sources.version(cls)
         init, new = type_get(cls, "__init__"), type_get(cls, "__new__")
         new = new.__func__ if isinstance(new, staticmethod) else new
@@ -574,11 +589,11 @@ class Calls:
             method = python_method(kind, "__bool__")
             if method is not None:
                 self.recorder.sources.typed(value)
-                return bool(self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined,no-any-return]
             if type_get(kind, "__bool__") is MISSING:
                 method = python_method(kind, "__len__")
                 if method is not None:
-                    return bool(self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+                    return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
             self.recorder.sources.typed(value)
         self.recorder.sources.filled(value)
         return bool(value)
@@ -587,21 +602,13 @@ class Calls:
         self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None
     ) -> Any:
         """A binary operation or comparison; Python methods of the operands get frames."""
-        kind = type(left)
-        if kind not in SIMPLE and kind not in TRACKED:
-            method = python_method(kind, name)
-            if method is not None:
-                self.recorder.sources.typed(left)
-                self.recorder.sources.version(kind)
-                return self.call(frame, method, (left, right), {}, ("binary", function, (left, right)))
+        kind, other = type(left), type(right)
+        if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):
+            attempts = self.attempts(function, left, right, name, reflected)
+            if attempts:
+                return self.operate(frame, attempts, function, left, right)
             if name == "__eq__" and not isinstance(left, torch.Tensor):
                 self.recorder.sources.typed(left)
-        other = type(right)
-        alike = other is kind and reflected is not None and reflected.startswith("__r")  # Python asks once then
-        if reflected and not alike and other not in SIMPLE and other not in TRACKED:
-            method = python_method(other, reflected)
-            if method is not None and type_get(kind, name) is MISSING:
-                return self.call(frame, method, (right, left), {})
         if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
             left = left.plain()
         elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
@@ -627,7 +634,7 @@ class Calls:
         if kind not in SIMPLE:
             method = python_method(kind, "__iter__")
             if method is not None:
-                return self.call_nested(method, (value,))  # type: ignore[attr-defined]
+                return checked("__iter__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
         sources = self.recorder.sources
         if kind in (list, tuple) and id(value) in sources.known:
             sources.extent(value)

@@ -16,6 +16,7 @@ from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, extreme
+from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.tracebacks import variables
@@ -195,7 +196,7 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
     method = python_method(type(value), "__len__")
     if method is not None:
         machine.recorder.sources.typed(value)
-        return machine.call(frame, method, (value,), {})
+        return machine.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
     frame.stack.append(machine.recorder.sources.count(value, frame.code.grows))
     return None
 
@@ -370,7 +371,8 @@ def _method(machine: Any, frame: Frame, value: Any, name: str) -> Any:
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
         return MISSING
-    return machine.call(frame, method, (value,), {})
+    then = ("checked", name, type(value)) if name in BUILTINS else None
+    return machine.call(frame, method, (value,), {}, then)
 
 
 def _unary_special(name: str) -> Callable[..., Any]:
@@ -462,6 +464,11 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
         total = total * value
     frame.stack.append(total)
     return None
+
+
+@special(("__call__", type))
+def _type_call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.make(frame, args[0], args[1:], kwargs, None)
 
 
 @special(locals)

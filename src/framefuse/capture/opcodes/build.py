@@ -8,6 +8,7 @@ from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
 from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
+from framefuse.capture.protocols import checked
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import shown
 from framefuse.ir.trace import formatted
@@ -73,7 +74,10 @@ def format_value(machine: Any, frame: Frame, argument: int) -> None:
     value = _converted(machine, value, argument & 3)
     method = python_method(type(value), "__format__")
     if method is not None:
-        frame.stack.append(machine.call_nested(method, (value, spec)))
+        made = machine.call_nested(method, (value, spec))
+        if not isinstance(made, str):
+            raise TypeError(f"__format__ must return a str, not {type(made).__name__}")
+        frame.stack.append(made)
     elif spec:
         shown(machine, value)
         frame.stack.append(format(value, spec))
@@ -105,7 +109,10 @@ def _text(machine: Any, value: Any, name: str, function: Any) -> str:
         method = python_method(type(value), "__repr__")
     if method is None:
         shown(machine, value)
-    made: str = machine.call_nested(method, (value,)) if method is not None else function(value)
+    if method is not None:
+        made: str = checked(name, type(value), machine.call_nested(method, (value,)))
+    else:
+        made = function(value)
     return made
 
 

@@ -32,7 +32,7 @@ def iterate(machine: Any, frame: Frame, value: Any) -> Any:
         if method is not None:
             machine.recorder.sources.typed(value)
             machine.recorder.sources.version(kind)
-            return machine.call(frame, method, (value,), {})
+            return machine.call(frame, method, (value,), {}, ("checked", "__iter__", kind))
         sources = machine.recorder.sources
         (sources.extent if type(value) in (list, tuple) else sources.whole)(value)
         if id(value) in sources.known:

@@ -57,7 +57,9 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
         return None
     method = python_method(kind, f"__i{name}__")
     if method is not None:
-        return machine.call(frame, method, (left, right), {}, ("binary", FUNCTIONS[argument], (left, right)))
+        function = IN_PLACE[argument]
+        rest = machine.attempts(function, left, right, f"__{name}__", f"__r{name}__")
+        return machine.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
     if isinstance(left, (list, dict, set, deque)):
         if id(left) in machine.recorder.sources.known:
             changed = mutate(machine, left, MUTATED_IN_PLACE.get(name, ""), (right,), {})

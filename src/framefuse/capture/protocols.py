@@ -1,0 +1,34 @@
+"""Checks what a special method gave as the builtin that asked for it does, with CPython's errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.frame import InterpretedGenerator
+from framefuse.capture.numbers import Float, Integer
+
+BUILTINS = {
+    "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,
+    "__float__": float, "__iter__": iter,
+}  # fmt: skip
+EXPECTED: dict[str, tuple[type, ...]] = {
+    "__bool__": (bool,), "__str__": (str,), "__repr__": (str,), "__int__": (int, Integer), "__float__": (float, Float),
+}  # fmt: skip
+SMALL = 1 << 60
+
+
+def checked(name: str, kind: type, value: Any) -> Any:
+    """``value``, given by the method ``name`` of a ``kind``, as its builtin passes it on; raises as that does."""
+    given = type(value)
+    if name == "__len__":
+        fits = given in (int, Integer) and 0 <= value < SMALL
+    elif name == "__hash__":
+        fits = given is int and -1 != value and -SMALL < value < SMALL
+    elif name == "__iter__":
+        fits = given is InterpretedGenerator or hasattr(given, "__next__")
+    else:
+        fits = given in EXPECTED[name]
+    if fits:
+        return value
+    asked = type(kind.__name__, (), {name: lambda self: value})
+    return BUILTINS[name](asked())
