@@ -82,6 +82,33 @@ FOUND = {
             yield call(data(1, 3), 2, 0.5)
             yield call(data(1, 3), 3, 0.5)
     """),
+    "a generator that is suspended at a break ends once": (
+        3,
+        "native",
+        """
+        COUNT, LOG = [0], []
+
+        @contextlib.contextmanager
+        def scaled(k):
+            COUNT[0] += k
+            try:
+                yield k
+            finally:
+                COUNT[0] -= k
+                LOG.append(COUNT[0])
+
+        def target(x):
+            with scaled(2):
+                if x.sum() > 0:
+                    x = x + 1
+                print(x.sum())
+            return x * COUNT[0]
+
+        def calls():
+            for seed in (1, 2, 1, 2, 3):
+                yield call(data(seed, 2, 3))
+    """,
+    ),
     "what an opaque step raises has the context that eager gives it": (
         0,
         "native",

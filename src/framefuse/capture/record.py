@@ -297,7 +297,7 @@ class _Run:
                 recorder.reason = Reason(why.code, fact, why.advice, why.line)
             self._step(stop)
             return None
-        point, (target, args, kwargs), values = closed
+        point, (target, args, kwargs), values, generators = closed
         error: BaseException | None = None
         outcome: tuple[Any, ...] = ()
         if target is not None:
@@ -310,6 +310,7 @@ class _Run:
         if error is None and (id(point) in self.visited or point.handle is not None):
             segments, self.segments = self.segments, []
             if self.tree.compile(segments):
+                _let_go(generators)
                 return self._compiled(point, (*outcome, *values))
         self.visited.add(id(point))
         try:
@@ -323,6 +324,8 @@ class _Run:
             recorder.kill("fault", f"{type(fault).__name__}: {fault}")
             self.error = error
             self.owed = (outcome[0], stop.then) if target is not None and error is None else None
+        else:
+            _let_go(generators)
         return None
 
     def _step(self, stop: Break) -> None:
@@ -345,7 +348,7 @@ class _Run:
         except BaseException as error:
             return Recording(exception=error)
 
-    def _close(self, stop: Break, why: Reason) -> tuple[Point, tuple[Any, Any, Any], tuple[Any, ...]] | None:
+    def _close(self, stop: Break, why: Reason) -> tuple[Point, tuple[Any, Any, Any], tuple[Any, ...], list[Any]] | None:
         """Ends the segment with a trace that leads to a point; None, and a dead recording, where that cannot be."""
         recorder = self.recorder
         recipes = Recipes(recorder)
@@ -373,7 +376,7 @@ class _Run:
         self.segments.append(Segment(trace, self.start, self.bound, point))
         recorder.alive = False
         recorder.drop()
-        return point, (stop.target, args, kwargs), values
+        return point, (stop.target, args, kwargs), values, taken.generators
 
     # The end --------------------------------------------------------------------------------------------------------
 
@@ -446,6 +449,12 @@ class _Run:
             inlined=self.machine.inlined,
             seconds={"capture": time.perf_counter() - self.started},
         )
+
+
+def _let_go(generators: list[InterpretedGenerator]) -> None:
+    """Others go on in place of these."""
+    for generator in generators:
+        generator.state = "done"
 
 
 def _arguments(sources: Any, code: types.CodeType, slots: list[Any], owner: Any) -> list[Any]:

@@ -57,13 +57,15 @@ class Unrepresentable(Exception):
 @dataclass(slots=True)
 class Taken:
     """What :func:`take` found: ``shape``, the ``leaves`` (tensors and objects) and the ``numbers``, in the order of
-    their places; a number whose value a run decides stands in ``open``.
+    their places; a number whose value a run decides stands in ``open``. ``generators`` go on as others, made from
+    the shape: those that were taken apart must not be closed once they are let go.
     """
 
     shape: Part
     leaves: list[Any]
     numbers: list[Any]
     open: frozenset[int]
+    generators: list[InterpretedGenerator]
 
 
 def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
@@ -75,7 +77,7 @@ def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
     frames = tuple([taker.part(frame) for frame in machine.frames])
     extra = (taker.owed(then), taker.part(machine.handled))
     shape = Part("machine", has_outcome, (*extra, *frames))
-    return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open))
+    return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators)
 
 
 JUMPING = ("jump", "jump or pop", "for", "send")
@@ -94,6 +96,7 @@ class _Taker:
         self.leaves: list[Any] = []
         self.numbers: list[Any] = []
         self.open: set[int] = set()
+        self.generators: list[InterpretedGenerator] = []
         self.targets: dict[int, tuple[int, ...]] = {}  # by frame: steps that are reached by a result
         self.memo: dict[int, Part] = {}
         self.keep: list[Any] = []
@@ -201,6 +204,7 @@ class _Taker:
 
     def generator(self, generator: InterpretedGenerator) -> Part:
         """A generator with its frame."""
+        self.generators.append(generator)
         index = self.index(generator)
         frame = self.part(generator.frame)
         arguments = Part("tuple", tuple, tuple([self.part(held) for held in generator.arguments]))
