@@ -87,7 +87,14 @@ def format_value(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("CONVERT_VALUE")
 def convert_value(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(_converted(machine, frame.stack.pop(), argument))
+    """The conversion before a format that is computed: 3.13 has it as an instruction, told apart where it stands."""
+    value = frame.stack.pop()
+    if machine.reads_value(value):
+        machine.opaque(frame, formatted, (value, argument, ""), {}, None, "item", "The text of a tensor")
+    if type(value) in TRACKED:
+        frame.stack.append(made_of("format", formatted(bare(value), argument, ""), (value,), (argument, "")))
+        return
+    frame.stack.append(_converted(machine, value, argument))
 
 
 def _converted(machine: Any, value: Any, conversion: int) -> Any:
@@ -98,8 +105,7 @@ def _converted(machine: Any, value: Any, conversion: int) -> Any:
     if conversion == 2:
         return _text(machine, value, "__repr__", repr)
     if conversion == 3:
-        shown(machine, value)
-        return ascii(value)
+        return _text(machine, value, "__repr__", repr).encode("ascii", "backslashreplace").decode("ascii")
     return value
 
 

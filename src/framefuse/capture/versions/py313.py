@@ -38,6 +38,12 @@ def _folded(raw: list[Raw]) -> list[Raw]:
             continue
         maker = -1
         match row.name:
+            case "CONVERT_VALUE" if after == "FORMAT_SIMPLE":
+                raw[number] = row._replace(name="NOP")
+                raw[number + 1] = raw[number + 1]._replace(argument=row.argument)
+            case "CONVERT_VALUE" if after == "LOAD_CONST" and raw[number + 2].name == "FORMAT_WITH_SPEC":
+                raw[number] = row._replace(name="NOP")
+                raw[number + 2] = raw[number + 2]._replace(argument=row.argument)
             case "MAKE_FUNCTION":
                 maker, raw[number] = number, row._replace(argument=0)
             case "END_FOR" if after == "POP_TOP":  # FOR_ITER takes the exhausted iterator off the stack and skips both
@@ -61,7 +67,7 @@ def expand(name: str, argument: int) -> Parts:
             compare = (name, argument >> 5)
             return (compare, ("TO_BOOL", 0)) if argument & TO_TRUTH else (compare,)
         case "FORMAT_SIMPLE":
-            return (("FORMAT_VALUE", 0),)
+            return (("FORMAT_VALUE", argument),)
         case "FORMAT_WITH_SPEC":
-            return (("FORMAT_VALUE", 4),)
+            return (("FORMAT_VALUE", 4 | argument),)
     return expand_common(name, argument)
