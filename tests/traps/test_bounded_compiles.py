@@ -107,7 +107,7 @@ def a_property_with_an_effect_and_a_getattr(compiled):
         yield f(ones(2)), lazy.reads
 
 
-@trap(traces=3, hits=4, waits="item branch")
+@trap(traces=3, hits=4)
 def an_item_in_an_if(compiled):
     @compiled
     def f(x):
@@ -118,7 +118,7 @@ def an_item_in_an_if(compiled):
         yield f(ones(2) * sign)
 
 
-@trap(traces=4, hits=4, waits="item")
+@trap(traces=4, hits=4)
 def a_loop_over_tolist(compiled):
     @compiled
     def f(x):
@@ -141,7 +141,7 @@ def a_boolean_mask(compiled):
         yield f(torch.arange(4.0) * k)
 
 
-@trap(traces=3, hits=3, waits="native-call")
+@trap(traces=3, hits=3)
 def a_random_number_of_python(compiled):
     f = compiled(lambda x: x * random.random())
     random.seed(5)
@@ -149,7 +149,7 @@ def a_random_number_of_python(compiled):
         yield f(ones(2)), random.getstate()[1][-1]
 
 
-@trap(traces=3, hits=3, waits="argument native-call")
+@trap(traces=3, hits=3)
 def a_context_variable(compiled):
     f = compiled(lambda x: x * CONTEXT.get())
     for value in (1.0, 1.0, 2.0, 2.0, 1.0, 1.0):
@@ -158,7 +158,7 @@ def a_context_variable(compiled):
         CONTEXT.reset(token)
 
 
-@trap(traces=3, hits=3, waits="argument native-call")
+@trap(traces=3, hits=3)
 def an_iterator_partly_consumed(compiled):
     @compiled
     def f(x, numbers):
@@ -191,7 +191,7 @@ def the_stack_is_inspected(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="native-call argument")
+@trap(traces=3, hits=3)
 def references_are_counted(compiled):
     @compiled
     def f(x):
@@ -201,7 +201,7 @@ def references_are_counted(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="native-call")
+@trap(traces=3, hits=3)
 def the_clock_is_read(compiled):
     @compiled
     def f(x):
@@ -224,7 +224,7 @@ def requires_grad_set_on_an_input(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="tensor-attribute autograd training")
+@trap(traces=3, hits=3)
 def requires_grad_set_on_a_result(compiled):
     @compiled
     def f(x):
@@ -235,7 +235,7 @@ def requires_grad_set_on_a_result(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits="tensor-attribute")
+@trap(traces=3, hits=3)
 def a_resize_inside(compiled):
     @compiled
     def f(x):
@@ -247,7 +247,7 @@ def a_resize_inside(compiled):
         yield f(ones(4))
 
 
-@trap(traces=3, hits=3, waits="native-call")
+@trap(traces=3, hits=3)
 def a_print_in_the_middle(compiled):
     @compiled
     def f(x):
@@ -411,7 +411,7 @@ def the_number_of_threads_changed(compiled):
         torch.set_num_threads(before)
 
 
-@trap(traces=2, hits=3, waits="native-call")
+@trap(traces=2, hits=3)
 def the_number_of_threads_read_inside(compiled):
     f = compiled(lambda x: x * torch.get_num_threads())
     before = torch.get_num_threads()

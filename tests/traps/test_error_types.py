@@ -42,7 +42,7 @@ def arithmetic_that_leaves_63_bits(compiled):
         yield f(torch.ones(2), n)
 
 
-@trap(traces=1, hits=1, waits="branch")
+@trap(traces=1, hits=1)
 def a_failing_assert_on_a_tensor(compiled):
     @compiled
     def f(x):

@@ -152,7 +152,7 @@ def hooks_before_every_module_come_and_go(compiled):
     yield f(ones(1, 2))
 
 
-@trap(traces=2, hits=2, waits="native-call autograd gradient")
+@trap(traces=2, hits=2)
 def backward_hooks_come_and_go(compiled):
     model = linear()
     told: list[int] = []
@@ -390,7 +390,7 @@ def a_property_replaces_an_attribute(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=2, waits="argument")
+@trap(traces=3, hits=2)
 def slots_of_an_object_change(compiled):
     class A:
         __slots__ = ("k",)
@@ -826,7 +826,7 @@ def anomaly_mode(compiled):
             yield x.grad
 
 
-@trap(traces=3, hits=2, waits="native-call")
+@trap(traces=3, hits=2)
 def the_precision_of_products_is_read(compiled):
     f = compiled(lambda x: x + 1 if torch.get_float32_matmul_precision() == "highest" else x - 1)
     before = torch.get_float32_matmul_precision()
@@ -838,7 +838,7 @@ def the_precision_of_products_is_read(compiled):
         torch.set_float32_matmul_precision(before)
 
 
-@trap(traces=3, hits=1, waits="native-call")
+@trap(traces=3, hits=1)
 def the_flags_of_backends_are_read(compiled):
     f = compiled(lambda x: x + 1 if torch.backends.mkldnn.enabled else x - 1)
     for on in (True, True, False, False, True):
@@ -931,7 +931,7 @@ def requires_grad_of_an_argument_that_is_read(compiled):
             yield f(ones(2), ones(2).requires_grad_(on))
 
 
-@trap(traces=2, hits=2, waits="tensor-attribute")
+@trap(traces=2, hits=2)
 def the_leaf_state_of_an_argument(compiled):
     f = compiled(lambda x: x.detach() + 1 if x.is_leaf else x.detach() - 1)
     for k in range(4):

@@ -50,19 +50,19 @@ def changing(compiled: Any, function: Any, holder: Any, name: str = "k", values:
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_attribute_by_attrgetter(compiled):
     held = Plain(k=2.0)
     yield from changing(compiled, lambda x: x * operator.attrgetter("k")(held), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_attribute_by_a_kept_attrgetter(compiled):
     held, get = Plain(k=2.0), operator.attrgetter("k")
     yield from changing(compiled, lambda x: x * get(held), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_item_by_itemgetter(compiled):
     table, get = {"k": 2.0}, operator.itemgetter("k")
     f = compiled(lambda x: x * get(table))
@@ -70,7 +70,7 @@ def an_item_by_itemgetter(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_item_by_a_function_of_operator(compiled):
     table = {"k": 2.0}
     f = compiled(lambda x: x * operator.getitem(table, "k"))
@@ -78,7 +78,7 @@ def an_item_by_a_function_of_operator(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_method_by_methodcaller(compiled):
     class A:
         k = 2.0
@@ -102,13 +102,13 @@ def a_dataclass_as_a_tuple(compiled):
     yield from changing(compiled, lambda x: x * dataclasses.astuple(held)[0], held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_dataclass_replaced(compiled):
     held = Setting()
     yield from changing(compiled, lambda x: x * dataclasses.replace(held, parts=1).k, held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def dataclasses_compared(compiled):
     held, other = Setting(), Setting()
     yield from changing(compiled, lambda x: x + 1 if held == other else x - 1, held)
@@ -128,7 +128,7 @@ def an_object_in_a_text(compiled):
     yield from changing(compiled, lambda x: (x + 1, f"{held} {held!r} {held.k:.2f}"), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_formatted(compiled):
     held = Plain(k=2.0)
     yield from changing(compiled, lambda x: (x + 1, f"{held.k} {held.k}"), held)
@@ -140,7 +140,7 @@ def an_object_formatted_by_percent(compiled):
     yield from changing(compiled, lambda x: (x + 1, "%s %r" % (held, [held])), held)  # noqa: UP031
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_dict_in_json(compiled):
     table = {"k": 2.0, "inner": {"n": [1, 2]}}
     f = compiled(lambda x: (x + 1, json.dumps(table)))
@@ -149,7 +149,7 @@ def a_dict_in_json(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_template_of_string(compiled):
     table = {"k": 2.0}
     f = compiled(lambda x: (x + 1, string.Template("$k").substitute(table)))
@@ -157,7 +157,7 @@ def a_template_of_string(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def nested_containers_compared(compiled):
     held = Plain(k=[1, {"a": 2}])
     f = compiled(lambda x: x + 1 if held.k == [1, {"a": 2}] else x - 1)
@@ -166,7 +166,7 @@ def nested_containers_compared(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_deep_copy(compiled):
     held = Plain(k=[1.0, {"a": 2.0}])
     f = compiled(lambda x: x * copy.deepcopy(held).k[1]["a"])
@@ -175,7 +175,7 @@ def a_deep_copy(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def objects_sorted(compiled):
     @functools.total_ordering
     class A:
@@ -192,7 +192,7 @@ def objects_sorted(compiled):
     yield from changing(compiled, lambda x: x * sorted(rows)[0].k, rows[0])
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def the_sum_and_product_of_a_list(compiled):
     row = [2.0, 3.0]
     f = compiled(lambda x: x * sum(row) + math.prod(row))
@@ -201,7 +201,7 @@ def the_sum_and_product_of_a_list(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def the_namespace_of_an_object(compiled):
     held = types.SimpleNamespace(k=2.0)
     yield from changing(compiled, lambda x: x * held.k, held)
@@ -216,7 +216,7 @@ def a_view_of_a_mapping(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=3, waits=WAITS)
+@trap(traces=3, hits=3)
 def the_module_table(compiled):
     sys.modules["framefuse_trap"] = types.ModuleType("framefuse_trap")
     held = sys.modules["framefuse_trap"]
@@ -235,7 +235,7 @@ def the_module_table(compiled):
         del sys.modules["framefuse_trap"]
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_import_that_finds_another_module(compiled):
     def program(x):
         import framefuse_trap
@@ -292,14 +292,14 @@ def a_length_appears(compiled):
     yield from appearing(compiled, empty, "__len__", lambda self: 0, lambda x, a: x + 1 if a else x - 1)
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_equality_appears(compiled):
     other = empty()()
     equal = lambda self, o: True
     yield from appearing(compiled, empty, "__eq__", equal, lambda x, a: x + 1 if a == other else x - 1)
 
 
-@trap(traces=6, hits=4, waits=WAITS)
+@trap(traces=6, hits=4)
 def an_equality_of_the_other_side_appears(compiled):
     yield from appearing(compiled, empty, "__eq__", lambda self, o: True, lambda x, a: x + 1 if a == 3 else x - 1)
     yield from appearing(compiled, empty, "__eq__", lambda self, o: True, lambda x, a: x + 1 if 3 == a else x - 1)
@@ -313,7 +313,7 @@ def rows() -> Any:
     return A
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_iteration_of_a_list_appears(compiled):
 
     def program(x: Any, a: Any) -> Any:
@@ -325,12 +325,12 @@ def an_iteration_of_a_list_appears(compiled):
     yield from appearing(compiled, rows, "__iter__", lambda self: iter([7.0]), program)
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def a_getitem_of_a_list_appears(compiled):
     yield from appearing(compiled, rows, "__getitem__", lambda self, k: 9.0, lambda x, a: x * a[0])
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def a_contains_of_a_dict_appears(compiled):
     def make() -> Any:
         class A(dict):
@@ -342,12 +342,12 @@ def a_contains_of_a_dict_appears(compiled):
     yield from appearing(compiled, make, "__contains__", always, lambda x, a: x * (2 if "k" in a else 3))
 
 
-@trap(traces=3, hits=2, waits=WAITS + " raises")
+@trap(traces=3, hits=2)
 def a_call_appears(compiled):
     yield from appearing(compiled, empty, "__call__", lambda self: 4.0, lambda x, a: x * (a() if callable(a) else 2))
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_add_appears(compiled):
     class Other:
         def __radd__(self, other: Any) -> Any:
@@ -367,7 +367,7 @@ def operands_of_one_class_are_asked_once(compiled):
         yield outcome(f, ones(2), A())
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def a_setattr_appears(compiled):
     def program(x: Any, a: Any) -> Any:
         a.k = 2.0
@@ -379,7 +379,7 @@ def a_setattr_appears(compiled):
     yield from appearing(compiled, empty, "__setattr__", store, program)
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_instancecheck_changes(compiled):
     class Meta(type):
         pass
@@ -395,7 +395,7 @@ def an_instancecheck_changes(compiled):
         yield f(ones(2))
 
 
-@trap(traces=4, hits=2, waits=WAITS)
+@trap(traces=4, hits=2)
 def an_object_becomes_iterable_and_a_mapping(compiled):
     class A:
         pass
@@ -411,7 +411,7 @@ def an_object_becomes_iterable_and_a_mapping(compiled):
     yield f(ones(2)), f(ones(2))
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def a_subclass_check_changes(compiled):
     class A:
         pass
@@ -430,7 +430,7 @@ def a_subclass_check_changes(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def an_instance_check_changes_by_the_bases(compiled):
     class A:
         pass
@@ -450,7 +450,7 @@ def an_instance_check_changes_by_the_bases(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_exception_class_changes_its_bases(compiled):
     class A(Exception):
         pass
@@ -480,7 +480,7 @@ def an_exception_class_changes_its_bases(compiled):
         yield f(ones(2))
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def static_methods_that_are_objects(compiled):
     class Callee:
         k = 2.0
@@ -496,7 +496,7 @@ def static_methods_that_are_objects(compiled):
     yield from changing(compiled, lambda x: A.s(x) + A().s(x), callee)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_in_a_default(compiled):
     held = Plain(k=2.0)
 
@@ -506,7 +506,7 @@ def an_object_in_a_default(compiled):
     yield from changing(compiled, lambda x: inner(x), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_in_a_default_of_a_nested_function(compiled):
     held = Plain(k=2.0)
 
@@ -519,7 +519,7 @@ def an_object_in_a_default_of_a_nested_function(compiled):
     yield from changing(compiled, program, held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_on_a_function(compiled):
     def inner(x: Any) -> Any:
         return x * inner.k
@@ -527,7 +527,7 @@ def an_object_on_a_function(compiled):
     yield from changing(compiled, lambda x: inner(x), inner)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_behind_a_wrapper(compiled):
     held = Plain(k=2.0)
 
@@ -541,7 +541,7 @@ def an_object_behind_a_wrapper(compiled):
     yield from changing(compiled, decorate(lambda x: x + 1), held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_behind_super(compiled):
     class Base:
         k = 2.0
@@ -560,7 +560,7 @@ def an_object_behind_super(compiled):
     yield from changing(compiled, lambda x: x * a.p, Base.held)
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def an_object_that_a_class_holds(compiled):
     class A:
         held = Plain(k=2.0)
@@ -573,7 +573,7 @@ def an_object_that_a_class_holds(compiled):
         yield f(ones(2))
 
 
-@trap(traces=3, hits=2, waits=WAITS)
+@trap(traces=3, hits=2)
 def a_cached_property(compiled):
     class A:
         @functools.cached_property
@@ -589,14 +589,14 @@ def a_cached_property(compiled):
     yield f(ones(2)), a.p
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def a_partial_and_its_parts(compiled):
     held = Plain(k=2.0)
     call = functools.partial(lambda h, x: x * h.k, held)
     yield from changing(compiled, lambda x: call(x), held)
 
 
-@trap(traces=12, hits=12, waits=WAITS)
+@trap(traces=12, hits=12)
 def an_iterator_over_known_objects(compiled):
     rows = [Plain(k=2.0), Plain(k=3.0)]
     yield from changing(compiled, lambda x: x * sum(row.k for row in reversed(rows)), rows[0])
@@ -607,7 +607,7 @@ def an_iterator_over_known_objects(compiled):
     yield from changing(compiled, lambda x: x * next(iter({"a": rows[0]}.values())).k, rows[0])
 
 
-@trap(traces=2, hits=2, waits=WAITS)
+@trap(traces=2, hits=2)
 def modules_found_by_name(compiled):
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0)).requires_grad_(False)
     nn.init.ones_(model[0].weight)

@@ -165,7 +165,7 @@ def a_write_through_detach_is_seen(compiled):
         yield f(x), x, x._version - before
 
 
-@trap(traces=1, hits=2, waits="tensor-attribute")
+@trap(traces=1, hits=2)
 def a_write_through_data_is_seen(compiled):
     @compiled
     def f(x):
@@ -177,7 +177,7 @@ def a_write_through_data_is_seen(compiled):
         yield f(x), x
 
 
-@trap(traces=2, hits=2, waits=TRAINING)
+@trap(traces=2, hits=2)
 def a_gradient_read_and_later_none(compiled):
     w = steps(3).requires_grad_()
 
@@ -190,7 +190,7 @@ def a_gradient_read_and_later_none(compiled):
         yield f(steps(3))
 
 
-@trap(traces=1, hits=0, waits="grad-mode")
+@trap(traces=1, hits=2)
 def a_gradient_mode_left_by_the_call(compiled):
     @compiled
     def f(x):
@@ -406,7 +406,7 @@ def a_custom_autograd_function(compiled):
         yield f(steps(2))
 
 
-@trap(traces=2, hits=0, waits="transform native-call")
+@trap(traces=2, hits=2)
 def a_vmap_of_a_gradient(compiled):
     f = compiled(lambda x: torch.func.vmap(torch.func.grad(lambda v: (v**2).sum()))(x))
     for k in range(3):
@@ -445,7 +445,7 @@ def a_module_is_freed_after_use(compiled):
     yield there() is None
 
 
-@trap(traces=2, hits=1, waits="native-call")
+@trap(traces=2, hits=1)
 def a_weak_reference_alive_and_dead(compiled):
     f = compiled(lambda x, there: x * 2 if there() is None else x * there())
     kept = torch.full((2,), 3.0)

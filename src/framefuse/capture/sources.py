@@ -120,7 +120,7 @@ class Sources(Contents):
                 symbol = self.symbol("n" if value >= 0 else "m")
                 self.fact(source, "integer", symbol)
                 self.host.hint(symbol, value)
-                return integer(value, symbol.expr, self.host)
+                return _found(integer(value, symbol.expr, self.host), value, source)
             self.fact(source, "int", value)
         elif kind is float:
             if free and self.host.symbolic:
@@ -128,7 +128,7 @@ class Sources(Contents):
                 name = f"r{self.symbols}"
                 self.fact(source, "real", name)
                 self.host.hint_real(name, value)
-                return floating(value, Real("symbol", (name,)), self.host)
+                return _found(floating(value, Real("symbol", (name,)), self.host), value, source)
             self.fact(source, "float", value, repr(value))
         elif kind is str and free and free != CARRIED and source.is_argument and source.root.key in self.volatile:
             self.host.tracked = True
@@ -389,6 +389,13 @@ def has_hidden_state(kind: Any) -> bool:
 
 def _has_slots(kind: type) -> bool:
     return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
+
+
+def _found(made: Any, value: Any, source: Source) -> Any:
+    """A tracked number that knows the very object that it stands for, and where that lies."""
+    if type(made) in TRACKED:
+        made.__dict__["origin"] = (value, source)
+    return made
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from framefuse.capture.code import handles
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested
+from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
 from framefuse.capture.unseen import compared
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -92,7 +92,12 @@ def is_op(machine: Any, frame: Frame, argument: int) -> None:
     right = frame.stack.pop()
     left = frame.stack.pop()
     _identity(machine, left, right)
-    frame.stack.append((left is right) != bool(argument))
+    frame.stack.append((_object(left) is _object(right)) != bool(argument))
+
+
+def _object(value: Any) -> Any:
+    """What the program holds where the interpreter has a number with an expression."""
+    return value.__dict__.get("origin", (bare(value),))[0] if type(value) in TRACKED else value
 
 
 def _identity(machine: Any, left: Any, right: Any) -> None:
@@ -105,6 +110,10 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
                 machine.recorder.sources.typed(value)
         return
     recorder = machine.recorder
+    places = [value.__dict__.get("origin", (0, None))[1] if type(value) in TRACKED else None for value in (left, right)]
+    if None not in places and recorder.alive:
+        recorder.sources.fact(places[0], "same" if _object(left) is _object(right) else "different", places[1])
+        return
     if type(left) in (int, float, complex, *TRACKED) and type(right) in (int, float, complex, *TRACKED):
         recorder.kill("argument", "the identity of numbers")
         return
