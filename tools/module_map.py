@@ -13,7 +13,7 @@ BEGIN, END = "<!-- map: written by `make map` -->", "<!-- end of map -->"
 
 # The order in which one call passes the stages; folders and files that are not named here follow in the alphabet.
 ORDER = [
-    "__init__.py", "api.py", "marks.py", "pipeline.py", "options.py", "errors.py", "ir",
+    "__init__.py", "api.py", "marks.py", "testing.py", "pipeline.py", "options.py", "errors.py", "ir",
     "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "_native.pyi",
     "explain", "backends", "cli.py", "bench",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from framefuse.marks import (
     mark_dynamic,
     mark_static,
 )
+from framefuse.testing import assert_compiles
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __all__ = [
     "assume_constant_result",
     "mark_dynamic",
     "mark_static",
+    "assert_compiles",
     "is_compiling",
     "list_backends",
     "register_backend",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ class Option:
 
 
 TABLE = (
-    Option("trace_limit", int, 16, "How many traces one function may have before new cases of it run eagerly."),
+    Option("trace_limit", int, 16, "How many traces may start at one place before new cases of it wait."),
+    Option("compile_seconds", float, 300.0, "How long a function may record and compile before new cases wait."),
     Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
     Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
     Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
@@ -85,6 +87,9 @@ def _parse(option: Option, value: Any, where: str) -> Any:
         return value.lower() in ("1", "true", "on")
     if option.type is int and isinstance(value, str) and value.lstrip("-").isdigit():
         return int(value)
+    if option.type is float:
+        with suppress(TypeError, ValueError):
+            return float(value)
     if type(value) is not option.type:
         raise UserError(f"{where} is {value!r}. Give a value of type {option.type.__name__}: {option.text}")
     if option.choices and value not in option.choices:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
@@ -20,6 +20,7 @@ from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
 from framefuse.guards.changes import moving
+from framefuse.guards.check import explain
 from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.schedule import RunKernel, Schedule
@@ -214,6 +215,7 @@ class _Tree:
     passes: tuple[Pass, ...]
     state: CompiledFunction
     reason: Reason | None = None
+    misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
 
     @property
     def points(self) -> Points | None:
@@ -260,15 +262,19 @@ class _Tree:
             return None
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
-        return Product(products, seconds), entry
+        start = segment.start.handle if segment.start is not None else None
+        return Product(products, seconds, why=self.misses.get(id(start))), entry
 
     def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
         """The places whose numbers are not what earlier traces from ``start`` were made for."""
         if start is not None and start.handle is None:
             return frozenset()
         handle = start.handle if start is not None else None
-        known = [p.stages["trace"].assumptions for p in self.state.products if p.start is handle]
-        return moving(known, values) if known else frozenset()
+        made = [product for product in self.state.products if product.start is handle]
+        if not made:
+            return frozenset()
+        self.misses[id(handle)] = explain(made[-1].stages["guards"].program, values)
+        return moving((product.stages["trace"].assumptions for product in made), values)
 
     def enter(self, point: Point, values: Sequence[Any]) -> Any:
         """Runs compiled code from ``point`` to the end of the call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import types
 import weakref
@@ -14,6 +15,7 @@ import torch
 from framefuse import _native
 from framefuse.errors import Reason, UserError, rethrow
 from framefuse.options import Options
+from framefuse.runtime.bounds import Bound
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Product:
     stages: dict[str, Any]
     seconds: dict[str, float]
     start: Any = None  # the Continuation where it begins, None for the function's beginning
+    why: str | None = None  # what the trace before it did not hold for
 
 
 @dataclass(slots=True)
@@ -65,12 +68,13 @@ class Continuation:
     parent: CompiledFunction
     point: Any
     count: int
-    products: int = 0
+    bound: Bound = field(init=False)
     slow: int = 0
     raised: int = 0
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        self.bound = self.parent.new_bound()
         self.dispatch = _native.Dispatch(self.run, self.miss, point=self.count, failed=self.failed)
 
     def run(self, *values: Any) -> Any:
@@ -88,7 +92,7 @@ class Continuation:
     def miss(self, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A case that was not met here yet: records and compiles what follows, or only runs it."""
         parent = self.parent
-        if parent.given_up is not None or self.products >= parent.options["trace_limit"] or self.slow:
+        if not self.bound.allows():
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -110,6 +114,7 @@ def _answer(outcome: Outcome) -> Any:
 
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+listeners: list[Callable[[CompiledFunction, Product], None]] = []  # called with what was just compiled
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
 
 
@@ -119,8 +124,8 @@ class CompiledFunction:
 
     ``function`` is what runs when nothing compiled applies. ``owner`` is the long-lived first argument (the module of
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
-    which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``roots``
-    counts the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
+    which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
+    limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt.
     """
 
@@ -131,10 +136,9 @@ class CompiledFunction:
     products: list[Product] = field(default_factory=list)
     reasons: dict[Reason, int] = field(default_factory=dict)
     eager_calls: int = 0
-    given_up: Reason | None = None
+    bound: Bound = field(init=False)
     failures: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
-    roots: int = 0
     points: Any = None
     continuations: list[Continuation] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
@@ -142,6 +146,7 @@ class CompiledFunction:
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
+        self.bound = self.new_bound()
         self.dispatch = self.native()
         LIVE.add(self)
 
@@ -151,7 +156,7 @@ class CompiledFunction:
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call for which no trace holds: records, compiles and adds traces, or runs eagerly where that is vain."""
-        if self.given_up is not None or self._waiting():
+        if self._waiting() or not self.bound.allows():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
         with self.lock:
@@ -191,22 +196,37 @@ class CompiledFunction:
         """Takes compiled code that starts at a point, or at the function's beginning."""
         product.start = start
         self.products.append(product)
-        (self if start is None else start).dispatch.add(entry)
-        if start is not None:
-            start.products += 1
+        for listen in tuple(listeners):
+            listen(self, product)
+        place = self if start is None else start
+        place.dispatch.add(entry)
+        place.bound.add(sum(product.seconds.values()))
+        while len(place.dispatch.entries) > place.bound.limit:
+            place.dispatch.remove(place.dispatch.entries[-1])  # the one that was hit longest ago
+        if place.bound.reached:
+            self._say(place.bound, product)
+        if start is None:
+            mode = torch.is_grad_enabled()
+            self.failures.pop(mode, None)
+            self.waits.pop(mode, None)
+
+    def new_bound(self) -> Bound:
+        """The bound of one more place where traces start."""
+        return Bound(self.options["trace_limit"], self.options["compile_seconds"])
+
+    def _say(self, bound: Bound, product: Product) -> None:
+        """Says once, in one line, that new cases of this function wait, and why."""
+        if any(reason.code == "limit" for reason in self.reasons):
             return
-        self.roots += 1
-        mode = torch.is_grad_enabled()
-        self.failures.pop(mode, None)
-        self.waits.pop(mode, None)
-        if self.roots >= self.options["trace_limit"]:
-            self._give_up(
-                Reason(
-                    "S002",
-                    f"{self.roots} traces were compiled, the limit: new cases run eagerly",
-                    'raise it with options={"trace_limit": N}, or change fewer things that decide control flow',
-                )
-            )
+        line = product.stages["trace"].line
+        if bound.made >= bound.limit:
+            fact = f"{bound.made} traces start here, the limit: most new cases run eagerly."
+            advice = 'Raise options={"trace_limit": N}, or change fewer things that decide control flow.'
+        else:
+            fact = f"Recording and compiling took {bound.spent:.0f} s, the limit: most new cases run eagerly."
+            advice = 'Raise options={"compile_seconds": N}, or compile the functions that it calls.'
+        self.reasons[Reason("limit", fact, advice, line)] = 1
+        logger.warning("%s: %s %s", line, fact, advice)
 
     def file(self, outcome: Outcome, start: Continuation | None = None) -> None:
         """Takes note of a recording that gave nothing."""
@@ -245,10 +265,6 @@ class CompiledFunction:
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
         self.waits[mode] = PATIENCE**failed
 
-    def _give_up(self, reason: Reason) -> None:
-        self.given_up = reason
-        self.reasons.setdefault(reason, 1)
-
     def reset(self) -> None:
         """Drops all compiled code; the next call compiles anew."""
         with self.lock:
@@ -258,15 +274,15 @@ class CompiledFunction:
             self.continuations.clear()
             self.points = None
             self.breaks.clear()
-            self.roots = 0
+            self.bound = self.new_bound()
             self.products.clear()
             self.reasons.clear()
             self.failures.clear()
             self.waits.clear()
-            self.given_up = None
             self.eager_calls = 0
 
 
+logger = logging.getLogger("framefuse")
 # So often does the interpreter go on from a point before its function runs eagerly as a whole.
 SLOW_RUNS = 8
 SLOW_SHARE = 16  # and once more for so many hits

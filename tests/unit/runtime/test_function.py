@@ -57,5 +57,5 @@ def test_the_limit_of_traces_is_said_once():
     state = compiled_function(f)
     assert len(state.products) == 2
     assert state.dispatch.hits == 2
-    assert [reason.code for reason in state.reasons] == ["S002"]
+    assert [reason.code for reason in state.reasons] == ["limit"]
     assert "trace_limit" in str(framefuse.explain(f))
