@@ -282,6 +282,19 @@ class CompiledFunction:
             self.eager_calls = 0
 
 
+def _hide_from_torch_compile() -> None:
+    """What runs below a miss is no code for torch.compile, which may be on where a compiled function is called."""
+    frames = torch._C._dynamo.eval_frame
+    try:
+        skip = frames._FrameAction.SKIP
+        for function in (CompiledFunction.miss, Continuation.miss, Continuation.run, Continuation.failed):
+            frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    except AttributeError:  # a torch without it: slower and, at worst, an error of torch.compile's own
+        pass
+
+
+_hide_from_torch_compile()
+
 logger = logging.getLogger("framefuse")
 # So often does the interpreter go on from a point before its function runs eagerly as a whole.
 SLOW_RUNS = 8
