@@ -73,7 +73,8 @@ def _assume(p: Mapping[str, Any], options: Options) -> Assumptions:
 
 
 def _assume_trace(p: Mapping[str, Any], options: Options) -> Assumptions:
-    return p["trace"].assumptions.with_relations((), {})
+    """The trace's own relations; the graph says what the sizes inside are in terms of the inputs' sizes."""
+    return p["trace"].assumptions.with_relations((), p["graph"].values)
 
 
 def _guards(p: Mapping[str, Any], options: Options) -> Any:
@@ -126,15 +127,19 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
     def plan(p: Mapping[str, Any], options: Options) -> Any:
         guards = p["guards"]
         count = guards.program.numbers
-        return backend_plan(p["trace"], p["captured"], p["callable"], guards.number_of, count, guards.register_of)
+        known = p["graph"].values
+        return backend_plan(
+            p["trace"], p["captured"], p["callable"], guards.number_of, count, guards.register_of, known
+        )
 
     return (
         Pass("fx", lambda p, options: fx_graph(p["trace"]), ("trace",), "captured"),
-        Pass("guards", _assume_trace, ("trace",), "assumptions"),
+        Pass("lower", _lower, ("trace",), "graph"),
+        Pass("guards", _assume_trace, ("trace", "graph"), "assumptions"),
         Pass("guards", _guards, ("assumptions", "trace"), "guards"),
         Pass("examples", _examples, ("captured", "guards", "bound", "trace"), "examples"),
         Pass("backend", call, ("captured", "examples"), "callable"),
-        Pass("assemble", plan, ("trace", "captured", "callable", "guards"), "plan"),
+        Pass("assemble", plan, ("trace", "graph", "captured", "callable", "guards"), "plan"),
     )
 
 

@@ -82,6 +82,23 @@ FOUND = {
             yield call(data(1, 3), 2, 0.5)
             yield call(data(1, 3), 3, 0.5)
     """),
+    "the length of a loop over a tensor made inside": (
+        2,
+        "eager",
+        """
+        TABLE = {"a": data(3, 2)}
+
+        def target(x):
+            x = x + 1
+            for row in x:
+                TABLE["a"].add_(1)
+            return x if len(x) > 2 else -x
+
+        def calls():
+            for size in (2, 2, 3, 2, 3, 1):
+                yield call(data(1, size, 3))
+    """,
+    ),
     "a generator that is suspended at a break ends once": (
         3,
         "native",
@@ -130,7 +147,7 @@ FOUND = {
     """,
     ),
     "a size of a tensor inside the graph that is kept as a number": (
-        0,
+        2,
         "eager",
         """
         class Slots:

@@ -134,6 +134,9 @@ class _Builder:
             [r for r in self.assumptions.relations if r not in early.stated],
             [r for r in self.assumptions.comparisons if r not in early.stated],
         )
+        for relation in (*self.assumptions.relations, *self.assumptions.comparisons):
+            if relation not in early.stated | last.stated:
+                raise ValueError(f"no fact binds the numbers of {relation}")
         program = self.assemble(
             [self.constants, self.front, early.part, self.words, *self.blocks.values(), self.late, last.part]
         )

@@ -202,8 +202,12 @@ def backend_plan(
     number_of: Mapping[Symbol | str, int],
     number_count: int,
     register_of: Mapping[Source, int],
+    known: Mapping[Symbol, Expr],
 ) -> Plan:
-    """The plan that calls a backend's ``function`` on the graph's inputs and builds the result from what it returns."""
+    """The plan that calls a backend's ``function`` on the graph's inputs and builds the result from what it returns.
+
+    ``known`` gives sizes inside the graph in terms of the inputs' sizes.
+    """
     inputs = trace.assumptions.inputs
     numbers = NumberProgram(number_of, number_count)
     slot_of = {entry.value: index for index, entry in enumerate(inputs)}
@@ -222,6 +226,7 @@ def backend_plan(
             return ("register", register_of[value])
         if isinstance(value, Real):
             return ("real", numbers.slot_of(value))
+        value = value.substitute(known)
         if not value.symbols <= number_of.keys():
             raise Stop(Reason("S020", f"{value} is a size of a tensor inside the graph", "use the native backend"))
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
