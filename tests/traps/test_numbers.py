@@ -123,7 +123,7 @@ def all_elements_of_a_list(compiled):
         yield f(ones(3), [k, n])
 
 
-@trap(traces=2, hits=18, waits="argument", fails="values and items of a dict are held by value")
+@trap(traces=2, hits=18, fails="values and items of a dict are held by value")
 def values_of_a_dict(compiled):
     @compiled
     def f(x, table):
@@ -133,6 +133,21 @@ def values_of_a_dict(compiled):
 
     for k, n in zip(FLOATS, INTS, strict=True):
         yield f(ones(3), {"k": k, "n": n})
+
+
+@trap(traces=4, hits=0)
+def a_view_of_a_dict_that_grows(compiled):
+    @compiled
+    def f(x, table):
+        values = table.values()
+        table["new"] = 7.0
+        for k in values:
+            x = x * k
+        return x
+
+    for k in (2.0, 3.0, 4.0, 5.0):
+        table = {"k": k}
+        yield f(ones(3), table), table
 
 
 @trap(traces=2, hits=18)

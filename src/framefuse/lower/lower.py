@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
-from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
@@ -339,6 +339,10 @@ class _Lowerer:
         marked: set[Node] = set(inputs)
         waiting = [output.node for output in outputs] + [write.node for write in writes] + self.calls.kept
         binder = {symbol: node for symbol, node, _ in self.calls.bound}
+        if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
+            effects = [(effect.key, effect.value) for effect in self.trace.effects]
+            told = [number.substitute(self.symbols) for number in _numbers((self.trace.result, effects))]
+            waiting += {binder[symbol] for symbol in symbols_of(told) if symbol in binder}
         while waiting:
             node = waiting.pop()
             if node not in marked:
@@ -348,6 +352,17 @@ class _Lowerer:
                     waiting += {binder[symbol] for symbol in symbols_of(node) if symbol in binder}
         self.calls.bound = [entry for entry in self.calls.bound if entry[1] in marked]
         return tuple(node for node in self.builder.nodes if node in marked)
+
+
+def _numbers(value: Any) -> Iterator[Expr | Real]:
+    """The numbers in a recipe."""
+    if isinstance(value, (Expr, Real)):
+        yield value
+    elif isinstance(value, Build):
+        yield from _numbers((value.parts, value.base))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _numbers(part)
 
 
 def symbols_of(value: Any) -> set[Symbol]:
