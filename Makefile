@@ -38,6 +38,9 @@ lint: $(VENV)/.built ## ruff and mypy
 map: $(VENV)/.built ## print the map of modules and write it into ARCHITECTURE.md
 	@$(PY) tools/module_map.py --write
 
+stops: $(VENV)/.built ## write the pages under docs/stops from the catalogue of stops
+	@$(PY) tools/stop_pages.py --write > /dev/null
+
 ops: $(VENV)/.built ## the primitives by element type, and which of torch's functions become them
 	@$(PY) -m framefuse.cli ops
 

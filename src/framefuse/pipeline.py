@@ -25,6 +25,7 @@ from framefuse.guards.program import build
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
@@ -88,9 +89,7 @@ def _examples(p: Mapping[str, Any], options: Options) -> tuple[Any, ...]:
     if isinstance(checked, int):
         fact = guards.program.texts[checked] if checked >= 0 else "torch's global state"
         raise Stop(
-            Reason(
-                "S021", f"the call itself changed what it depends on: {fact}", 'use backend="native"', p["trace"].line
-            )
+            reason("changed-itself", f"The call itself changed what it depends on: {fact}.", p["trace"].line)
         )
     registers, numbers = checked
     return example_inputs(p["trace"], p["captured"], registers, numbers, guards.number_of, guards.register_of)
@@ -313,7 +312,7 @@ def report_bug(error: Exception, line: Line, options: Options) -> Reason:
     if fact not in _reported:
         _reported.add(fact)
         logger.warning("%s: %s. The call runs eagerly; please report this.", line, fact, exc_info=error)
-    return Reason("S001", fact, "report it with the program; nothing else is affected", line)
+    return Reason("fault", fact, "Report it with the program; nothing else is affected.", line)
 
 
 leaves.COMPILED.add(_native.Dispatch)

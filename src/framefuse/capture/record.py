@@ -25,12 +25,12 @@ from framefuse.capture.resume import rebuild
 from framefuse.capture.run import Machine
 from framefuse.capture.snapshot import Unrepresentable, take
 from framefuse.capture.state import autocast_state, refusal
-from framefuse.capture.stops import reason
 from framefuse.capture.tracebacks import users
 from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace
 
 

@@ -17,13 +17,13 @@ from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import global_state
-from framefuse.capture.stops import reason
 from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}

@@ -17,6 +17,7 @@ from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
 from framefuse.ir.plan import CallStep, Plan, Slot
+from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import result_template
@@ -167,7 +168,7 @@ class _Writer:
         if value.op == "int":
             return self.graph.call_function(float, (self._int(value.args[0]),))
         if value.op not in REAL_FUNCTIONS:
-            raise Stop(Reason("S020", f"{value} has no FX form", "use the native backend"))
+            raise Stop(reason("no-fx-form", f"{value} has no FX form.", None))
         return self.graph.call_function(REAL_FUNCTIONS[value.op], tuple(self._real(arg) for arg in value.args))
 
 
@@ -228,7 +229,7 @@ def backend_plan(
             return ("real", numbers.slot_of(value))
         value = value.substitute(known)
         if not value.symbols <= number_of.keys():
-            raise Stop(Reason("S020", f"{value} is a size of a tensor inside the graph", "use the native backend"))
+            raise Stop(reason("no-fx-form", f"{value} is a size of a tensor inside the graph.", None))
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from framefuse.capture import record
-from framefuse.capture.stops import CATALOGUE
+from framefuse.ir.stops import CATALOGUE
 
 
 class Sub(torch.Tensor):
@@ -238,4 +238,4 @@ def test_every_stop_says_what_to_do() -> None:
     text = str(made.reason)
     assert "test_border.py" in text and "[item]" in text and "torch.where" in text
     for row in CATALOGUE.values():
-        assert row.what.endswith(".") and row.write.endswith(".") and row.title
+        assert row.what.endswith((".", "{detail}")) and row.write.endswith(".") and row.title

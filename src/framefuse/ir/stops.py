@@ -1,0 +1,363 @@
+"""The catalogue of what breaks or ends a recording: a row a cause, with what happened, what was done, what to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.errors import Reason
+from framefuse.ir.source import Line
+
+STEP = (
+    "The step ran as it is, and runs at each call. The code before and after it is compiled; where that cannot be, the "
+    "whole call runs eagerly."
+)
+CUT = "The graph ends before that line and another one begins. The first call that met it ran eagerly."
+EAGER = "The call ran eagerly, as without framefuse. It is tried again ever more rarely."
+WAIT = "What is compiled stays in use. New cases run eagerly, and one is compiled now and then, ever more rarely."
+FAULT = "The call ran eagerly and gave what eager gives. The fault was logged once, with a folder that tells all."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cause: ``what`` happened (with a ``{detail}`` of the program), what framefuse ``did``, and what to ``write``.
+
+    ``before`` and ``after`` show that in code, where it can be shown.
+    """
+
+    code: str
+    title: str
+    what: str
+    write: str
+    did: str
+    before: str = ""
+    after: str = ""
+
+
+ROWS = (
+    Row(
+        "item",
+        "a tensor's value is read",
+        "{detail} reads the value of a tensor, which Python then uses.",
+        "Keep the value in a tensor (torch.where, masking), or read it outside the compiled function.",
+        STEP,
+        "scale = x.abs().max().item()\nreturn x / scale",
+        "scale = x.abs().max()\nreturn x / scale",
+    ),
+    Row(
+        "branch",
+        "a branch on a tensor",
+        "The branch depends on the value of a tensor ({detail}).",
+        "Compute both sides and choose with torch.where, or branch outside the compiled function.",
+        STEP,
+        "if x.sum() > 0:\n    return x + 1\nreturn x - 1",
+        "return torch.where(x.sum() > 0, x + 1, x - 1)",
+    ),
+    Row(
+        "data-size",
+        "a size that depends on data",
+        "A size that depends on the values of a tensor decides {detail}.",
+        "Use a form with a fixed size, such as a mask in place of indices.",
+        CUT,
+        "found = x[x > 0]\nreturn found.sum() if len(found) else x.sum()",
+        "return torch.where(x > 0, x, 0).sum()",
+    ),
+    Row(
+        "native-call",
+        "a call that cannot be recorded",
+        "{detail} is not Python and may have effects.",
+        "Call it outside the compiled function.",
+        STEP,
+        "write_row(file, x.sum())\nreturn x * 2",
+        "return x * 2, x.sum()  # and write the row outside",
+    ),
+    Row(
+        "numpy",
+        "a tensor becomes an array",
+        "{detail} leaves torch.",
+        "Write it with torch, or convert outside the compiled function.",
+        STEP,
+        "return torch.from_numpy(np.sort(x.numpy()))",
+        "return torch.sort(x).values",
+    ),
+    Row(
+        "unknown-tensor",
+        "a tensor of unknown origin",
+        "A tensor enters that was not made by a recorded call ({detail}).",
+        "Make it with a torch function such as torch.tensor, or pass it as an argument.",
+        EAGER,
+    ),
+    Row(
+        "tensor-kind",
+        "a special kind of tensor",
+        "{detail} is not a plain strided tensor.",
+        "Pass plain tensors to the compiled function.",
+        STEP,
+    ),
+    Row(
+        "tensor-attribute",
+        "an attribute of a tensor",
+        "{detail} of a tensor cannot be recorded.",
+        "Do it outside the compiled function.",
+        STEP,
+    ),
+    Row(
+        "write",
+        "a write that cannot be replayed",
+        "{detail} is written during the call.",
+        "Return the new value and store it outside the compiled function.",
+        EAGER,
+    ),
+    Row(
+        "read-after-write",
+        "a container read after it was changed",
+        "{detail} is changed and then read in the same call.",
+        "Read it first, or change a copy.",
+        CUT,
+    ),
+    Row(
+        "result",
+        "a result that cannot be rebuilt",
+        "The call returns {detail}.",
+        "Return tensors, numbers, and containers or plain objects of them.",
+        EAGER,
+        "return (part for part in parts)",
+        "return [part for part in parts]",
+    ),
+    Row(
+        "argument",
+        "an argument that cannot be checked",
+        "{detail} is read, and whether it stays the same cannot be checked.",
+        "Pass tensors, numbers, strings and containers of them.",
+        EAGER,
+    ),
+    Row(
+        "opcode",
+        "Python code that is not interpreted",
+        "{detail} is not known to the interpreter.",
+        "Move it out of the compiled function.",
+        EAGER,
+    ),
+    Row(
+        "coroutine",
+        "asynchronous code",
+        "{detail} is a coroutine or generator function.",
+        "Compile the functions that it calls.",
+        EAGER,
+    ),
+    Row(
+        "not-python",
+        "not a Python function",
+        "{detail} is not written in Python.",
+        "Compile a Python function that calls it.",
+        EAGER,
+    ),
+    Row(
+        "snapshot",
+        "an object that cannot be carried over a break",
+        "{detail} lives across a step that runs eagerly.",
+        "Let it end before the step, or move the step out of the compiled function.",
+        EAGER,
+        "with open(name) as file:\n    return x * x.sum().item(), file.read()",
+        "with open(name) as file:\n    text = file.read()\nreturn x * x.sum().item(), text",
+    ),
+    Row(
+        "graph-break",
+        "a break that was asked for",
+        "{detail}() ends the graph.",
+        "Nothing: it was asked for.",
+        STEP,
+    ),
+    Row(
+        "cut",
+        "a break before a line",
+        "What an earlier line changed is read again ({detail}).",
+        "Read it first.",
+        CUT,
+    ),
+    Row(
+        "raises",
+        "the call raises",
+        "The call ended with {detail}.",
+        "Calls that return are recorded.",
+        EAGER,
+    ),
+    Row(
+        "torch-mode",
+        "a mode of torch is active",
+        "{detail} is active.",
+        "Call the compiled function outside of it.",
+        EAGER,
+    ),
+    Row(
+        "autograd",
+        "gradients inside the call",
+        "{detail} computes gradients inside the call.",
+        "Call it outside the compiled function.",
+        STEP,
+    ),
+    Row(
+        "gradient",
+        "a recording for a backward pass",
+        "{detail} is recorded for a backward pass.",
+        "Call it under torch.no_grad().",
+        EAGER,
+        "y = model(x)",
+        "with torch.no_grad():\n    y = model(x)",
+    ),
+    Row(
+        "custom-function",
+        "a custom autograd function",
+        "{detail} has its own backward.",
+        "Call it outside the compiled function.",
+        STEP,
+    ),
+    Row(
+        "transform",
+        "a function transform",
+        "{detail} transforms a function.",
+        "Apply it outside the compiled function.",
+        STEP,
+    ),
+    Row(
+        "autocast",
+        "autocast is entered",
+        "{detail} changes autocast inside the call.",
+        "Enter autocast around the compiled function.",
+        STEP,
+    ),
+    Row(
+        "random-state",
+        "random state is set",
+        "{detail} changes or reads a random generator.",
+        "Do it outside the compiled function.",
+        STEP,
+    ),
+    Row(
+        "alias",
+        "arguments share memory",
+        "{detail} share memory, and one is written.",
+        "Pass tensors that do not overlap.",
+        EAGER,
+        "step(buffer, buffer[1:])",
+        "step(buffer, buffer[1:].clone())",
+    ),
+    Row(
+        "too-long",
+        "a long recording",
+        "The call ran more than {detail} instructions.",
+        "Compile the functions that it calls.",
+        EAGER,
+    ),
+    Row(
+        "recursion",
+        "deep recursion",
+        "Calls are nested deeper than {detail}.",
+        "Compile the functions that it calls.",
+        EAGER,
+    ),
+    Row(
+        "python",
+        "another version of Python",
+        "The interpreter has no tables for {detail}.",
+        "Run CPython 3.11, 3.12 or 3.13.",
+        EAGER,
+    ),
+    Row(
+        "in-place",
+        "a change in place that has no other form",
+        "{detail}",
+        "Use the form that returns a new tensor.",
+        EAGER,
+        "x.resize_(4)",
+        "x = x.reshape(4)",
+    ),
+    Row(
+        "memory-order",
+        "an order in memory that a kernel cannot follow",
+        "{detail}",
+        "Call .contiguous() on it first.",
+        EAGER,
+    ),
+    Row(
+        "no-tensor",
+        "a call of torch that gives no tensor",
+        "{detail}",
+        "Call it outside the compiled function.",
+        EAGER,
+    ),
+    Row(
+        "run-time-size",
+        "a size known only at run time decides",
+        "{detail}",
+        "Branch on the size of an argument instead.",
+        EAGER,
+    ),
+    Row(
+        "shared-memory",
+        "results that share memory in a new way",
+        "{detail}",
+        "Return one of them, or a clone.",
+        EAGER,
+        "y = x + 1\nreturn y, y[::2]",
+        "y = x + 1\nreturn y, y[::2].clone()",
+    ),
+    Row(
+        "limit",
+        "a limit is reached",
+        "{detail}",
+        "Raise the option, or change fewer things that decide control flow.",
+        WAIT,
+        "@framefuse.compile(dynamic=False)\ndef f(x): ...  # and many sizes",
+        "@framefuse.compile\ndef f(x): ...",
+    ),
+    Row(
+        "no-fx-form",
+        "a graph that torch.fx cannot hold",
+        "{detail}",
+        "Use the native backend.",
+        EAGER,
+    ),
+    Row(
+        "changed-itself",
+        "a call that changes what it depends on",
+        "{detail}",
+        'Use backend="native".',
+        EAGER,
+    ),
+    Row(
+        "fault",
+        "a fault of framefuse",
+        "framefuse itself failed: {detail}.",
+        "Report it with the program; the call was right all the same.",
+        FAULT,
+    ),
+)
+
+CATALOGUE = {row.code: row for row in ROWS}
+
+
+def reason(code: str, detail: str, line: Line | None, advice: str | None = None) -> Reason:
+    """The reason of row ``code`` with what was met filled in; ``advice`` in place of the row's where more is known."""
+    row = CATALOGUE[code]
+    return Reason(code, row.what.format(detail=detail), advice or row.write, line)
+
+
+def page(row: Row) -> str:
+    """The row as a page in Markdown."""
+    what = (
+        row.what.format(detail="*Something in the program*") if row.what != "{detail}" else f"{row.title.capitalize()}."
+    )
+    parts = [f"# {row.title.capitalize()}", f"Code `{row.code}`.", f"**What happened.** {what}"]
+    parts += [f"**What framefuse did.** {row.did}", f"**What to write.** {row.write}"]
+    if row.before:
+        parts += ["In place of", f"```python\n{row.before}\n```", "write", f"```python\n{row.after}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def index() -> str:
+    """The list of all pages in Markdown."""
+    lines = [f"- [`{row.code}`]({row.code}.md): {row.title}" for row in ROWS]
+    head = (
+        "# Why code breaks or stays eager\n\n`framefuse.explain` names the code and the line. Each code has a page.\n\n"
+    )
+    return head + "\n".join(lines) + "\n"
