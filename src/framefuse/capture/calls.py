@@ -9,6 +9,7 @@ import inspect
 import math
 import operator
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -359,6 +360,8 @@ class Calls(Operations):
         """
         kind = type(target)
         recorder = self.recorder
+        if kind is weakref.ReferenceType and id(target) in recorder.sources.made:
+            return "new"
         if kind is types.FunctionType:
             module = target.__globals__.get("__name__", "")
             if module.partition(".")[0] == "torch":

@@ -7,6 +7,7 @@ import collections
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -469,6 +470,18 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 @special(("__call__", type))
 def _type_call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return machine.make(frame, args[0], args[1:], kwargs, None)
+
+
+@special(weakref.ref)
+def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    sources = machine.recorder.sources
+    if len(args) != 1 or kwargs or id(args[0]) in sources.known or isinstance(args[0], torch.Tensor):
+        return MISSING
+    reference = weakref.ref(args[0])  # to an object of this call, which ends as it does eagerly
+    if machine.recorder.alive:
+        sources.made[id(reference)] = reference
+    frame.stack.append(reference)
+    return None
 
 
 @special(locals)

@@ -328,7 +328,7 @@ class _Builder:
             return
         register = self.load(node)
         movable = node.where is not self.front and can_change_class(_instance_like(fact.value))
-        (self.late if movable else node.where).add(fact, "type_is", register, fact.value)
+        (self.late if movable else node.where or self.late).add(fact, "type_is", register, fact.value)
 
     def settle_held(self, node: Node) -> bool:
         """Settles a node that its own facts or its children identify; a place that is only looked at stays a load."""
