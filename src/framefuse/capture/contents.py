@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,11 @@ def is_key(key: Any) -> bool:
     """Whether a dict entry with this key can be named by a source: atoms known by value, and tuples of them."""
     kind = type(key)
     return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
+
+
+def entries(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """Keys and values in the order that the program sees; an OrderedDict has one of its own."""
+    return list(OrderedDict.items(content) if isinstance(content, OrderedDict) else dict.items(content))
 
 
 @dataclass(slots=True)

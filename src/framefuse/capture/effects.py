@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,7 +187,7 @@ class Journal:
     def settle(self, memo: dict[int, Any]) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
         for change in self.recorder.sources.changed.values():
-            _settle_elements(change, self.recorder.sources.known, memo)
+            _settle_elements(change, self.recorder.sources, memo)
         for write in self.writes:
             value = settle(write.value, memo)
             if value is write.value or type(write.value) in TRACKED or write.kind in ("call", "content", "invoke"):
@@ -248,20 +248,22 @@ def _same(before: Any, value: Any) -> bool:
     return type(before) is type(value) and type(value) in (int, str, bool) and bool(before == value)
 
 
-def _settle_elements(change: Change, known: dict[int, Any], memo: dict[int, Any]) -> None:
+def _settle_elements(change: Change, sources: Any, memo: dict[int, Any]) -> None:
     """Elements that the call put into a container, where they stand: tracked numbers, and new objects that hold some.
 
     Old elements are left alone: tracked numbers by type, objects that no fact knows by their place.
     """
-    container = change.container
+    container, known, written = change.container, sources.known, sources.written
     if isinstance(container, (list, deque)):
         for place, part in enumerate(container):
             new = part
-            if type(part) in TRACKED or ((place >= change.length or change.owned) and id(part) not in known):
+            new_here = place >= change.length or change.owned or (id(container), "item", (int, place)) in written
+            if type(part) in TRACKED or (new_here and id(part) not in known):
                 new = settle(part, memo)
             if new is not part:
                 container[place] = new
     elif isinstance(container, dict) and change.owned:
-        for part in list(dict.values(container)):
-            if id(part) not in known:
-                settle(part, memo)
+        for key, part in list(dict.items(container)):
+            new = part if id(part) in known else settle(part, memo)
+            if new is not part:
+                (OrderedDict if isinstance(container, OrderedDict) else dict).__setitem__(container, key, new)

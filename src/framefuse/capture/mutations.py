@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.contents import ATOMS, is_key
+from framefuse.capture.contents import ATOMS, entries, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
@@ -220,7 +220,7 @@ def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) ->
     for other in others[:1]:
         if isinstance(other, dict):
             machine.recorder.sources.whole(other)
-            pairs += [(key, machine.recorder.sources.item(other, key, part)) for key, part in dict.items(other)]
+            pairs += [(key, machine.recorder.sources.item(other, key, part)) for key, part in entries(other)]
         elif isinstance(other, (list, tuple)):
             pairs += [tuple(machine.elements(part)) for part in machine.elements(other)]
         else:

@@ -35,6 +35,8 @@ class Recipes:
             return form_of(value)
         if kind in ATOMS or kind is torch.device:
             return value
+        if kind is tuple and is_key(value):
+            return Build("const", value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         source = self.recorder.sources.source(value)

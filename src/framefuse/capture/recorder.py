@@ -95,7 +95,10 @@ class Recorder:
         self.alive = False
         self.reason = reason(code, detail, self.line())
         if self.tracked:
-            self.journal.settle({})
+            known = {key: (value, value) for key, (value, _) in self.sources.known.items()}
+            self.journal.settle(known)
+            if self.machine is not None:
+                self.machine.settle(known)
         self.drop()
 
     def fault(self, error: Exception) -> None:

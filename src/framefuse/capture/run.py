@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from framefuse.capture.attributes import Attributes
 from framefuse.capture.breaks import Break
 from framefuse.capture.calls import Calls, exception_of
-from framefuse.capture.frame import DONE, MISSING, Frame, enter
+from framefuse.capture.frame import DONE, MISSING, Frame, InterpretedGenerator, Marker, enter
 from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
-from framefuse.capture.recipe import settle
+from framefuse.capture.recipe import cell_contents, settle
 from framefuse.capture.tracebacks import entry, users
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line
@@ -66,6 +66,21 @@ class Machine(Calls, Attributes, Generators):
             frame = self.frames[0]
             return frame.code.line(frame.step - 1)
         return None
+
+    def settle(self, memo: dict[int, Any]) -> None:
+        """Takes tracked numbers out of what the frames hold: nobody records any longer, and they would reach the user's
+        objects. ``memo`` names the objects that hold none.
+        """
+        for frame in self.frames:
+            for values in (frame.locals, frame.stack):
+                for place, value in enumerate(values):
+                    if type(value) is CellType:
+                        for held in cell_contents(value):
+                            new = settle(held, memo) if type(held) is not InterpretedGenerator else held
+                            if new is not held:
+                                value.cell_contents = new
+                    elif type(value) not in (InterpretedGenerator, Marker):
+                        values[place] = settle(value, memo)
 
     def loop(self, base: int, error: BaseException | None = None) -> Any:
         """Runs until the frame at index ``base`` returns; gives its value or raises its exception."""

@@ -237,7 +237,7 @@ class _Taker:
         """CPython's iterator over a range."""
         index = self.index(value)
         _, (left,), *rest = value.__reduce__()
-        at = left.start + (rest[0] if rest else 0) * left.step
+        at = left.start + ((rest[0] if rest else 0) or 0) * left.step  # None from CPython 3.12 on
         return Part("counting", None, (self.part(at), self.part(left.stop), self.part(left.step)), index)
 
     def partial(self, value: Any) -> Part:

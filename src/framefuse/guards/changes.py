@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -53,8 +54,10 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
     if kind in ("dict", "attr"):
         content = _native.instance_dict(base) or {}
         return content if kind == "dict" else dict.get(content, key, MISSING)
+    if kind == "item" and isinstance(base, dict):
+        return dict.get(base, key, MISSING)  # looking it up would make an entry of a defaultdict
     if kind == "item":
-        plain: Any = next(each for each in (dict, list, tuple) if isinstance(base, each))
+        plain: Any = next(each for each in (list, tuple, deque) if isinstance(base, each))
         return plain.__getitem__(base, key)
     if kind == "global":
         found = base.__globals__.get(key, MISSING)

@@ -13,6 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from effects import same_as_eager
 
+import framefuse
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {}
 
 
@@ -526,3 +528,63 @@ def test_the_same_list_passed_twice() -> None:
         return (torch.ones(2), one, one if call % 2 else [])
 
     same_as_eager(make, traces=2, args=args)
+
+
+def changed_in_hidden_ways():
+    d, o, q, items = defaultdict(int, a=1), OrderedDict(a=1, b=2), deque([1, 2]), [3, 1]
+
+    def f(x, n):
+        o.move_to_end("a")
+        merged = {**o, "z": 1}
+        q[0] = (n, x)
+        items[-1] = (n, x)
+        q.append(1)
+        q.pop()
+        items.append(2)
+        items.pop()
+        last = d.popitem() if d else None
+        d.update({("t", 1): (n, x)})
+        return x * n, list(merged), last
+
+    return f, lambda: (d, o, q, items)
+
+
+def test_tuples_of_numbers_and_orders_of_their_own() -> None:
+    same_as_eager(changed_in_hidden_ways, traces=4, args=lambda call: (torch.ones(3), 2))
+
+
+def test_a_defaultdict_gets_no_entry_by_being_checked() -> None:
+    def make():
+        d = defaultdict(int, a=1)
+
+        def f(x):
+            return x * d.popitem()[1] if d else x
+
+        return f, lambda: d
+
+    same_as_eager(make, traces=2)
+
+
+def test_no_tracked_number_stays_behind_when_a_recording_ends() -> None:
+    kept: list[Any] = []
+
+    def f(x, n):
+        part = (n, x.shape[0])
+        items = [5, 1]
+        items.sort(key=Reversed)
+        kept.append(part)
+        kept.append(n)
+        raise ValueError(n)
+
+    fast = framefuse.compile(f)
+    with pytest.raises(ValueError, match="3"):
+        fast(torch.ones(2), 3)
+    assert [type(value) for value in (*kept[0], kept[1])] == [int, int, int]
+
+
+class Reversed:
+    def __init__(self, value):
+        self.value = value
+
+    def __lt__(self, other):
+        return other.value < self.value

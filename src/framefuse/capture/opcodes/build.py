@@ -6,6 +6,7 @@ from typing import Any
 
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
+from framefuse.capture.contents import entries
 from framefuse.capture.frame import NULL, Frame
 from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
 from framefuse.capture.protocols import checked
@@ -200,7 +201,7 @@ def _mapping(machine: Any, value: Any) -> Any:
     sources = machine.recorder.sources
     sources.extent(value)
     if isinstance(value, dict) and id(value) in sources.known:
-        return {key: sources.item(value, key, part) for key, part in dict.items(value)}
+        return {key: sources.item(value, key, part) for key, part in entries(value)}
     return value
 
 
