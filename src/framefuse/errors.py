@@ -50,3 +50,25 @@ def rethrow(error: BaseException) -> NoReturn:
     except BaseException:
         error.__context__ = context
         raise
+    finally:
+        del error, context  # the traceback holds this frame: no cycle
+
+
+def let_go(error: BaseException) -> None:
+    """Clears the finished frames of framefuse behind the traceback of ``error``: their locals hold the call's values.
+
+    An entry of the traceback has a frame, and that the frame which called it, although it is done: one of them holds
+    ``error`` itself, so that all of this would live until the cyclic collector runs.
+    """
+    trace, seen = error.__traceback__, set()
+    while trace is not None:
+        frame = trace.tb_frame.f_back
+        while frame is not None and frame not in seen:
+            seen.add(frame)
+            if frame.f_globals.get("__name__", "").startswith("framefuse."):
+                try:
+                    frame.clear()
+                except RuntimeError:  # it is under way, and so are those that called it
+                    break
+            frame = frame.f_back
+        trace = trace.tb_next

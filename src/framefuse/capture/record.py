@@ -271,7 +271,7 @@ class _Run:
             except BaseException as error:
                 recorder.kill("raises", f"{type(error).__name__}")
                 recorder.drop()
-                machine.frames.clear()
+                machine.release()
                 return self._recording(exception=error.with_traceback(users(error.__traceback__)))
             if stop is None:
                 machine.frames.append(frame)
@@ -311,6 +311,7 @@ class _Run:
             segments, self.segments = self.segments, []
             if self.tree.compile(segments):
                 _let_go(generators)
+                machine.release()
                 return self._compiled(point, (*outcome, *values))
         self.visited.add(id(point))
         try:
@@ -326,6 +327,7 @@ class _Run:
             self.owed = (outcome[0], stop.then) if target is not None and error is None else None
         else:
             _let_go(generators)
+            machine.release()
         return None
 
     def _step(self, stop: Break) -> None:
@@ -396,7 +398,7 @@ class _Run:
             whole = True
         recorder.alive = False
         recorder.drop()
-        self.machine.frames.clear()
+        self.machine.release()
         return self._recording(value=value, whole=whole)
 
     def _recording(self, value: Any = None, exception: BaseException | None = None, whole: bool = False) -> Recording:

@@ -216,6 +216,12 @@ class Machine(Calls, Attributes, Generators):
                 frame.code = self.points.cut(frame.code)
         self.skip = (self.frames[-1], self.frames[-1].step)
 
+    def release(self) -> None:
+        """The run is over here: what it worked on may go. Generators of it may still use this machine."""
+        self.frames.clear()
+        self.skip, self.returned = None, None
+        self.recorder.machine = None
+
     def breakable(self) -> bool:
         """Whether all frames between here and the caller can be taken apart at this instruction."""
         return self.points is not None and self.depth == 1 and not self.sealed and bool(self.recorder.alive)

@@ -8,12 +8,12 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
 from framefuse import _native
-from framefuse.errors import Reason, UserError, rethrow
+from framefuse.errors import Reason, UserError, let_go, rethrow
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
 
@@ -97,20 +97,33 @@ class Continuation:
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
             return self.run(*values)
-        with parent.lock:
-            before = _native.bypass(True)
-            try:
-                outcome = parent.compiler.resume(parent, self.point, values, True)
-            finally:
-                _native.bypass(before)
+        if not parent.lock.acquire(blocking=False):
+            return self.run(*values)
+        before = _native.bypass(True)
+        try:
+            outcome = parent.compiler.resume(parent, self.point, values, True)
             parent.file(outcome, self)
+        finally:
+            _native.bypass(before)
+            parent.lock.release()
         return _answer(outcome)
 
 
 def _answer(outcome: Outcome) -> Any:
     if outcome.exception is not None:
-        rethrow(outcome.exception)
+        _raise(outcome)
     return outcome.value
+
+
+def _raise(outcome: Outcome) -> NoReturn:
+    """Raises the exception of a call, and keeps nothing of the call that it does not hold under eager."""
+    assert outcome.exception is not None
+    let_go(outcome.exception)
+    error, outcome.exception = outcome.exception, None
+    try:
+        rethrow(error)
+    finally:
+        del error
 
 
 LIVE: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
@@ -159,15 +172,18 @@ class CompiledFunction:
         if self._waiting() or not self.bound.allows():
             self.eager_calls += 1
             return self.function(*args, **kwargs)
-        with self.lock:
-            before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
-            try:
-                outcome = self.compiler.call(self, args, kwargs)
-            finally:
-                _native.bypass(before)
+        if not self.lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
+            self.eager_calls += 1
+            return self.function(*args, **kwargs)
+        before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
+        try:
+            outcome = self.compiler.call(self, args, kwargs)
             self.file(outcome)
+        finally:
+            _native.bypass(before)
+            self.lock.release()
         if outcome.exception is not None:
-            rethrow(outcome.exception)
+            _raise(outcome)
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value
