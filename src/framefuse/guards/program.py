@@ -322,7 +322,7 @@ class _Builder:
         (node.where or self.late).add(Reason(node.source, fact.value), "is", register, fact.value)
 
     def type_of(self, fact: Fact, node: Node) -> None:
-        if self.settle_held(node):
+        if self.settle_held(node) or self.lies_fast(node):
             if can_change_class(node.known) or type(node.known) is not fact.value:
                 self.once(self.words, fact, "type_is", self.constant(node.known), fact.value)
             return

@@ -286,6 +286,35 @@ def test_what_a_fact_says_counts_not_what_is_there_now() -> None:
     assert not guarded()
 
 
+def test_what_lies_in_a_long_lived_tuple_is_not_read_again() -> None:
+    holder = make({"shape": (3, "a", [1], make({"n": 1}), torch.zeros(2))})
+    shape = Source("attr", root(holder), "shape")
+    parts = [Source("item", shape, index) for index in range(5)]
+    facts = [
+        Fact(parts[0], "int", 3), Fact(parts[1], "str", "a"), Fact(parts[2], "type", list), Fact(parts[2], "length", 1),
+        Fact(parts[3], "type", type(holder.shape[3])), Fact(Source("attr", parts[3], "n"), "int", 1),
+        Fact(parts[4], "tensor", spec(holder.shape[4])), Fact(parts[0], "type", int),
+    ]  # fmt: skip
+    guarded = Guarded(facts)
+    names = [instruction[0] for instruction in guarded.built.program.instructions]
+    assert names.count("int_eq") == 1 and "str_eq" not in names  # what an attribute holds is read, a tuple's part not
+    assert guarded() and guarded()
+    holder.shape[2].append(2)
+    assert not guarded()
+    holder.shape[2].pop()
+    holder.shape[3].n = 2
+    assert not guarded()
+    holder.shape[3].n = 1
+    holder.shape[4].resize_(3)
+    assert not guarded()
+    holder.shape[4].resize_(2)
+    assert guarded()
+    holder.shape = (4, *holder.shape[1:])
+    assert not guarded()
+    for false in (Fact(parts[0], "int", 5), Fact(parts[1], "type", int), Fact(parts[2], "is", [])):
+        assert not Guarded([false])()
+
+
 def test_sources_of_results_and_effects_get_registers() -> None:
     config = Config()
     names, width = Source("attr", root(config), "names"), Source("attr", root(config), "width")
