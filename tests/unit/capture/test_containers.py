@@ -542,9 +542,9 @@ def changed_in_hidden_ways():
         q.pop()
         items.append(2)
         items.pop()
-        last = d.popitem() if d else None
+        d.clear()
         d.update({("t", 1): (n, x)})
-        return x * n, list(merged), last
+        return x * n, list(merged)
 
     return f, lambda: (d, o, q, items)
 
