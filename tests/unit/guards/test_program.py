@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import types
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -286,8 +287,13 @@ def test_what_a_fact_says_counts_not_what_is_there_now() -> None:
     assert not guarded()
 
 
+class Plain:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
 def test_what_lies_in_a_long_lived_tuple_is_not_read_again() -> None:
-    holder = make({"shape": (3, "a", [1], make({"n": 1}), torch.zeros(2))})
+    holder = types.SimpleNamespace(shape=(3, "a", [1], Plain(1), torch.zeros(2)))
     shape = Source("attr", root(holder), "shape")
     parts = [Source("item", shape, index) for index in range(5)]
     facts = [
