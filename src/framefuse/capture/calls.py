@@ -25,6 +25,8 @@ from framefuse.capture.frame import (
     enter,
 )
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.module_calls import CALL as MODULE_CALL
+from framefuse.capture.module_calls import enter_module
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.operations import Operations
@@ -86,6 +88,8 @@ class Calls(Operations):
                     return self._special(special, frame, target, args, kwargs, then)
                 if runs_natively(target):
                     break
+                if target is MODULE_CALL and enter_module(self, args, kwargs, then):
+                    return SWITCH
                 if self.recorder.alive and id(target) not in sources.known and id(target) not in sources.made:
                     sources.root(target)
                 sources.function(target)
@@ -222,7 +226,7 @@ class Calls(Operations):
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
-            self.operate(frame, *then[1:], True)
+            self.operate(frame, *then[1:], nested=True)
             return
         elif what == "checked":
             value = checked(then[1], then[2], value)
@@ -592,7 +596,7 @@ class Calls(Operations):
             method = python_method(kind, "__bool__")
             if method is not None:
                 self.recorder.sources.typed(value)
-                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined,no-any-return]
             if type_get(kind, "__bool__") is MISSING:
                 method = python_method(kind, "__len__")
                 if method is not None:

@@ -67,29 +67,31 @@ class Code:
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
         self.stub: CodeType | None = None  # stands for this code in tracebacks
-        self._lines: list[int] | None = None
-        self._line_objects: dict[int, Line] = {}
-
-    def line_number(self, step: int) -> int:
-        """The source line of a step, 1-based."""
-        if self._lines is None:
-            table = [(start, line) for start, _, line in self.code.co_lines() if line is not None]
-            lines, at, current = [], 0, self.code.co_firstlineno
-            for offset in self.offsets:
-                while at < len(table) and table[at][0] <= offset:
-                    current = table[at][1]
-                    at += 1
-                lines.append(current)
-            self._lines = lines
-        return self._lines[min(max(step, 0), len(self._lines) - 1)]
+        self._lines: list[Line] = []
 
     def line(self, step: int) -> Line:
         """The place of a step in the user's program."""
-        number = self.line_number(step)
-        found = self._line_objects.get(number)
-        if found is None:
-            found = self._line_objects[number] = Line(self.code.co_filename, number, self.code.co_qualname)
-        return found
+        lines = self._lines or self._read_lines()
+        return lines[step] if 0 <= step < len(lines) else lines[min(max(step, 0), len(lines) - 1)]
+
+    def line_number(self, step: int) -> int:
+        """The source line of a step, 1-based."""
+        return self.line(step).line
+
+    def _read_lines(self) -> list[Line]:
+        """The place of every step."""
+        code = self.code
+        table = [(start, line) for start, _, line in code.co_lines() if line is not None]
+        places: dict[int, Line] = {}
+        at, current = 0, code.co_firstlineno
+        for offset in self.offsets:
+            while at < len(table) and table[at][0] <= offset:
+                current = table[at][1]
+                at += 1
+            if current not in places:
+                places[current] = Line(code.co_filename, current, code.co_qualname)
+            self._lines.append(places[current])
+        return self._lines
 
 
 # A model of transformers runs some hundred code objects; beyond this many the oldest decoded one goes.

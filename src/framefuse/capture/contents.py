@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+import typing
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +25,12 @@ ATOMS = SINGLETONS | TEXTS | {int, float}
 SEQUENCES = (list, tuple, deque)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 SETS = (set, frozenset)
-KEY_ATOMS = frozenset((int, str, bool, type(None), bytes))
+# The last three are equal by identity, as are the singletons; a metaclass of its own might say otherwise.
+KEY_ATOMS = frozenset((int, str, bytes, type, types.FunctionType, type(typing.Union))) | SINGLETONS
 
 
 def is_key(key: Any) -> bool:
-    """Whether a dict entry with this key can be named by a source: atoms known by value, and tuples of them."""
+    """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
     kind = type(key)
     return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
 

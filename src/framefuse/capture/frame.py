@@ -7,6 +7,7 @@ from types import CodeType, FunctionType, GeneratorType, ModuleType, TracebackTy
 from typing import Any
 
 from framefuse.capture.code import Code, decode
+from framefuse.ir.source import Line
 
 
 class Marker:
@@ -32,12 +33,13 @@ class Frame:
     ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is
     the value to push when the frame ends with AttributeError, wrapped in a 1-tuple, or ``("getattr", holder, name)``.
     ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
-    handles; in a sleeping generator the one that it handles itself.
+    handles; in a sleeping generator the one that it handles itself. ``shown`` is the user's line at a step, while this
+    frame is the innermost.
     """
 
     __slots__ = (
         "code", "function", "locals", "stack", "step", "globals", "builtins", "keywords", "generator", "then",
-        "guard", "resume", "bottom", "handled",
+        "guard", "resume", "bottom", "handled", "shown",
     )  # fmt: skip
 
     def __init__(self, function: FunctionType, code: Code) -> None:
@@ -56,6 +58,7 @@ class Frame:
         self.resume: tuple[Any, ...] | None = None
         self.bottom = False
         self.handled: BaseException | None = None
+        self.shown: tuple[int, Line] | None = None
 
 
 class InterpretedGenerator:

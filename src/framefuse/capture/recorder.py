@@ -81,6 +81,7 @@ class Recorder:
         self.mode = RecordingMode(self)
         self.tracked = False
         self.mode_calls = 0
+        self.first_module_call = True
         self._operands: list[Any] = []
         self._has_numbers = False
 

@@ -59,13 +59,13 @@ class Machine(Calls, Attributes, Generators):
 
     def line(self) -> Line | None:
         """The user's line that runs: of the innermost frame outside torch, else of the innermost."""
-        for frame in reversed(self.frames):
-            if is_users(frame.globals.get("__name__", "")):
-                return frame.code.line(frame.step - 1)
-        if self.frames:
-            frame = self.frames[0]
-            return frame.code.line(frame.step - 1)
-        return None
+        if not self.frames:
+            return None
+        top = self.frames[-1]
+        if top.shown is None or top.shown[0] != top.step:  # one instruction states many facts
+            frame = next((f for f in reversed(self.frames) if is_users(f.globals.get("__name__", ""))), self.frames[0])
+            top.shown = (top.step, frame.code.line(frame.step - 1))
+        return top.shown[1]
 
     def settle(self, memo: dict[int, Any]) -> None:
         """Takes tracked numbers out of what the frames hold: nobody records any longer, and they would reach the user's

@@ -588,3 +588,23 @@ class Reversed:
 
     def __lt__(self, other):
         return other.value < self.value
+
+
+def test_dicts_with_types_and_dtypes_as_keys():
+    factors = {int: 2.0, torch.float32: 3.0, program: 4.0}
+
+    def f(x):
+        return x * factors[torch.float32] + factors.get(int, 0) + factors.get(str, 1) + len(list(factors))
+
+    fast = framefuse.compile(f)
+    state = fast.__framefuse__
+    x = torch.randn(3)
+    torch.testing.assert_close(fast(x), f(x))
+    del factors[program]
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), f(x))
+    assert state.dispatch.hits == 1, state.reasons
+    factors[str] = 5.0
+    torch.testing.assert_close(fast(x), f(x))
+    factors[torch.float32] = 6.0
+    torch.testing.assert_close(fast(x), f(x))

@@ -1,0 +1,121 @@
+"""Modules without hooks are entered at once; hooks, overrides and breaks inside them behave as in eager."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as modules
+
+import framefuse
+from framefuse.capture.module_calls import steps_after_calls
+
+
+class Leaf(nn.Module):
+    def __init__(self, scale=2.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, *, shift=0.0):
+        return x * self.scale + shift
+
+
+class Tree(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = Leaf(), Leaf(3.0), Leaf(4.0)
+
+    def forward(self, x):
+        return self.third(self.second(self.first(x), shift=1.0))
+
+
+def agree(module, fast, hits):
+    state = fast.__framefuse__
+    for size in (3, 4):
+        x = torch.randn(size)
+        torch.testing.assert_close(fast(x), module(x))
+    assert state.dispatch.hits == hits, state.reasons
+
+
+def test_this_torch_is_known():
+    assert steps_after_calls() is not None
+
+
+def test_hooks_that_come_and_go():
+    module = Tree()
+    fast = framefuse.compile(module)
+    agree(module, fast, 1)
+    handle = module.second.register_forward_hook(lambda module, args, out: out * 10)
+    agree(module, fast, 2)
+    handle.remove()
+    agree(module, fast, 4)
+    handle = modules.register_module_forward_hook(lambda module, args, out: out - 1)
+    try:
+        agree(module, fast, 5)
+    finally:
+        handle.remove()
+    agree(module, fast, 7)
+
+
+def test_a_hook_added_in_the_middle_of_a_call():
+    class Adds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Leaf(), Leaf(3.0)
+
+        def forward(self, x):
+            y = self.first(x)
+            if not self.second._forward_hooks:
+                self.second.register_forward_hook(lambda module, args, out: out * 10)
+            return self.second(y)
+
+    ours, theirs = Adds(), Adds()
+    fast = framefuse.compile(ours)
+    for _ in range(3):
+        x = torch.randn(3)
+        torch.testing.assert_close(fast(x), theirs(x))
+
+
+def test_forward_and_call_replaced():
+    module = Tree()
+    fast = framefuse.compile(module)
+    agree(module, fast, 1)
+    module.second.forward = lambda x, shift: x - shift
+    agree(module, fast, 2)
+    del module.second.forward
+    agree(module, fast, 4)
+
+    class Loud(Leaf):
+        def __call__(self, *args, **kwargs):
+            return super().__call__(*args, **kwargs) + 100
+
+    module.third = Loud()
+    agree(module, fast, 5)
+
+
+def test_an_error_inside_has_eagers_text_and_frames():
+    module = Tree()
+    module.third.scale = "a"
+    fast = framefuse.compile(module)
+
+    def seen(function):
+        with pytest.raises(TypeError) as caught:
+            function(torch.ones(2))
+        names, step = [], caught.value.__traceback__
+        while step is not None:
+            names.append(step.tb_frame.f_code.co_name)
+            step = step.tb_next
+        return str(caught.value), [name for name in names if name in ("forward", "seen")]
+
+    assert seen(fast) == seen(module)
+
+
+def test_a_break_inside_and_what_forward_returns_to():
+    class Reads(Leaf):
+        def forward(self, x, *, shift=0.0):
+            return x * self.scale + (shift if float(x.sum()) > 0 else -5.0)
+
+    module = Tree()
+    module.second = Reads()
+    fast = framefuse.compile(module)
+    for sign in (1, 1, -1, -1, 1):
+        x = sign * torch.rand(4)
+        torch.testing.assert_close(fast(x), module(x))
