@@ -99,6 +99,19 @@ FOUND = {
                 yield call(data(1, size, 3))
     """,
     ),
+    "the count of elements that depends on data, of a tensor that nobody uses": (
+        3,
+        "native",
+        """
+        def target(x):
+            n = len(x[x > 0])
+            return (n, n + 1)
+
+        def calls():
+            for seed in (1, 2, 3, 4):
+                yield call(data(seed, 2, 3))
+    """,
+    ),
     "a generator that is suspended at a break ends once": (
         3,
         "native",

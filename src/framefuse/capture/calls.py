@@ -226,7 +226,7 @@ class Calls(Operations):
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
-            self.operate(frame, *then[1:], nested=True)
+            self.operate(frame, *then[1:], True)
             return
         elif what == "checked":
             value = checked(then[1], then[2], value)
@@ -596,7 +596,7 @@ class Calls(Operations):
             method = python_method(kind, "__bool__")
             if method is not None:
                 self.recorder.sources.typed(value)
-                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined,no-any-return]
+                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
             if type_get(kind, "__bool__") is MISSING:
                 method = python_method(kind, "__len__")
                 if method is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer
 
-BUILTINS = {
+BUILTINS: dict[str, Callable[[Any], Any]] = {
     "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,
     "__float__": float, "__iter__": iter,
 }  # fmt: skip

@@ -110,7 +110,7 @@ def test_a_fault_costs_the_trace_only(
     if hits:
         assert not compiled.entries
         (reason,) = framefuse.api.compiled_function(compiled).reasons
-        assert reason.code == "S001" and "on purpose" in reason.fact
+        assert reason.code == "fault" and "on purpose" in reason.fact
         assert sum("on purpose" in line.getMessage() for line in caplog.records) == 1
     compiled.__framefuse__.reset()
     for number in range(1, 6):  # and without a fault it compiles
