@@ -60,8 +60,8 @@ def _files(product: Product) -> Iterator[tuple[str, str]]:
 
 
 def _kernels(product: Product) -> list[Any]:
-    """The distinct kernels of a product, in order of first use."""
-    items = product.stages["schedule"].items
+    """The distinct kernels of a product, in order of first use; another backend's product has none."""
+    items = product.stages["schedule"].items if "schedule" in product.stages else ()
     return list({item.kernel.identity: item.kernel for item in items if isinstance(item, RunKernel)}.values())
 
 
