@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 CHUNK = 300  # programs that Hypothesis draws in one process; the process then ends, and its memory with it
 SILENCE = 120  # seconds without a sign of life after which a process counts as hanging
-SHRINKING = 90  # seconds that a failing program may take to be cut down
+SHRINKING = 60  # seconds that a failing program may take to be cut down
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def draw(seed: int, last: Path) -> None:
 
     torch.set_num_threads(1)
     seen: set[Program] = set()
-    wrong: set[Program] = set()
+    smallest: list[str] = []  # the shortest text of a difference so far
     failed_at: list[float] = []
     count: Counter[str] = Counter()
 
@@ -61,35 +61,41 @@ def draw(seed: int, last: Path) -> None:
         print(json.dumps(count), flush=True)
         count.clear()
 
+    def end() -> None:
+        """Shrinking goes from one program to the next for minutes; the smallest so far is small enough."""
+        print(json.dumps({"difference": smallest[0]}), flush=True)
+        os._exit(0)
+
     @from_seed(seed)
     @settings(max_examples=CHUNK, database=None, deadline=None, report_multiple_bugs=False,
               phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(programs())
     def each(program: Program) -> None:
+        if failed_at and time.monotonic() - failed_at[0] > SHRINKING:
+            end()
         if not failed_at and program in seen:
             return
-        if failed_at and time.monotonic() - failed_at[0] > SHRINKING and program not in wrong:
-            return  # enough: the smallest so far stands
         seen.add(program)
         last.write_text(str(program))
         try:
             tally = run(program)
-        except Difference:
-            wrong.add(program)
+        except Difference as difference:
+            smallest[:] = [min([*smallest, str(difference)], key=len)]
             failed_at.append(time.monotonic())
             raise
-        if not failed_at:
-            grad = "grad" if program.grad else "no grad"
-            count.update(programs=1, calls=tally.calls, hits=tally.hits, traces=tally.traces, errors=tally.errors)
-            count.update([program.backend, grad, *(["hit"] if tally.hits else [])])
-            count.update({f"[{code}]": number for code, number in tally.reasons.items()})
-        if count["programs"] >= 10 or failed_at:
+        if failed_at:
+            return
+        grad = "grad" if program.grad else "no grad"
+        count.update(programs=1, calls=tally.calls, hits=tally.hits, traces=tally.traces, errors=tally.errors)
+        count.update([program.backend, grad, *(["hit"] if tally.hits else [])])
+        count.update({f"[{code}]": number for code, number in tally.reasons.items()})
+        if count["programs"] >= 10:
             report()
 
     try:
         each()
-    except Difference as difference:
-        print(json.dumps({"difference": str(difference)}), flush=True)
+    except Difference:
+        end()
     report()
 
 

@@ -112,6 +112,46 @@ FOUND = {
                 yield call(data(seed, 2, 3))
     """,
     ),
+    "numbers that need more than 64 bits": (
+        2,
+        "native",
+        """
+        class Runner:
+            n = 2
+
+        RUNNER = Runner()
+
+        def target(x, p):
+            RUNNER.n += p
+            if RUNNER.n < p - 2**64:
+                return x
+            return x + 1, RUNNER.n * 2**40 // 3
+
+        def calls():
+            for p in (2, 2, 3, 2**70, 2**70, 3, -(2**80), 4):
+                yield call(data(1, 3), p)
+                RUNNER.n = 5
+            for n in (2**62, 2**62, -(2**63), 2**40):
+                RUNNER.n = n
+                yield call(data(1, 3), 2)
+    """,
+    ),
+    "a write to an expanded tensor fails before others are done": (
+        1,
+        "native",
+        """
+        def target(x, z):
+            z.add_(1)
+            x.add_(1)
+            return x
+
+        def calls():
+            yield call(data(1, 6)[::2], data(2, 3))
+            yield call(data(1, 8)[::2], data(2, 3))
+            yield call(data(1, 1).expand(3), data(2, 3))
+            yield call(data(1, 9)[::3], data(2, 3))
+    """,
+    ),
     "a generator that is suspended at a break ends once": (
         3,
         "native",

@@ -266,7 +266,10 @@ def _integer_operation(
                 return value
             if name in ("floordiv", "mod") and type(right) is Integer:
                 self.owner.relate("!=", right.expr, expr(0))
-            return integer(value, function(_form(left), _form(right)), self.owner)
+            form = function(_form(left), _form(right))
+            if not all(map(_fits, (bare(other), value, *[factor for _, factor in form.terms]))):
+                return function(plain_number(left), plain_number(right))
+            return integer(value, form, self.owner)
         if kind is float or kind is Float:
             if real is not None:
                 return _real_operation(real, function, left, right, self.owner)
@@ -274,6 +277,11 @@ def _integer_operation(
         return NotImplemented
 
     return operate
+
+
+def _fits(value: int) -> bool:
+    """Whether the machine's numbers hold it."""
+    return -(2**63) <= value < 2**63
 
 
 def _form(value: Any) -> Expr:
@@ -308,6 +316,8 @@ def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..
         kind = type(other)
         if kind is int or kind is bool or kind is Integer:
             outcome = function(int.__index__(self), bare(other))
+            if not _fits(bare(other)):
+                return function(self.plain(), other)
             if self.owner.alive:
                 op, swap = held if outcome else failed
                 left, right = self.expr, _form(other)

@@ -415,6 +415,7 @@ class Recorder:
         self.sources.unused_tensors(self.numbers)
         self._state_types()
         found = []
+        written = {self.metas[number].storage for call in self.calls for number in call.written}
         for number, (source, keys, sizes, fixed) in self.inputs.items():
             meta = self.metas[number]
             order = None if self.exact_strides else dense_order(meta.sizes, meta.strides)
@@ -426,6 +427,9 @@ class Recorder:
                     for stride, keep in zip(meta.strides, free, strict=True)
                 )
                 self._keep_order(meta.strides, strides)
+                if meta.storage in written:  # torch refuses to write what is expanded
+                    for stride in strides:
+                        self.relate("<", expr(0), expr(stride))
             spec = TensorSpec(
                 meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
                 meta.requires_grad if self.gradients_matter else None,
