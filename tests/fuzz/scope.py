@@ -38,7 +38,6 @@ class Scope:
     variables: dict[str, Kind] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     level: int = 1
-    loops: int = 0
     fuel: int = 10
     growing: bool = True
     fresh: int = 0

@@ -187,7 +187,6 @@ def _loop(scope: Scope, head: str, bound: dict[str, Kind], first: list[str], gro
     choice = scope.choice
     scope.emit(head)
     fixed = {name: kind for name, kind in bound.items() if first}  # a counter that the body must not touch
-    scope.loops += 1
     with scope.block():
         scope.variables.update({name: Kind("counter") if name in fixed else kind for name, kind in bound.items()})
         for line in first:
@@ -197,7 +196,6 @@ def _loop(scope: Scope, head: str, bound: dict[str, Kind], first: list[str], gro
             scope.emit(f"if {condition(scope)}:")
             scope.emit(f"    {choice.pick(['break', 'continue'])}")
             statements(scope, 1)
-    scope.loops -= 1
     scope.growing = growing
     if choice.chance(10):
         scope.emit("else:")
