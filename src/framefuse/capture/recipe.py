@@ -35,7 +35,7 @@ class Recipes:
             return form_of(value)
         if kind in ATOMS or kind is torch.device:
             return value
-        if kind is tuple and is_key(value):
+        if kind is tuple and _all_atoms(value):  # functions and classes may be made anew at each call
             return Build("const", value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
@@ -207,6 +207,10 @@ def _own_state(value: Any) -> dict[str, Any]:
         causes = {name: getattr(value, name) for name in ("__cause__", "__context__", "__suppress_context__")}
         return {"args": value.args, **{name: cause for name, cause in causes.items() if cause}}
     return {}
+
+
+def _all_atoms(value: tuple[Any, ...]) -> bool:
+    return all(type(part) in ATOMS or (type(part) is tuple and _all_atoms(part)) for part in value)
 
 
 def _lasting(value: Any) -> bool:
