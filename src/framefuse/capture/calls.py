@@ -24,7 +24,7 @@ from framefuse.capture.leaves import runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
-from framefuse.capture.policy import Natives
+from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
@@ -65,6 +65,10 @@ class Calls(Natives):
         """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
         result.
         """
+        if self.forced is not None:
+            why, self.forced = self.forced, None
+            self.opaque(frame, *unbound(target, args), kwargs, then, *why)
+            return None
         sources = self.recorder.sources
         while True:
             kind = type(target)

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from framefuse.capture.code import Code, decode
+from framefuse.capture.learnt import can_step, step
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.errors import Reason
 from framefuse.ir.source import Line
@@ -59,17 +60,23 @@ def _cutting(handler: Any) -> Any:
     return cut
 
 
+def _stepping(handler: Any, why: tuple[str, str]) -> Any:
+    def run(machine: Any, frame: Any, argument: int) -> Any:
+        return step(machine, frame, handler, argument, why)
+
+    return run
+
+
 @dataclass(slots=True)
 class Points:
     """All points of one compiled function, and the instructions at which its next recordings break.
 
-    ``before`` are steps of code objects at which the recording is cut, ``opaque`` calls that run for real: both were
-    learnt from recordings that ended there.
+    ``learnt`` are steps of code objects: with None the recording is cut before them, with a reason they are opaque
+    steps. Both come from recordings that ended there.
     """
 
     by_shape: dict[Any, list[Point]] = field(default_factory=dict)
-    before: dict[CodeType, set[int]] = field(default_factory=dict)
-    opaque: set[tuple[CodeType, int]] = field(default_factory=set)
+    learnt: dict[CodeType, dict[int, tuple[str, str] | None]] = field(default_factory=dict)
     limit: int = 64
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
 
@@ -95,31 +102,30 @@ class Points:
         alike.append(point)
         return point
 
-    def learn(self, code: CodeType, step: int, opaque: bool) -> bool:
-        """Remembers to break at this instruction; False when it is known already."""
-        if len(self.opaque) + sum(map(len, self.before.values())) >= self.limit:
+    def learn(self, code: CodeType, at: int, why: tuple[str, str] | None) -> bool:
+        """Remembers to break before this instruction, or (with ``why``, a code and detail) to make it a step of its
+        own; False when that is known already, or impossible.
+        """
+        if why is not None and not can_step(decode(code).steps[at][0]):
             return False
-        if opaque:
-            known = (code, step) in self.opaque
-            self.opaque.add((code, step))
-            return not known
-        steps = self.before.setdefault(code, set())
-        known = step in steps
-        steps.add(step)
-        return not known
+        steps = self.learnt.setdefault(code, {})
+        if at in steps or sum(map(len, self.learnt.values())) >= self.limit:
+            return False
+        steps[at] = why
+        return True
 
     def cut(self, code: Code) -> Code:
-        """``code`` with the learnt cuts in it."""
-        steps = self.before.get(code.code)
+        """``code`` with the learnt breaks in it."""
+        steps = self.learnt.get(code.code)
         if not steps:
             return code
         found = self.cut_codes.get(code.code)
         if found is None or found[0] != len(steps):
             made = copy.copy(code)
-            made.steps = [
-                (_cutting(handler), argument) if step in steps else (handler, argument)
-                for step, (handler, argument) in enumerate(decode(code.code).steps)
-            ]
+            made.steps = list(decode(code.code).steps)
+            for at, why in steps.items():
+                handler, argument = made.steps[at]
+                made.steps[at] = (_cutting(handler) if why is None else _stepping(handler, why), argument)
             found = self.cut_codes[code.code] = (len(steps), made)
         return found[1]
 

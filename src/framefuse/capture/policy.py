@@ -34,7 +34,7 @@ class Natives(Operations):
     refused: str  # the row of the stops catalogue for the native call under way
     opaque: Any
     breakable: Any
-    must_break: Any
+    forced: tuple[str, str] | None
     finish: Any
 
     def native(
@@ -62,9 +62,9 @@ class Natives(Operations):
                 policy, self.refused = None, "item"
         if not callable(target):
             target(*args, **kwargs)  # raises what eager raises
-        if policy is None or self.must_break(frame):
+        if policy is None:
             detail = leaves.title(target)
-            self.opaque(frame, *_unbound(target, args), kwargs, then, self.refused, detail)
+            self.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
             return
         self.finish(frame, self._allowed(policy, target, args, kwargs), then)
 
@@ -366,7 +366,7 @@ READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, h
 READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its hash is its identity
 
 
-def _unbound(target: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def unbound(target: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """A callable that outlives the call, and its arguments: methods of C are looked up on the type of their owner."""
     holder = getattr(target, "__self__", None)
     bound = isinstance(target, (types.BuiltinMethodType, types.MethodWrapperType))

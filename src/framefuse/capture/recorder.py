@@ -92,7 +92,7 @@ class Recorder:
         if not self.alive:
             return
         if self.machine is not None:
-            self.machine.learn(code)
+            self.machine.learn(code, detail)
         self.alive = False
         self.reason = reason(code, detail, self.line())
         if self.tracked:

@@ -21,10 +21,10 @@ from framefuse.ir.source import Line
 LONGEST = 3_000_000
 # Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
 CUT_BEFORE = frozenset(("read-after-write", "data-size"))
-# Reasons that a break at the instruction's call heals.
-CUT_CALL = frozenset(
+# Reasons that are healed where the instruction runs as a step of its own.
+STEPS = frozenset(
     ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
-     "transform", "custom-function", "tensor-kind")
+     "transform", "custom-function", "tensor-kind", "argument", "write", "opcode", "autocast")
 )  # fmt: skip
 
 
@@ -46,6 +46,7 @@ class Machine(Calls, Attributes, Generators):
         self.depth = 0
         self.sealed = 0
         self.learnt = False
+        self.forced: tuple[str, str] | None = None  # the call of this instruction is a step, for this reason
         self.skip: tuple[Frame, int] | None = None
         self.frames: list[Frame] = []
         self.opcodes = 0
@@ -205,13 +206,13 @@ class Machine(Calls, Attributes, Generators):
 
     def start(self, frame: Frame) -> None:
         """Puts the first frame in its place."""
-        if self.points is not None and self.points.before:
+        if self.points is not None and self.points.learnt:
             frame.code = self.points.cut(frame.code)
         self.frames.append(frame)
 
     def resumed(self) -> None:
         """The frames were put together again: a cut at the instruction that comes next was made already."""
-        if self.points is not None and self.points.before:
+        if self.points is not None and self.points.learnt:
             for frame in self.frames:
                 frame.code = self.points.cut(frame.code)
         self.skip = (self.frames[-1], self.frames[-1].step)
@@ -253,24 +254,16 @@ class Machine(Calls, Attributes, Generators):
         frame.step -= 1
         raise Break(None, (), {}, None, "cut", frame.code.line(frame.step).text)
 
-    def learn(self, code: str) -> None:
+    def learn(self, code: str, detail: str) -> None:
         """The recording ends at this instruction: the next one shall break here instead."""
         if not self.breakable():
             return
         frame = self.frames[-1]
         place = frame.code.code, frame.step - 1
         if code in CUT_BEFORE:
-            self.learnt |= self.points.learn(*place, opaque=False)
-        elif code in CUT_CALL:
-            self.learnt |= self.points.learn(*place, opaque=True)
-
-    def must_break(self, frame: Frame) -> bool:
-        """Whether an earlier recording ended inside the call of this instruction."""
-        return (
-            self.points is not None
-            and bool(self.points.opaque)
-            and (frame.code.code, frame.step - 1) in self.points.opaque
-        )
+            self.learnt |= self.points.learn(*place, None)
+        elif code in STEPS:
+            self.learnt |= self.points.learn(*place, (code, detail))
 
     def settle_outcome(self, outcome: Any, then: Any) -> None:
         """The top frame takes the outcome of an opaque step."""
@@ -285,7 +278,7 @@ class Machine(Calls, Attributes, Generators):
 
     def push(self, frame: Frame) -> None:
         """Enters a frame."""
-        if self.points is not None and self.points.before:
+        if self.points is not None and self.points.learnt:
             frame.code = self.points.cut(frame.code)
         frame.handled = self.handled
         self.frames.append(frame)

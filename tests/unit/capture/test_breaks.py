@@ -1,6 +1,7 @@
 """A break in the middle of a function costs that step only: what is before and after it is compiled and as in eager."""
 
 import contextlib
+import enum
 import io
 import sys
 from pathlib import Path
@@ -345,3 +346,32 @@ def test_points_are_bounded():
     state = compiled_function(compiled)
     assert len(state.points) <= 4
     assert any("point_limit" in str(reason) for reason in state.reasons)
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+TABLE = {(Color.RED, 1): 2.0, (Color.BLUE, 1): 3.0}
+
+
+def test_an_instruction_that_ended_a_recording_is_a_step_of_its_own():
+    def f(x, key):
+        y = x + 1
+        scale = TABLE[key]  # a dict with keys that no fact describes
+        return y * scale
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for key in [(Color.RED, 1), (Color.BLUE, 1)] * 4:
+            assert equal(f(vector(1.0), key), compiled(vector(1.0), key))
+        TABLE[(Color.RED, 1)] = 5.0
+        assert equal(f(vector(1.0), (Color.RED, 1)), compiled(vector(1.0), (Color.RED, 1)))
+        TABLE[(Color.RED, 1)] = 2.0
+        try:
+            compiled(vector(1.0), (Color.BLUE, 7))
+        except KeyError as error:
+            assert error.args == ((Color.BLUE, 7),)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 5, [str(reason) for reason in state.reasons]

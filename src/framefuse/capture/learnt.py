@@ -1,0 +1,110 @@
+"""Runs one instruction as an opaque step of its own, after an earlier recording ended at it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.code import HANDLERS
+from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
+
+# What one instruction does: a callable, its arguments, and what becomes of the outcome.
+Operation = tuple[Any, tuple[Any, ...], tuple[Any, ...] | None]
+Taken = Callable[[Frame, int], Operation]
+
+
+def _pop(frame: Frame, count: int) -> list[Any]:
+    taken = frame.stack[-count:]
+    del frame.stack[-count:]
+    return taken
+
+
+def _subscript(frame: Frame, argument: int) -> Operation:
+    holder, key = _pop(frame, 2)
+    return operator.getitem, (holder, key), None
+
+
+def _store_subscript(frame: Frame, argument: int) -> Operation:
+    value, holder, key = _pop(frame, 3)
+    return operator.setitem, (holder, key, value), ("drop",)
+
+
+def _delete_subscript(frame: Frame, argument: int) -> Operation:
+    holder, key = _pop(frame, 2)
+    return operator.delitem, (holder, key), ("drop",)
+
+
+def _attribute(frame: Frame, argument: int) -> Operation:
+    return getattr, (frame.stack.pop(), frame.code.names[argument]), None
+
+
+def _method(frame: Frame, argument: int) -> Operation:
+    holder = frame.stack.pop()
+    frame.stack.append(NULL)
+    return getattr, (holder, frame.code.names[argument]), None
+
+
+def _store_attribute(frame: Frame, argument: int) -> Operation:
+    value, holder = _pop(frame, 2)
+    return setattr, (holder, frame.code.names[argument], value), ("drop",)
+
+
+def _delete_attribute(frame: Frame, argument: int) -> Operation:
+    return delattr, (frame.stack.pop(), frame.code.names[argument]), ("drop",)
+
+
+def _binary(frame: Frame, argument: int) -> Operation:
+    left, right = _pop(frame, 2)
+    return (FUNCTIONS[argument] if argument < 13 else IN_PLACE[argument - 13]), (left, right), None
+
+
+def _compare(frame: Frame, argument: int) -> Operation:
+    left, right = _pop(frame, 2)
+    return COMPARE[argument][1], (left, right), None
+
+
+def _contains(frame: Frame, argument: int) -> Operation:
+    value, container = _pop(frame, 2)
+    return operator.contains, (container, value), ("not",) if argument else ("bool",)
+
+
+def _iterator(frame: Frame, argument: int) -> Operation:
+    return iter, (frame.stack.pop(),), None
+
+
+OPERATIONS: dict[str, Taken] = {
+    "BINARY_SUBSCR": _subscript,
+    "STORE_SUBSCR": _store_subscript,
+    "DELETE_SUBSCR": _delete_subscript,
+    "LOAD_ATTR": _attribute,
+    "LOAD_METHOD": _method,
+    "STORE_ATTR": _store_attribute,
+    "DELETE_ATTR": _delete_attribute,
+    "BINARY_OP": _binary,
+    "COMPARE_OP": _compare,
+    "CONTAINS_OP": _contains,
+    "GET_ITER": _iterator,
+}
+CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+
+
+def can_step(handler: Any) -> bool:
+    """Whether the instruction with this handler can be a step of its own."""
+    return handler in BY_HANDLER or handler in CALL_HANDLERS
+
+
+def step(machine: Any, frame: Frame, handler: Any, argument: int, why: tuple[str, str]) -> Any:
+    """Executes an instruction as an opaque step, for the reason (code, detail) that ended an earlier recording."""
+    if not machine.breakable():
+        return handler(machine, frame, argument)
+    if handler in CALL_HANDLERS:
+        machine.forced = why
+        return handler(machine, frame, argument)
+    target, args, then = BY_HANDLER[handler](frame, argument)
+    return machine.opaque(frame, target, args, {}, then, *why)
+
+
+BY_HANDLER: dict[Any, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}
+CALL_HANDLERS = frozenset(HANDLERS[name] for name in CALLS)
