@@ -216,7 +216,8 @@ class Calls(Natives):
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
             then[1].__dict__[then[2]] = bare(value)
         elif what == "binary" and value is NotImplemented:
-            self.operate(frame, then[1], then[2], then[3], then[4], True)
+            attempts, function, left, right = then[1:]
+            self.operate(frame, attempts, function, left, right, nested=True)
             return
         elif what == "checked":
             value = checked(then[1], then[2], value)
