@@ -128,6 +128,8 @@ class Recipes:
 
     def _hashed(self, value: Any) -> Any:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
+        if id(value) in self.recorder.sources.made:
+            return self.build(value)
         if type(value) in ATOMS or isinstance(value, CODE_LIKE) or is_key(value):
             return value
         if by_identity(type(value)):

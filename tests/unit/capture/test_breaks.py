@@ -375,3 +375,17 @@ def test_an_instruction_that_ended_a_recording_is_a_step_of_its_own():
             assert error.args == ((Color.BLUE, 7),)
     state = compiled_function(compiled)
     assert state.dispatch.hits >= 5, [str(reason) for reason in state.reasons]
+
+
+def test_a_function_of_the_call_in_the_arguments_of_a_step_is_made_anew():
+    def f(x):
+        class Local:
+            def get(self):
+                return x * 3
+
+        return Local().get(), {Local.get: x}[Local.get]
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for n in range(4):
+            assert equal(f(vector(n)), compiled(vector(n)))
