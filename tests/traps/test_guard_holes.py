@@ -555,7 +555,7 @@ def enums(compiled):
         yield f(ones(4), mode)
 
 
-@trap(traces=3, hits=0, waits="numpy native-call argument")
+@trap(traces=8, hits=0, waits="numpy native-call argument")
 def numpy_scalars(compiled):
     f = compiled(lambda x, k: x * k + 1)
     for k in (2.0, np.float64(2.0), np.float64(3.0), np.float32(2.0), np.int64(3), np.bool_(True), 3.0):
@@ -569,7 +569,7 @@ def numpy_scalars_against_floats_in_a_branch(compiled):
         yield f(ones(2), k)
 
 
-@trap(traces=3, hits=0, waits="native-call argument")
+@trap(traces=5, hits=0, waits="native-call argument")
 def fractions_and_decimals(compiled):
     f = compiled(lambda x, k: x + 1 if k > 1 else x - 1)
     for k in (fractions.Fraction(3, 2), fractions.Fraction(1, 2), decimal.Decimal("1.5"), decimal.Decimal("0.5")):

@@ -52,7 +52,7 @@ def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], th
     must be interpreted: the first call of a recording, which states what all have in common, and modules with hooks.
     """
     recorder, module = machine.recorder, args[0] if args else None
-    if not recorder.alive or not _is_ordinary(module) or (machine.points is not None and machine.points.before):
+    if not recorder.alive or not _is_ordinary(module) or (machine.points is not None and machine.points.learnt):
         return False
     if recorder.first_module_call:
         recorder.first_module_call = False

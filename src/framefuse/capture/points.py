@@ -17,7 +17,7 @@ from framefuse.ir.source import Line
 ALIKE = 3
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Point:
     """A place where compiled code hands over: frames of this ``shape``, filled with values.
 

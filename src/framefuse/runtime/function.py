@@ -57,7 +57,7 @@ class Compiler(Protocol):
         """Goes on at a point of the function; ``error`` was raised by the step before it."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Continuation:
     """A point of a function where compiled code goes on after a break: its native half is ``dispatch``.
 
@@ -131,7 +131,7 @@ listeners: list[Callable[[CompiledFunction, Product], None]] = []  # called with
 ended: list[Callable[[CompiledFunction], None]] = []  # called with what is about to die, still whole
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CompiledFunction:
     """The Python half of a compiled function; ``dispatch`` is the native half that users call.
 

@@ -78,7 +78,10 @@ def check(row: Row) -> None:
     else:
         breaks = {reason.code for reason in state.breaks}
         assert breaks or not compiled.hits, f"it compiles now, the row says {row.eager}"
-        assert row.eager in breaks | {reason.code for reason in state.reasons}, reasons
+        codes = breaks | {reason.code for reason in state.reasons}
+        for steps in state.points.learnt.values():  # where the next recording will break
+            codes |= {why[0] for why in steps.values() if why is not None}
+        assert row.eager in codes, reasons
 
 
 def form(value: Any, depth: int = 0) -> Any:
