@@ -22,7 +22,9 @@ def of_list(scope: Scope) -> None:
                 choice.pick([f"{name}[:]", f"list({name})", f"{name} + {name}", f"{name}[1:]", f"{name}.copy()"]),
                 scope.variables[name],
             )
-        text = f"[{number(scope, 0)}, {number(scope, 0)}]" if made == "ints" else f"list(range({number(scope, 0)}))"
+        text = (
+            f"[{number(scope, 0)}, {number(scope, 0)}]" if made == "ints" else f"list(range({number(scope, 0)} % 5))"
+        )
         return define(scope, text, Kind("ints"))
     whole = scope.variables[name].name == "ints"
     value = number(scope, 0) if whole else tensor(scope, 1)[0]
@@ -204,7 +206,7 @@ def comprehension(scope: Scope) -> None:
     n = number(scope, 0)
     forms = [
         (f"[i * {n} for i in range(3)]", "ints"),
-        (f"[i for i in range({n}) if i % 2]", "ints"),
+        (f"[i for i in range({n} % 5) if i % 2]", "ints"),
         (f"list(map(lambda i: i + {n}, [1, 2]))", "ints"),
         (f"sorted([{n}, 1, 0], reverse=True)", "ints"),
         (f"list(count_to({n}))", "ints"),

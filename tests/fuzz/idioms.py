@@ -154,7 +154,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("in-place", "", "{x}.tag = {n}"),
     ("in-place", "int", "getattr({x}, 'tag', 0)"),
     ("in-place", "", "{x}[{x} > 1] = 0"),
-    ("in-place", "", "{x}.resize_({x}.shape[:1])"),
+    ("in-place", "", "{x}.resize_({x}.shape)"),
     ("in-place", "bool", "{x}._version > 0"),
     ("in-place", "bool", "{x}.data_ptr() == {x}[...].data_ptr()"),
     ("random", "T", "torch.rand_like({x}).round()"),

@@ -29,6 +29,10 @@ NOTRACE = False
 _count = itertools.count(1)
 
 
+class Late(BaseException):
+    """A program takes too long; no handler of the program may catch it."""
+
+
 class Difference(AssertionError):
     """Compiled code did something else than eager."""
 
@@ -121,7 +125,7 @@ def run(program: Program, seconds: int = SECONDS) -> Tally:
             return _run(program)
     except Difference as difference:
         raise Difference(f"{difference}\n\n{program}") from None
-    except TimeoutError:
+    except Late:
         raise Difference(f"no end after {seconds} s\n\n{program}") from None
     finally:
         signal.alarm(0)
@@ -129,7 +133,7 @@ def run(program: Program, seconds: int = SECONDS) -> Tally:
 
 
 def _late(*_: Any) -> None:
-    raise TimeoutError
+    raise Late
 
 
 def compiler_of(program: Program) -> Callable[[Any], Any]:

@@ -49,7 +49,9 @@ def assign(scope: Scope) -> None:
         value = number(scope, 0)
         define(
             scope,
-            choice.pick([f'f"n{{{value}}}"', f'"a" * {value}', f"str({value})", f'"-".join(["a", str({value})])']),
+            choice.pick(
+                [f'f"n{{{value}}}"', f'"a" * ({value} % 5)', f"str({value})", f"'-'.join(['a', str({value})])"]
+            ),
             Kind("str"),
         )
     else:
