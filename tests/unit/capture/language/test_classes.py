@@ -338,7 +338,7 @@ def class_inside_with_everything():
     return f
 
 
-@row(eager="argument")
+@row(eager="native-call")
 def copies():
     def f(x):
         p = Plain(x, 3, [1, [2]])
