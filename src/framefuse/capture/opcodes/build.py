@@ -7,9 +7,11 @@ from typing import Any
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.contents import entries
-from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
 from framefuse.capture.protocols import checked
+from framefuse.capture.recipe import settle
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import shown
 from framefuse.ir.trace import formatted
@@ -125,7 +127,7 @@ def _text(machine: Any, value: Any, name: str, function: Any) -> str:
 
 @handles("LIST_TO_TUPLE")
 def list_to_tuple(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(tuple(frame.stack.pop()))
+    frame.stack.append(tuple(machine.iterable(frame.stack.pop())))
 
 
 @handles("LIST_EXTEND")
@@ -133,7 +135,7 @@ def list_extend(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     try:
         values = machine.iterable(value)
-        frame.stack[-argument].extend(_seen(machine, values))
+        _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
     except TypeError as error:
         if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
             raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}") from None
@@ -151,7 +153,7 @@ def _seen(machine: Any, values: Any) -> Any:
 @handles("SET_UPDATE")
 def set_update(machine: Any, frame: Frame, argument: int) -> None:
     value = machine.iterable(frame.stack.pop())
-    frame.stack[-argument].update(value)
+    _grow(machine, frame.stack[-argument], "update", value)
 
 
 @handles("DICT_UPDATE")
@@ -159,7 +161,7 @@ def dict_update(machine: Any, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     if not hasattr(value, "keys"):
         raise TypeError(f"'{type(value).__name__}' object is not a mapping")
-    frame.stack[-argument].update(value)
+    _grow(machine, frame.stack[-argument], "update", value)
 
 
 @handles("DICT_MERGE")
@@ -170,10 +172,11 @@ def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
         title = callable_title(_called(frame, argument))
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
     for key in value.keys():
+        machine.recorder.sources.membership(target, key)
         if key in target:
             title = callable_title(_called(frame, argument))
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
-        target[key] = value[key]
+        _grow(machine, target, "__setitem__", key, value[key])
 
 
 def _called(frame: Frame, argument: int) -> Any:
@@ -208,20 +211,30 @@ def _mapping(machine: Any, value: Any) -> Any:
 @handles("LIST_APPEND")
 def list_append(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
-    frame.stack[-argument].append(value)
+    _grow(machine, frame.stack[-argument], "append", value)
 
 
 @handles("SET_ADD")
 def set_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
-    frame.stack[-argument].add(plain_number(value))
+    _grow(machine, frame.stack[-argument], "add", plain_number(value))
 
 
 @handles("MAP_ADD")
 def map_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
-    frame.stack[-argument][plain_number(key)] = value
+    _grow(machine, frame.stack[-argument], "__setitem__", plain_number(key), value)
+
+
+def _grow(machine: Any, holder: Any, name: str, *args: Any) -> None:
+    """A display or comprehension grows its container; one that lived across a break changes as by its method."""
+    if id(holder) in machine.recorder.sources.known:
+        if mutate(machine, holder, name, args, {}) is not MISSING:
+            return
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+        args = settle(args, {})
+    getattr(holder, name)(*args)
 
 
 @handles("UNPACK_SEQUENCE")
