@@ -36,7 +36,8 @@ def list_display(x, k):
 
 def dict_display(x, k):
     first = {"a": 1.0, "b": x[0].item()}
-    return {**first, "c": x[1].item(), **{"a": x[2].item()}}
+    last = {"a": x[2].item()}
+    return {**first, "c": x[1].item(), **last}
 
 
 def set_display(x, k):
@@ -52,12 +53,14 @@ def _named(*args, **kwargs):
 
 
 def arguments(x, k):
-    return _named(*[1, 2], x[2].item(), *x[:k], first=x[0].item(), **{"second": x[1].item()}, third=k)
+    named = {"second": x[1].item()}
+    return _named(*[1, 2], x[2].item(), *x[:k], first=x[0].item(), **named, third=k)
 
 
 def argument_given_twice(x, k):
+    first, second = {"a": 1}, {"b": 1, "a": 2}
     try:
-        return _named(**{"a": x[0].item()}, **{"b": x[1].item(), "a": 2})
+        return _named(c=x[0].item(), **first, d=x[1].item(), **second)
     except TypeError as error:
         return str(error)
 
