@@ -152,6 +152,47 @@ FOUND = {
             yield call(data(1, 9)[::3], data(2, 3))
     """,
     ),
+    "what looks at the frame of its caller sees the program's": (
+        1,
+        "native",
+        """
+        total = 5
+
+        def target(x, how):
+            a = 2
+            if how == 0:
+                x = x + globals()["total"]
+            elif how == 1:
+                x = x * eval("a + total")
+            elif how == 2:
+                space = {}
+                exec("q = total + 1", globals(), space)
+                x = x + space["q"]
+            elif how == 3:
+                print(sys._getframe().f_code.co_name, sorted(sys._getframe().f_locals))
+            return sorted(dir()), x + x.sum().item()
+
+        def calls():
+            for how in (4, 4, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4):
+                yield call(data(1, 2, 3), how)
+    """,
+    ),
+    "the text of the error of deleting from a number": (
+        0,
+        "native",
+        """
+        def target(x, r):
+            try:
+                del r[0]
+            except TypeError as error:
+                print(error)
+            return x + r
+
+        def calls():
+            for r in (0.5, 0.5, 2, 2):
+                yield call(data(1, 2, 3), r)
+    """,
+    ),
     "a generator that is suspended at a break ends once": (
         3,
         "native",

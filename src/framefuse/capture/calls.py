@@ -20,6 +20,7 @@ from framefuse.capture.frame import (
     Frame,
     enter,
 )
+from framefuse.capture.frame_readers import FRAME_READERS
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
@@ -51,6 +52,7 @@ SIMPLE = frozenset(
     )
 )
 SPECIALS[copy.deepcopy] = deepcopy
+SPECIALS.update(FRAME_READERS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 

@@ -490,13 +490,6 @@ def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
     return None
 
 
-@special(globals)
-def _globals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    machine.recorder.kill("native-call", "globals()")
-    frame.stack.append(frame.globals)
-    return None
-
-
 @special(vars)
 def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:

@@ -249,6 +249,15 @@ ROWS = (
         EAGER,
     ),
     Row(
+        "frame",
+        "the program looks at its own frame",
+        "{detail} reads the names of the code that calls it.",
+        "Pass what is needed as an argument, or call it outside the compiled function.",
+        EAGER,
+        "return x * eval('scale')",
+        "return x * scale",
+    ),
+    Row(
         "recursion",
         "deep recursion",
         "Calls are nested deeper than {detail}.",

@@ -168,7 +168,7 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
 @handles("DELETE_SUBSCR")
 def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     key = frame.stack.pop()
-    holder = frame.stack.pop()
+    holder = plain_number(frame.stack.pop())
     method = python_method(type(holder), "__delitem__")
     if method is not None:
         return machine.call(frame, method, (holder, key), {}, ("drop",))

@@ -1,0 +1,60 @@
+"""Builtins that look at the frame that calls them, given the interpreted frame; what they see no fact describes."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.recipe import settle
+from framefuse.capture.tracebacks import shown, variables
+
+
+def _globals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    machine.recorder.kill("frame", "globals()")
+    frame.stack.append(frame.globals)
+    return None
+
+
+def _runs_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or not 0 < len(args) <= 3:
+            return MISSING
+        machine.recorder.kill("frame", f"{function.__name__}()")
+        text, names, local = (*args, None, None)[:3]
+        if local is None:
+            local = settle(variables(frame), {}) if names is None else names
+        frame.stack.append(function(text, frame.globals if names is None else names, local))
+        return None
+
+    return run
+
+
+def _dir(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args or kwargs:
+        return MISSING
+    frame.stack.append(sorted(variables(frame)))
+    return None
+
+
+def _get_frame(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    machine.recorder.kill("frame", "The frame")
+    depth = int(args[0]) if args else 0
+    if kwargs or not 0 <= depth < len(machine.frames):
+        return MISSING
+    found = machine.frames[-1 - depth]
+    frame.stack.append(shown(found, settle(variables(found), {})))
+    return None
+
+
+FRAME_READERS: dict[Any, Callable[..., Any]] = {
+    builtins.globals: _globals,
+    builtins.eval: _runs_text(eval),
+    builtins.exec: _runs_text(exec),
+    builtins.dir: _dir,
+    sys._getframe: _get_frame,
+    inspect.currentframe: _get_frame,
+}
