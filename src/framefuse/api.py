@@ -128,6 +128,7 @@ def _compile(
         model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
     if isinstance(model, torch.nn.Module):
         made = CompiledFunction(type(model).__call__, model, settings, compiler)
+        made.dispatch.__framefuse__ = made  # it is what the twin's __call__ gives
         return compiled_twin(model, made.dispatch, recompile, made)
     if isinstance(model, types.MethodType):
         made = CompiledFunction(model.__func__, model.__self__, settings, compiler)

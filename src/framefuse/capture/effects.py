@@ -80,7 +80,7 @@ class Journal:
         sources = self.recorder.sources
         if not self.recorder.alive or id(holder) not in sources.known:
             return
-        if kind == "cell":
+        if kind in ("cell", "delcell"):
             self._put((id(holder), "cell", None), kind, holder, key, value, before)
             return
         if kind in ("attr", "delattr"):
@@ -176,7 +176,7 @@ class Journal:
         source: Source | None = self.recorder.sources.source(write.holder)
         if write.kind in ("global", "delglobal", "invoke"):
             return Build("const", write.holder)
-        if write.kind == "cell" and source is not None:
+        if write.kind in ("cell", "delcell") and source is not None:
             if source.is_argument and source.key == "cell_contents":
                 return source.base  # a variable that was handed over a break
             assert source.base is not None
@@ -209,7 +209,7 @@ class Journal:
         written = {
             id(write.holder): write.holder
             for write in self.writes
-            if write.kind not in ("global", "delglobal", "cell", "invoke") and not self._same(write)
+            if write.kind not in ("global", "delglobal", "cell", "delcell", "invoke") and not self._same(write)
         }
         for holder in written.values():
             own = sources.source(holder)

@@ -64,7 +64,7 @@ def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str,
         return MISSING
     recorder = machine.recorder
     call = from_callers(callers(machine)) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
-    if isinstance(target, types.FunctionType):
+    if isinstance(target, (types.FunctionType, functools._lru_cache_wrapper)):
         recorder.sources.root(target)
     recorder.journal.invoke(call, (target, args, kwargs))
     with torch._C.DisableTorchFunction():

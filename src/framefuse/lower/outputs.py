@@ -138,6 +138,8 @@ class Outputs:
         node, meta = self.values.contents[value], self.trace.metas[value]
         family = self.values.sets[meta.storage]
         if family.root != value:
+            if self._is_real(node, value) and self._beside(family.root, value):
+                return node
             fact = "Two results share memory in a way that is not followed."
             raise Stop(Reason("shared-memory", fact, "Return one of them, or a clone.", self.definer[value].call.line))
         if self._is_real(node, value):
@@ -151,6 +153,11 @@ class Outputs:
         if order == tuple(range(len(order))):
             return node
         return self._in_order(node, order, meta)
+
+    def _beside(self, root: int, value: int) -> bool:
+        """Whether both are unchanged results of one library call, which share memory as that call gave them."""
+        same = root in self.definer and self.definer[root].call is self.definer[value].call
+        return same and self._is_real(self.values.contents[root], root)
 
     def _plain_call(
         self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape

@@ -22,9 +22,6 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
     """
     cls = type(module)
 
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return dispatch(*args, **kwargs)
-
     def reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
         return (recompile, (module,))
 
@@ -35,7 +32,7 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "__call__": _Static(dispatch),
+        "__call__": staticmethod(dispatch),  # the owner is bound inside the dispatch
         "__reduce_ex__": reduce,
         "__deepcopy__": deep,
         "__framefuse__": state,
@@ -45,13 +42,3 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
     twin = object.__new__(twin_class)
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin
-
-
-class _Static:
-    """A class attribute that gives its callable without binding it: the owner is bound inside the dispatch."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
-        return self.function

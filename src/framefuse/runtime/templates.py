@@ -4,6 +4,7 @@ objects.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 from collections import OrderedDict, deque
@@ -306,6 +307,11 @@ def _set_cell(cell: types.CellType, key: Any, value: Any) -> None:
     cell.cell_contents = value
 
 
+def _empty_cell(cell: types.CellType, key: Any, value: Any) -> None:
+    with contextlib.suppress(ValueError):
+        del cell.cell_contents
+
+
 def _set_content(target: Any, key: Any, value: Any) -> None:
     """The whole content of a container that stays the same object."""
     base = builtin_base(type(target))
@@ -329,4 +335,5 @@ APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "content": _set_content,
     "invoke": lambda target, key, value: target(*value),
     "cell": _set_cell,
+    "delcell": _empty_cell,
 }

@@ -92,12 +92,13 @@ def store_deref(machine: Any, frame: Frame, argument: int) -> None:
 @handles("DELETE_DEREF")
 def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
-    if id(cell) in machine.recorder.sources.known:
-        machine.recorder.kill("write", f"the variable {frame.code.local_names[argument]}")
     try:
+        before = cell.cell_contents
         del cell.cell_contents
     except ValueError:
         raise _unset(frame, argument) from None
+    if id(cell) in machine.recorder.sources.known:
+        machine.recorder.journal.place("delcell", cell, None, MISSING, before)
 
 
 @handles("LOAD_GLOBAL")
