@@ -1,4 +1,4 @@
-"""What is handed on over a break stays what it was: deleted variables, compiled callables, tensors that share memory."""
+"""What is handed on over a break: deleted variables, compiled callables, tensors that share memory."""
 
 import functools
 import logging
@@ -37,7 +37,7 @@ def test_a_variable_of_a_closure_is_deleted_after_a_break():
             held = x * 2
 
             def read():
-                return held.sum()
+                return held.sum()  # noqa: B023, F821
 
             total = total + x * x.max().item() + read()
             del held
