@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from framefuse.capture.texts import Text, bare_text, text
-from framefuse.ir.numbers import Expr, Real, constant_real, expr, maximum, minimum
+from framefuse.ir.numbers import Expr, Real, Symbol, constant_real, expr, maximum, minimum
 from framefuse.ir.trace import Build
 
 PLAIN_INT = (int, bool)
@@ -23,6 +23,8 @@ class Owner(Protocol):
     alive: bool
 
     def relate(self, op: str, left: Expr, right: Expr) -> None: ...
+
+    def pinned(self, names: frozenset[Symbol | str]) -> None: ...
 
     def pin_real(self, real: Real) -> None: ...
 
@@ -43,6 +45,7 @@ class Integer(int):
         """The value, with the fact that the expression equals it."""
         value = int.__index__(self)
         if self.owner.alive:
+            self.owner.pinned(self.expr.symbols)
             self.owner.relate("==", self.expr, expr(value))
         return value
 
@@ -119,6 +122,7 @@ class Float(float):
     def plain(self) -> float:
         """The value, with the fact that it is this one."""
         if self.owner.alive:
+            self.owner.pinned(self.__dict__["real"].names)
             self.owner.pin_real(self.__dict__["real"])
         return float.__add__(self, -0.0)
 

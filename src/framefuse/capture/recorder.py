@@ -74,6 +74,7 @@ class Recorder:
         self.versions: dict[int, int | None] = {}
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
+        self.volatile_names: set[Symbol | str] = set()
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
         self.gradients_matter = torch.is_grad_enabled()
@@ -167,6 +168,13 @@ class Recorder:
             self.kill("data-size", line.text if line is not None else "a branch")
             return
         self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
+
+    def pinned(self, names: frozenset[Symbol | str]) -> None:
+        """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the
+        next recording, if there is one, leaves what looks at it to a step.
+        """
+        if self.machine is not None and not self.volatile_names.isdisjoint(names):
+            self.machine.learn("value", "An instruction")
 
     def pin_real(self, real: Real) -> None:
         """The program used the value of a float: everything that it is made of is fixed."""

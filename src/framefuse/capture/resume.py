@@ -46,6 +46,7 @@ class _Builder:
         self.numbers = dict(point.fixed)
         for n, place in enumerate(point.free):
             at = n + shift + count
+            self.sources.volatile.add(at)
             self.numbers[place] = self._argument(at, values[at])
 
     def _argument(self, number: int, value: Any) -> Any:

@@ -24,7 +24,7 @@ CUT_BEFORE = frozenset(("read-after-write", "data-size"))
 # Reasons that are healed where the instruction runs as a step of its own.
 STEPS = frozenset(
     ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
-     "transform", "custom-function", "tensor-kind", "argument", "write", "opcode", "autocast")
+     "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast")
 )  # fmt: skip
 
 

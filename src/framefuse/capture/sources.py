@@ -36,6 +36,7 @@ class Host(Protocol):
     symbolic: bool
     moving: frozenset[Source]
     tracked: bool
+    volatile_names: set[Symbol | str]
 
     def kill(self, code: str, detail: str) -> None: ...
     def fault(self, error: Exception) -> None: ...
@@ -120,6 +121,7 @@ class Sources(Contents):
                 symbol = self.symbol("n" if value >= 0 else "m")
                 self.fact(source, "integer", symbol)
                 self.host.hint(symbol, value)
+                self._volatile(source, symbol)
                 return _found(integer(value, symbol.expr, self.host), value, source)
             self.fact(source, "int", value)
         elif kind is float:
@@ -128,10 +130,12 @@ class Sources(Contents):
                 name = f"r{self.symbols}"
                 self.fact(source, "real", name)
                 self.host.hint_real(name, value)
+                self._volatile(source, name)
                 return _found(floating(value, Real("symbol", (name,)), self.host), value, source)
             self.fact(source, "float", value, repr(value))
         elif kind is str and free and free != CARRIED and source.is_argument and source.root.key in self.volatile:
             self.host.tracked = True
+            self._volatile(source, str(source))
             return text(value, Build("source", source), (), self.host)
         elif kind in TEXTS:
             self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
@@ -144,6 +148,11 @@ class Sources(Contents):
         else:
             self.meet(source, value)
         return value
+
+    def _volatile(self, source: Source, name: Symbol | str) -> None:
+        """Notes a run-time value that comes out of a break."""
+        if source.is_argument and source.root.key in self.volatile:
+            self.host.volatile_names.add(name)
 
     def _bounds(self, source: Source, value: slice) -> slice:
         """A slice whose bounds are symbols where they were seen to move."""

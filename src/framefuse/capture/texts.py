@@ -27,6 +27,7 @@ class Text(str):
         value = bare_text(self)
         if self.owner.alive:
             if self.recipe.kind == "source":
+                self.owner.pinned(frozenset((str(self.recipe.value),)))
                 self.owner.sources.fact(self.recipe.value, "str", value, (str, value))
             for part in self.made_of:
                 part.plain()

@@ -44,6 +44,15 @@ ROWS = (
         "scale = x.abs().max()\nreturn x / scale",
     ),
     Row(
+        "value",
+        "a number that comes from a tensor is looked at",
+        "{detail} looks at the value of a number that comes out of an earlier step.",
+        "Let it only compute and compare, or look at it outside the compiled function.",
+        STEP,
+        "n = int(x.max().item())\nreturn table[n] * x",
+        "return table.index_select(0, x.max().long()) * x  # a tensor, in place of a list",
+    ),
+    Row(
         "branch",
         "a branch on a tensor",
         "The branch depends on the value of a tensor ({detail}).",

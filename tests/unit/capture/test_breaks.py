@@ -3,6 +3,7 @@
 import contextlib
 import enum
 import io
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -304,7 +305,7 @@ def test_what_is_read_no_more_is_not_carried_over_a_break():
     assert point.count == 1 + 1  # the outcome, and n
 
 
-def test_values_without_end_that_decide_make_the_function_eager():
+def test_values_without_end_that_decide_are_looked_at_by_a_step():
     def f(x):
         n = int(x.sum().item())
         return x * {k: k for k in range(1000)}[n]  # each value is another entry
@@ -315,8 +316,8 @@ def test_values_without_end_that_decide_make_the_function_eager():
             x = torch.full((2,), n / 2.0)
             assert equal(f(x), compiled(x))
     state = compiled_function(compiled)
-    assert len(state.products) <= 8
-    assert state.eager_calls > 20
+    assert len(state.products) <= 12
+    assert state.dispatch.hits > 50
 
 
 def test_a_step_that_always_raises_makes_the_function_eager():
@@ -389,3 +390,23 @@ def test_a_function_of_the_call_in_the_arguments_of_a_step_is_made_anew():
     with torch.no_grad():
         for n in range(4):
             assert equal(f(vector(n)), compiled(vector(n)))
+
+
+def test_what_looks_at_a_number_of_a_tensor_becomes_a_step():
+    table = {k: k * 2.0 for k in range(64)}
+
+    def f(x):
+        s = x.sum().item()
+        text = f"{round(s, 2)}"
+        factor = table[int(s) % 64]
+        return x * factor, text, math.floor(s)
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for n in range(40):
+            x = torch.full((3,), n * 0.37)
+            assert equal(f(x), compiled(x), exact=False)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits > 30
+    assert len(state.products) < 16, [str(reason) for reason in state.breaks]
+    assert not state.reasons
