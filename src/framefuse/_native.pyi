@@ -5,7 +5,7 @@ Order of use: ``native.abi.initialise()`` once, ``GuardSet(program)`` and ``Plan
 """
 
 from collections.abc import Callable, Mapping
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, final
 
 from framefuse.ir.plan import GuardProgram, Plan
@@ -74,8 +74,8 @@ class Dispatch:
     defaults filled in, then the ``*args`` tuple, then the ``**kwargs`` dict). What cannot be bound goes to
     ``function``, which raises Python's own error. When no entry hits, ``miss(args, kwargs)`` is called with the
     arguments as passed (the owner first, if there is one), so that ``function(*args, **kwargs)`` is the original
-    call; its return value is the result. A plan that declines leads to ``function``. A ``function`` that is not a
-    Python function is simply called.
+    call; its return value is the result, and where that is :class:`Declined`, ``function`` is called. A plan that
+    declines leads to ``function``. A ``function`` that is not a Python function is simply called.
 
     With ``point`` it stands for a place in the middle of a function and takes that many values, by position;
     ``failed(exception, values)`` goes on from there after the opaque step before it raised.
@@ -152,6 +152,9 @@ def forget_first(function: Callable[..., Any], address: int) -> None:
 
 def behind_door(function: Callable[..., Any], first: Any) -> Dispatch | None:
     """The Dispatch that a call of ``function`` with this first argument reaches."""
+
+def at_frame(prepare: Callable[..., tuple[FrameType, Callable[[], Any]]], *args: Any) -> Any:
+    """``prepare(*args)`` gives a frame that runs in this thread and a call, which is made as if that frame made it."""
 
 def close_door(dispatch: Dispatch) -> None:
     """Undoes :func:`open_door`; nothing happens where no door is open."""

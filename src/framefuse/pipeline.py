@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
-from framefuse.capture import leaves, record
+from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.llvm import compile_kernel
@@ -316,6 +316,7 @@ def report_bug(error: Exception, line: Line, options: Options) -> Reason:
 
 
 leaves.COMPILED.add(_native.Dispatch)
+stacks.ON_FRAME[:] = [_native.at_frame]
 logger = logging.getLogger("framefuse")
 _reported: set[str] = set()
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
+import sys
 import threading
 import types
 from typing import Any
 
 import torch
 
+from framefuse.capture import stacks
 from framefuse.capture.contents import CARRIED
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
 from framefuse.capture.sources import place_of
+from framefuse.capture.tracebacks import variables
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
 
 Found = Any  # (value,) or SWITCH
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
+TUPLE_GETTER = type(collections.namedtuple("Named", "field").field)  # type: ignore[attr-defined]
+OF_FUNCTION = {"f_code": "__code__", "f_globals": "__globals__"}
 C_DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType,
@@ -83,6 +89,8 @@ class Attributes:
             return self._module_attribute(holder, name, frame)
         if isinstance(holder, type):
             return self._class_attribute(frame, holder, name)
+        if kind is FrameView:
+            return self._frame_attribute(frame, holder, name)
         if kind is super:
             return self._super_attribute(frame, holder, name)
         own = type_get(kind, "__getattribute__")
@@ -91,6 +99,28 @@ class Attributes:
             self.recorder.sources.version(kind)
             return self._computed(frame, holder, kind, name, own, (holder, name))
         return self.generic_attribute(frame, holder, kind, name)
+
+    def _frame_attribute(self, frame: Frame, view: FrameView, name: str) -> Found:
+        """An attribute of the frame object of an interpreted frame."""
+        own = view.frame
+        if name in OF_FUNCTION:
+            return self.attribute(frame, own.function, OF_FUNCTION[name])
+        if name == "f_lineno":
+            return (own.code.line_number(own.step - 1),)
+        if name == "f_lasti":
+            return (own.code.offsets[own.step - 1],)
+        if name == "f_locals":
+            return (variables(own),)
+        if name == "f_back":
+            outer = stacks.frames(self)
+            place = next((place for place, other in enumerate(outer) if other is own), None)
+            if place is not None and place + 1 < len(outer):
+                return (FrameView(self, outer[place + 1]),)
+            if place is not None:
+                stacks.look(self, frame, sys._getframe, (), {}, None, base=True)
+                return None
+        self.recorder.kill("stack", f"{name} of a frame")
+        return (getattr(view.real(), name),)
 
     def _computed(self, frame: Frame, holder: Any, kind: type, name: str, getter: Any, args: tuple[Any, ...]) -> Found:
         """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
@@ -216,6 +246,9 @@ class Attributes:
             value = holder.__dict__
             sources.mapping(holder)
             return (value,)
+        if type(found) is TUPLE_GETTER and isinstance(holder, tuple):
+            place = found.__reduce__()[1][0]
+            return (sources.item(holder, place, tuple.__getitem__(holder, place)),)
         getter = python_method(type(found), "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)

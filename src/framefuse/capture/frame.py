@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from types import CodeType, FunctionType, GeneratorType, ModuleType, TracebackType
+from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Any
 
 from framefuse.capture.code import Code, decode
@@ -59,6 +59,27 @@ class Frame:
         self.bottom = False
         self.handled: BaseException | None = None
         self.shown: tuple[int, Line] | None = None
+
+
+class FrameView:
+    """The frame object of an interpreted frame, as ``sys._getframe`` gives it: it is read in the interpreter's terms.
+
+    ``real`` is the machine's: a frame object of Python's that shows the same.
+    """
+
+    __slots__ = ("frame", "machine")
+
+    def __init__(self, machine: Any, frame: Any) -> None:
+        self.machine = machine
+        self.frame = frame
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return FrameType
+
+    def real(self) -> Any:
+        """A frame object of Python's that shows where the frame stands now."""
+        return self.machine.show(self.frame)
 
 
 class InterpretedGenerator:

@@ -1,4 +1,4 @@
-"""Builtins that look at the frame that calls them, given the interpreted frame; what they see no fact describes."""
+"""Builtins that look at the frame that calls them, given the interpreted frame."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.recipe import settle
-from framefuse.capture.tracebacks import shown, variables
+from framefuse.capture.stacks import frames
+from framefuse.capture.tracebacks import variables
 
 
 def _globals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -41,12 +42,12 @@ def _dir(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _get_frame(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    machine.recorder.kill("frame", "The frame")
-    depth = int(args[0]) if args else 0
-    if kwargs or not 0 <= depth < len(machine.frames):
+    depth = args[0] if args else 0
+    found = frames(machine)
+    if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(found) or not machine.recorder.alive:
         return MISSING
-    found = machine.frames[-1 - depth]
-    frame.stack.append(shown(found, settle(variables(found), {})))
+    machine.recorder.tracked = True
+    frame.stack.append(FrameView(machine, found[max(depth, 0)]))
     return None
 
 

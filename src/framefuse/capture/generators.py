@@ -7,8 +7,7 @@ from typing import Any
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import Frame, InterpretedGenerator
-from framefuse.capture.numbers import bare
-from framefuse.capture.tracebacks import shown, variables
+from framefuse.capture.stacks import show
 from framefuse.errors import rethrow
 
 
@@ -142,6 +141,5 @@ class Generators:
         return frame.stack[-1] if jumps and frame.code.steps[argument][0] is HANDLERS["SEND"] else None
 
     def show(self, frame: Frame) -> Any:
-        """A frame object of Python's that shows where a sleeping generator stands."""
-        found = {name: bare(value) for name, value in variables(frame).items()}
-        return shown(frame, found)
+        """A frame object of Python's that shows where a frame stands: a sleeping generator's, or one that runs."""
+        return show(self, frame)

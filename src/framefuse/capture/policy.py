@@ -14,13 +14,14 @@ import torch
 
 from framefuse.capture import leaves, queries
 from framefuse.capture.attributes import type_get
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
-from framefuse.capture.steps import replayed
+from framefuse.capture.stacks import from_here, look, looks
+from framefuse.capture.steps import replayed, says_once
 from framefuse.capture.unseen import compared, shown
 from framefuse.ir.classes import immutable, written_in_c
 
@@ -43,11 +44,16 @@ class Natives(Operations):
         """Calls native code and finishes with its result; what stands on no list is an opaque step."""
         recorder = self.recorder
         if not recorder.alive:
+            if looks(target) or says_once(target):
+                target, args, kwargs = from_here(self, target, strip_shallow(args), kwargs)
             self.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
             return
         done = self._of_container(target, args, kwargs)
         if done is not MISSING:
             self.finish(frame, done, then)
+            return
+        if looks(target) or FrameView in map(type, (*args, *kwargs.values())):
+            look(self, frame, target, args, kwargs, then)
             return
         self.refused = "native-call"
         policy = self._policy(target, args, kwargs)

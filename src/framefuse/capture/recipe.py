@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.contents import is_key
-from framefuse.capture.frame import InterpretedGenerator, native_generator
+from framefuse.capture.frame import FrameView, InterpretedGenerator, native_generator
 from framefuse.capture.numbers import TRACKED, bare, form_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.ir.classes import written_in_c
@@ -92,6 +92,8 @@ class Recipes:
             return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
         if kind is InterpretedGenerator:
             return self._refuse("a generator")
+        if kind is FrameView:
+            return self._refuse("a frame of the call")
         if kind is functools.partial:
             parts = (value.func, value.args, value.keywords, vars(value))
             return Build("partial", None, tuple([build(part) for part in parts]), None, number)
@@ -240,6 +242,8 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return slice(bare(value.start), bare(value.stop), bare(value.step))
     if kind is InterpretedGenerator:
         return native_generator(value) if value.state == "new" else value
+    if kind is FrameView:
+        return value.real()
     if kind is types.FunctionType and value.__closure__:
         _settle_cells(value, memo)
     if kind in ATOMS or (isinstance(value, (torch.Tensor, *CODE_LIKE)) and kind is not torch.Size):

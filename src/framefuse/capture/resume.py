@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from framefuse.capture.code import decode
-from framefuse.capture.frame import Frame, InterpretedGenerator
+from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.points import Point
 from framefuse.capture.snapshot import Part
@@ -37,6 +37,7 @@ class _Builder:
         self.machine = machine
         self.sources = machine.recorder.sources
         self.made: dict[int, Any] = {}
+        self.views: list[tuple[FrameView, int]] = []
         shift = int(point.has_outcome)
         if shift:
             self.sources.volatile.add(0)  # data: its numbers differ from call to call
@@ -62,7 +63,10 @@ class _Builder:
     def build(self) -> Rebuilt:
         then, handled, *frames = self.point.shape.parts
         self.machine.frames.extend([self.part(frame) for frame in frames])
-        return Rebuilt(self.part(then), self.part(handled), self.outcome)
+        found = Rebuilt(self.part(then), self.part(handled), self.outcome)
+        for view, place in self.views:
+            view.frame = self.machine.frames[place]
+        return found
 
     def part(self, part: Part) -> Any:
         """The value of a piece."""
@@ -109,6 +113,12 @@ class _Builder:
         generator.arguments = list(self.part(part.parts[1]))
         return generator
 
+    def view(self, part: Part) -> FrameView:
+        made = FrameView(self.machine, None)
+        self.views.append((made, part.value))
+        self.machine.recorder.tracked = True
+        return made
+
     def tuple(self, part: Part) -> Any:
         values = self.parts(part)
         if part.value is tuple:
@@ -139,6 +149,7 @@ MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
     "same": lambda builder, part: builder.made[part.value],
     "frame": _Builder.frame,
     "generator": _Builder.generator,
+    "view": _Builder.view,
     "tuple": _Builder.tuple,
     "iterator": _Builder.iterator,
     "object": _Builder.object,

@@ -10,7 +10,7 @@ from typing import Any
 from framefuse.capture.attributes import Attributes
 from framefuse.capture.breaks import Break
 from framefuse.capture.calls import Calls, exception_of
-from framefuse.capture.frame import DONE, MISSING, Frame, InterpretedGenerator, Marker, enter
+from framefuse.capture.frame import DONE, MISSING, Frame, FrameView, InterpretedGenerator, Marker, enter
 from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.recipe import cell_contents, settle
@@ -26,6 +26,8 @@ STEPS = frozenset(
     ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
      "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast")
 )  # fmt: skip
+# What stays the interpreter's own while its frames run.
+INTERPRETED = (InterpretedGenerator, FrameView, Marker)
 
 
 @functools.cache
@@ -77,10 +79,10 @@ class Machine(Calls, Attributes, Generators):
                 for place, value in enumerate(values):
                     if type(value) is CellType:
                         for held in cell_contents(value):
-                            new = settle(held, memo) if type(held) is not InterpretedGenerator else held
+                            new = settle(held, memo) if type(held) not in INTERPRETED else held
                             if new is not held:
                                 value.cell_contents = new
-                    elif type(value) not in (InterpretedGenerator, Marker):
+                    elif type(value) not in INTERPRETED:
                         values[place] = settle(value, memo)
 
     def loop(self, base: int, error: BaseException | None = None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import UNBOUND, Frame, InterpretedGenerator, Marker
+from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker
 from framefuse.capture.iterators import NATIVE_ITERATORS, RangeIterator, RangeObjectIterator
 from framefuse.capture.liveness import live
 from framefuse.capture.numbers import TRACKED
@@ -19,7 +19,7 @@ from framefuse.capture.recipe import Recipes
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.capture.texts import Text
 
-FREE_OF_EFFECTS = frozenset((int, float, str, *TRACKED))  # nobody sees when they go
+FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
 
 
@@ -210,6 +210,13 @@ class _Taker:
         arguments = Part("tuple", tuple, tuple([self.part(held) for held in generator.arguments]))
         return Part("generator", generator.state, (frame, arguments), index)
 
+    def view(self, value: FrameView) -> Part:
+        """A frame object of one of the frames."""
+        for place, frame in enumerate(self.recorder.machine.frames):
+            if frame is value.frame:
+                return Part("view", place)
+        raise Unrepresentable("a frame that has ended")
+
     def method(self, value: Any) -> Part:
         """A bound method."""
         return Part("method", None, (self.part(value.__func__), self.part(value.__self__)))
@@ -273,6 +280,7 @@ class _Taker:
 TAKERS: dict[type, Callable[[Any, Any], Part]] = {
     Frame: _Taker.frame,
     InterpretedGenerator: _Taker.generator,
+    FrameView: _Taker.view,
     types.MethodType: _Taker.method,
     super: _Taker.superclass,
     slice: _Taker.slice,

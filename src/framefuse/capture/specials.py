@@ -15,7 +15,7 @@ import torch
 
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
-from framefuse.capture.frame import MISSING, SWITCH, Frame, InterpretedGenerator
+from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import QUESTIONS, REGISTRATIONS, Question, answered
@@ -319,8 +319,13 @@ def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
         return MISSING
     kind = type(args[0])
     machine.recorder.sources.typed(args[0])
-    frame.stack.append({Integer: int, Float: float, InterpretedGenerator: types.GeneratorType}.get(kind, kind))
+    frame.stack.append(STANDS_FOR.get(kind, kind))
     return None
+
+
+STANDS_FOR: dict[type, type] = {
+    Integer: int, Float: float, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
+}  # fmt: skip
 
 
 @special(super)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture import leaves
+from framefuse.capture import leaves, stacks
 from framefuse.capture.contents import ATOMS, CARRIED
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import TRACKED, bare, plain_number
@@ -23,14 +23,7 @@ from framefuse.ir.facts import Source
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
 SPEAKS: frozenset[Any] = frozenset((builtins.print, os.putenv, os.unsetenv))
-# The same, for calls that look at the frames of their callers.
-SPEAKS_OF_CALLER: frozenset[Any] = frozenset(
-    (
-        warnings.warn, logging.debug, logging.info, logging.warning, logging.error, logging.critical, logging.log,
-        logging.Logger.debug, logging.Logger.info, logging.Logger.warning, logging.Logger.error,
-        logging.Logger.critical, logging.Logger.log,
-    )
-)  # fmt: skip
+RECALLS: frozenset[Any] = frozenset((logging.exception, logging.Logger.exception))  # they tell of the exception at hand
 LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
@@ -51,19 +44,19 @@ def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str,
     if target is logging.getLogger and not kwargs:
         return _logger(machine, args)
     try:
-        of_caller = target in SPEAKS_OF_CALLER
-        if not of_caller and target not in SPEAKS and not _says_once(target):
+        of_caller = target in stacks.SPEAKS
+        if not of_caller and target not in SPEAKS and not says_once(target):
             return MISSING
     except TypeError:
         return MISSING
-    if kwargs.get("exc_info") or kwargs.get("stack_info"):
+    if kwargs.get("exc_info") or kwargs.get("stack_info") or target in RECALLS:
         return MISSING  # what they tell of is gone when the call is replayed
     if target is warnings.warn and not _plain_warning(machine, args):
         return MISSING
     if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
         return MISSING
     recorder = machine.recorder
-    call = from_callers(callers(machine)) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
+    call = stacks.from_callers(machine) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
     if isinstance(target, (types.FunctionType, functools._lru_cache_wrapper)):
         recorder.sources.root(target)
     recorder.journal.invoke(call, (target, args, kwargs))
@@ -71,7 +64,7 @@ def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str,
         return call(target, strip(args), strip(kwargs))
 
 
-def _says_once(target: Any) -> bool:
+def says_once(target: Any) -> bool:
     """Whether this is a cached function of a logging module, such as transformers' ``warning_once``."""
     if type(target) is not functools._lru_cache_wrapper:
         return False
@@ -102,40 +95,9 @@ def _plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
     return True
 
 
-# Frames of the callers ------------------------------------------------------------------------------------------------
-
-
-# The code of these two is lent to the frames that stand in: one line, below that of the ``def``.
 def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of which none looks at its callers."""
     return target(*args, **kwargs)
-
-
-def callers(machine: Any) -> tuple[tuple[types.CodeType, int, dict[str, Any]], ...]:
-    """The interpreted frames, outermost first: code, line and globals of each."""
-    return tuple((frame.code.code, frame.code.line_number(frame.step - 1), frame.globals) for frame in machine.frames)
-
-
-def from_callers(frames: tuple[tuple[types.CodeType, int, dict[str, Any]], ...]) -> Callable[..., Any]:
-    """A function as :func:`invoke` whose target finds these frames above it, as if the user's functions called it."""
-    call: Callable[..., Any] = invoke
-    for depth, (code, line, variables) in enumerate(reversed(frames)):
-        looks = (_OUTER if depth else invoke.__code__).replace(
-            co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=line - 1
-        )
-        cells = (types.CellType(call),) if depth else None
-        call = types.FunctionType(looks, variables, code.co_name, None, cells)
-    return call
-
-
-def _outer() -> types.CodeType:
-    def outer(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return inner(target, args, kwargs)  # on the second line, as in invoke
-
-    inner = outer
-    return outer.__code__
-
-
-_OUTER = _outer()
 
 
 # Context variables ----------------------------------------------------------------------------------------------------

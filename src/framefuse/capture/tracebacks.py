@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -10,6 +11,10 @@ from torch.overrides import handle_torch_function
 from framefuse.capture.frame import UNBOUND, Frame
 
 OURS = ("framefuse.capture", "framefuse.errors")
+
+
+class StandIn(functools.partial[Any]):
+    """What the code of a frame calls that stands for an interpreted one; its presence marks such code."""
 
 
 def is_ours(variables: dict[str, Any]) -> bool:
@@ -24,7 +29,7 @@ def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
     foreign = True
     here = traceback
     while here is not None:
-        if not is_ours(here.tb_frame.f_globals):
+        if not is_ours(here.tb_frame.f_globals) and not _stands_in(here.tb_frame.f_code):
             entries.append(here)
         else:
             foreign = False
@@ -37,6 +42,10 @@ def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
     for entry in reversed(entries):
         made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
+
+
+def _stands_in(code: types.CodeType) -> bool:
+    return len(code.co_consts) == 1 and type(code.co_consts[0]) is StandIn
 
 
 def entry(following: types.TracebackType | None, frame: Frame) -> types.TracebackType | None:

@@ -80,6 +80,15 @@ ROWS = (
         "return x * 2, x.sum()  # and write the row outside",
     ),
     Row(
+        "stack",
+        "a look at the calling frames",
+        "{detail} looks at the frames of the functions that called it.",
+        "Ask outside the compiled function, or for the name and line only (sys._getframe().f_code.co_name).",
+        STEP,
+        "return helper(x), inspect.stack()[1].function",
+        "return helper(x), sys._getframe(1).f_code.co_name",
+    ),
+    Row(
         "numpy",
         "a tensor becomes an array",
         "{detail} leaves torch.",

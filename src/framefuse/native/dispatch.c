@@ -146,7 +146,8 @@ static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t fla
     return result;
 }
 
-/* Calls `miss(args, kwargs)`; takes over both references, either of which may be NULL with an exception. */
+/* Calls `miss(args, kwargs)`, and the function itself where that gives Declined: no frame of ours stands above it then. Takes over
+   both references, either of which may be NULL with an exception. */
 static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *pair[2] = {args, kwargs}, *result = NULL;
@@ -156,6 +157,10 @@ static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs
         if (open)
             before = door_pass(function);
         result = PyObject_Vectorcall(miss, pair, 2, NULL);
+        if (result == Declined) {
+            Py_DECREF(result);
+            result = PyObject_Call(function, args, kwargs);
+        }
         if (open)
             door_passed(before);
         Py_DECREF(function);

@@ -19,6 +19,7 @@ static PyMethodDef functions[] = {
     {"type_tag", type_tag_py, METH_O, "The type's version tag, 0 for none."},
     {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
     {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
+    {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL, "at_frame(prepare, *args): calls as a running frame further out."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},
 };

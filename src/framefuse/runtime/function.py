@@ -168,13 +168,15 @@ class CompiledFunction:
         return _native.Dispatch(self.function, self.miss, owner=self.owner)
 
     def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call for which no trace holds: records, compiles and adds traces, or runs eagerly where that is vain."""
+        """A call for which no trace holds: records, compiles and adds traces, or gives Declined where that is vain:
+        then the native half calls the function.
+        """
         if self._waiting() or not self.bound.allows():
             self.eager_calls += 1
-            return self.function(*args, **kwargs)
+            return _native.Declined
         if not self.lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
             self.eager_calls += 1
-            return self.function(*args, **kwargs)
+            return _native.Declined
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
         try:
             outcome = self.compiler.call(self, args, kwargs)

@@ -1,0 +1,226 @@
+"""Lets calls that look at their callers find the user's frames: stand-ins for interpreted ones, on top of real ones."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import logging
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from framefuse.capture import leaves
+from framefuse.capture.frame import Frame, FrameView
+from framefuse.capture.numbers import bare
+from framefuse.capture.tracebacks import StandIn, is_ours, shown, variables
+
+# Calls that look at their callers and change nothing: True for those that show the local variables too.
+LOOKS: dict[Any, bool] = {
+    sys._getframe: True, inspect.currentframe: True, inspect.stack: True, traceback.extract_stack: False,
+    traceback.format_stack: False,
+}  # fmt: skip
+# Calls that look at their callers, and speak to the world outside.
+SPEAKS: frozenset[Any] = frozenset(
+    (
+        warnings.warn, traceback.print_stack, logging.debug, logging.info, logging.warning, logging.error,
+        logging.critical, logging.log, logging.exception, logging.Logger.debug, logging.Logger.info,
+        logging.Logger.warning, logging.Logger.error, logging.Logger.critical, logging.Logger.log,
+        logging.Logger.exception,
+    )
+)  # fmt: skip
+if hasattr(sys, "_getframemodulename"):
+    LOOKS[sys._getframemodulename] = False
+
+
+def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Any]]], *args: Any) -> Any:
+    return prepare(*args)[1]()
+
+
+# ``call(prepare, *args)``: ``prepare(*args)`` gives a frame and what is called on top of it. The native way, once it is
+# given, leaves out the frames in between.
+ON_FRAME: list[Callable[..., Any]] = [_on_all]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an interpreted frame stands: ``code`` shows its names and position and calls its first constant."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+
+
+def looks(target: Any) -> bool:
+    """Whether a callable looks at the frames of its callers."""
+    try:
+        return target in LOOKS or target in SPEAKS
+    except TypeError:
+        return False
+
+
+def frames(machine: Any) -> list[Frame]:
+    """The interpreted frames of the user's functions, innermost first."""
+    return [frame for frame in reversed(machine.frames) if not is_ours(frame.globals)]
+
+
+def from_callers(machine: Any) -> Callable[..., Any]:
+    """``call(target, args, kwargs, locals=())`` as the interpreted function on top would make it, now or on later
+    calls; ``locals`` are those of the frames, innermost first.
+    """
+    return _on(tuple([_place(frame) for frame in frames(machine)]))
+
+
+def _on(places: tuple[Place, ...]) -> Callable[..., Any]:
+    return functools.partial(ON_FRAME[0], functools.partial(_prepare, places))
+
+
+def look(
+    machine: Any,
+    frame: Frame,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    then: Any,
+    base: bool = False,
+) -> None:
+    """An opaque step: a call that looks at its callers or at frame objects of interpreted frames; on the frame that
+    called the compiled function itself where it is for the ``base``.
+    """
+    call = _on(()) if base else from_callers(machine)
+    found = () if base or not LOOKS.get(target, True) else local_variables(machine)
+    if any(type(part) is FrameView for part in (*args, *kwargs.values())):
+        target, args, kwargs = _with_frames, _without_views(machine, target, args, kwargs), {}
+    machine.recorder.sources.root(call)
+    machine.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
+
+
+def from_here(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """The same call, where nothing is recorded any longer: callable, arguments and keyword arguments."""
+    found = _bare_variables(machine) if LOOKS.get(target) else ()
+    return from_callers(machine), (target, args, kwargs, found), {}
+
+
+def _bare_variables(machine: Any) -> tuple[dict[str, Any], ...]:
+    return tuple([{name: bare(value) for name, value in each.items()} for each in local_variables(machine)])
+
+
+def show(machine: Any, frame: Frame) -> types.FrameType:
+    """A frame object of Python's that shows where an interpreted frame stands, with those that called it."""
+    found = frames(machine)
+    depth = next((depth for depth, other in enumerate(found) if other is frame), None)
+    if depth is None:
+        return shown(frame, {name: bare(value) for name, value in variables(frame).items()})
+    made: types.FrameType = from_callers(machine)(sys._getframe, (depth,), {}, _bare_variables(machine))
+    return made
+
+
+def local_variables(machine: Any) -> tuple[dict[str, Any], ...]:
+    """The local variables of the interpreted frames, innermost first."""
+    return tuple([variables(frame) for frame in frames(machine)])
+
+
+def _without_views(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of :func:`_with_frames` for a call with frame objects of interpreted frames."""
+    depths: dict[Any, int] = {}
+    stack = frames(machine)
+    for name, part in (*enumerate(args), *kwargs.items()):
+        if type(part) is FrameView:
+            depth = next((depth for depth, frame in enumerate(stack) if frame is part.frame), None)
+            if depth is None:
+                machine.recorder.kill("stack", leaves.title(target))
+                depth = 0
+            depths[name] = depth
+    plain = tuple([None if type(part) is FrameView else part for part in args])
+    return target, plain, {name: None if name in depths else part for name, part in kwargs.items()}, depths
+
+
+def _with_frames(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depths: dict[Any, int]) -> Any:
+    """Calls with the frame objects, of those above this one, that belong in these places of the arguments."""
+    found: dict[Any, types.FrameType] = {}
+    for place, depth in depths.items():  # no comprehension: on 3.11 it has a frame of its own
+        found[place] = sys._getframe(depth + 1)
+    placed = [found.get(place, part) for place, part in enumerate(args)]
+    return target(*placed, **{name: found.get(name, part) for name, part in kwargs.items()})
+
+
+def _prepare(
+    places: tuple[Place, ...],
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    found: tuple[dict[str, Any], ...] = (),
+) -> tuple[types.FrameType, Callable[[], Any]]:
+    """The frame that called compiled code, and a call through one frame for each of ``places``."""
+    call: Callable[[], Any] = functools.partial(target, *args, **kwargs)
+    for depth, place in enumerate(places):
+        code = place.code.replace(co_consts=(StandIn(call),))
+        call = functools.partial(eval, code, place.globals, found[depth] if found else {})
+    outer: types.FrameType = sys._getframe()
+    while outer.f_back is not None and _is_framefuse(outer):
+        outer = outer.f_back
+    return outer, call
+
+
+def _is_framefuse(frame: types.FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(leaves.INTERPRETED_OURS)
+
+
+# Code that stands in --------------------------------------------------------------------------------------------------
+
+
+def _place(frame: Frame) -> Place:
+    code, step = frame.code, max(frame.step - 1, 0)
+    made = code.standing.get(step)
+    if made is None:
+        made = code.standing[step] = _standing(code.code, code.offsets[step], code.line_number(step))
+    return Place(made, frame.globals)
+
+
+def _standing(code: types.CodeType, offset: int, line: int) -> types.CodeType:
+    """Code that calls its first constant, at one position of ``code``."""
+    positions = list(code.co_positions())
+    at = positions[offset // 2] if offset // 2 < len(positions) else (line, line, None, None)
+    table, before = b"", code.co_firstlineno
+    for start in range(0, len(CALLING.co_code) // 2, 8):
+        table += _location(min(8, len(CALLING.co_code) // 2 - start), at, before, line)
+        before = line
+    return CALLING.replace(
+        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno, co_linetable=table,
+    )  # fmt: skip
+
+
+def _location(units: int, at: tuple[int | None, ...], before: int, line: int) -> bytes:
+    """One entry of a table of locations: ``units`` of code at ``line``, after those at line ``before``."""
+    _, end, column, end_column = at
+    delta = line - before
+    parts, form = [delta << 1 if delta >= 0 else -delta << 1 | 1], 13
+    if end is not None and column is not None and end_column is not None and end >= line:
+        parts, form = [*parts, end - line, column + 1, end_column + 1], 14
+    return bytes((0x80 | form << 3 | units - 1,)) + b"".join(map(_varint, parts))
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 63:
+        parts.append(0x40 | value & 63)
+        value >>= 6
+    return bytes((*parts, value))
+
+
+def _calling() -> types.CodeType:
+    """Code that calls its first constant and gives what that gives."""
+    code = compile("f()", "", "eval")
+    body = bytearray(code.co_code)
+    for place in range(0, len(body), 2):
+        if body[place] == dis.opmap["LOAD_NAME"]:
+            body[place] = dis.opmap["LOAD_CONST"]
+    return code.replace(co_code=bytes(body), co_names=(), co_consts=(None,))
+
+
+CALLING = _calling()
