@@ -116,7 +116,7 @@ def cache_of_the_user():
     return f
 
 
-@row(eager="argument")
+@row(eager="native-call")
 def cache_made_inside():
     def f(x):
         calls = []
