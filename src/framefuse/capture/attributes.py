@@ -274,7 +274,8 @@ class Attributes:
                 return (types.MethodType(found.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
-            self.recorder.sources.root(found.__func__)
+            if id(found.__func__) not in self.recorder.sources.made:
+                self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
             return self.call(frame, found.func, (holder,), {}, ("cached", holder, name))  # type: ignore[attr-defined]
@@ -291,6 +292,10 @@ class Attributes:
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
             return value
+        if id(kind) in sources.made:
+            kind = next(base for base in kind.__mro__ if name in vars(base))
+            if id(kind) in sources.made:
+                return value
         return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
@@ -433,6 +438,10 @@ class Attributes:
         if plain and id(holder) in recorder.sources.known:
             before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
             recorder.journal.place("attr", holder, name, value, before)
+        elif id(holder) in recorder.sources.made:
+            value = plain_number(value)
+            if type(value) is types.FunctionType and id(value) not in recorder.sources.known:
+                recorder.sources.made[id(value)] = value
         else:
             recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
         setattr(holder, name, bare(value))

@@ -12,6 +12,7 @@ import torch
 
 from framefuse.capture import leaves
 from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.class_making import MAKERS, new_class, understood
 from framefuse.capture.copies import deepcopy
 from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
@@ -82,10 +83,7 @@ class Calls(Natives):
                     break
                 if target is MODULE_CALL and enter_module(self, args, kwargs, then):
                     return SWITCH
-                if self.recorder.alive and id(target) not in sources.known and id(target) not in sources.made:
-                    sources.root(target)
-                sources.function(target)
-                sources.closure(target)
+                sources.entered(target)
                 entered = enter(target, args, kwargs)
                 if entered.code.missing is not None:
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
@@ -263,12 +261,20 @@ class Calls(Natives):
         new = new.__func__ if isinstance(new, staticmethod) else new
         python_init = type(init) is types.FunctionType and not runs_natively(init)
         python_new = type(new) is types.FunctionType and not runs_natively(new)
-        if issubclass(cls, type) or not (python_init or python_new):
+        if issubclass(cls, type):
+            if not understood(cls) or len(args) != 3:
+                return MISSING
+            python_new = python_new or new in MAKERS
+        if not (python_init or python_new):
             return MISSING
         if issubclass(cls, torch.Tensor):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
-        if python_new:
+        if new in MAKERS:
+            made = new_class(self, new, (cls, *args), kwargs)
+            if made is MISSING:
+                return MISSING
+        elif python_new:
             made = self.call_nested(new, (cls, *args), kwargs)  # type: ignore[attr-defined]
         elif new is object.__new__:
             made = object.__new__(cls)
@@ -278,6 +284,7 @@ class Calls(Natives):
             self.finish(frame, made, then)
             return None
         if python_init:
+            self.recorder.sources.entered(init)
             entered = enter(init, (made, *args), kwargs)
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
@@ -291,7 +298,7 @@ class Calls(Natives):
             entered.then = ("init", made)
             self.push(entered)  # type: ignore[attr-defined]
             return SWITCH
-        if init is not object.__init__:
+        if init is not object.__init__ and init is not type.__init__:
             init(made, *args, **kwargs)
         self.finish(frame, made, then)
         return None

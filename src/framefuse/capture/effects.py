@@ -11,7 +11,7 @@ from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.recipe import settle
+from framefuse.capture.recipe import settle, settle_class
 from framefuse.capture.sources import place_of
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
@@ -186,6 +186,9 @@ class Journal:
 
     def settle(self, memo: dict[int, Any]) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
+        for made in self.recorder.sources.made.values():
+            if isinstance(made, type):
+                settle_class(made, memo)
         for change in self.recorder.sources.changed.values():
             _settle_elements(change, self.recorder.sources, memo)
         for write in self.writes:

@@ -16,6 +16,7 @@ from framefuse.capture import leaves, queries
 from framefuse.capture.attributes import type_get
 from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.operations import Operations
@@ -113,6 +114,8 @@ class Natives(Operations):
             compared(self, *args, tuple(holder) if isinstance(holder, (dict, set, frozenset)) else holder)
         elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
             self._hand_over(target, args, kwargs)
+            if target.__globals__.get("__name__") == "dataclasses":
+                return self._of_dataclasses(target, args, kwargs)
         if policy == "new":
             if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
                 args = (args[0].plain(), *args[1:])
@@ -139,6 +142,19 @@ class Natives(Operations):
             if id(part) in sources.known and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
             sources.deep(part)
+
+    def _of_dataclasses(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.
+        """
+        value = self.handling(target, args, kwargs)
+        sources = self.recorder.sources
+        classes = [part for part in (*args, value) if isinstance(part, type) and id(part) not in sources.known]
+        if target is dataclasses.make_dataclass or any(id(part) in sources.made for part in classes):
+            for part in classes:
+                enter_made(self.recorder, part)
+        if type(value) is types.FunctionType and id(value) not in sources.known:
+            sources.made[id(value)] = value
+        return value
 
     def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
@@ -250,7 +266,7 @@ class Natives(Operations):
             not args or leaves.is_pure(args[0]) or holder in (object, dict, list, tuple, set, float, int, str)
         ):
             return "new"
-        return "pure" if target.__name__ == "fromkeys" else None
+        return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
 
     def _of_container(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value of a call that is replayed, or of a method that changes a known container or reads an entry of it;

@@ -10,6 +10,13 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.class_recipes import (
+    DESCRIPTORS,
+    LASTING,
+    class_recipe,
+    descriptor_recipe,
+    tuple_recipe,
+)
 from framefuse.capture.contents import is_key
 from framefuse.capture.frame import FrameView, InterpretedGenerator, native_generator
 from framefuse.capture.numbers import TRACKED, bare, form_of
@@ -26,6 +33,7 @@ class Recipes:
         self.recorder = recorder
         self.made: dict[int, tuple[int, Any]] = {}
         self.open: set[int] = set()
+        self.constants: dict[int, Any] = {}  # what is as it is, by number
         self.cells: list[types.CellType] = []  # those made during the call
 
     def build(self, value: Any) -> Any:
@@ -47,11 +55,14 @@ class Recipes:
         if id(value) in self.made:
             number = self.made[id(value)][0]
             if number in self.open and isinstance(value, tuple):
-                return self._refuse("a tuple that holds itself")
+                return self.refuse("a tuple that holds itself")
+            if number in self.constants:
+                return self.constants[number]
             return Build("same", number)
         return self._object(value, kind)
 
-    def _refuse(self, detail: str) -> None:
+    def refuse(self, detail: str) -> None:
+        """Ends the recording: there is no recipe of what leaves the call."""
         self.recorder.kill("result", detail)
 
     def _tensor(self, value: Any) -> Any:
@@ -69,6 +80,8 @@ class Recipes:
         self.open.add(number)
         made = self._build_object(value, kind, number)
         self.open.discard(number)
+        if type(made) is Build and made.kind == "const":
+            self.constants[number] = made
         return made
 
     def _build_object(self, value: Any, kind: type, number: int) -> Any:
@@ -84,6 +97,8 @@ class Recipes:
         if kind is range:
             return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
         if isinstance(value, tuple):
+            if id(kind) in self.recorder.sources.made:
+                return tuple_recipe(self, value, number)
             return self._tuple(value, kind, number)
         if kind is types.FunctionType and id(value) in self.recorder.sources.made:
             return self._function(value, number)
@@ -91,17 +106,23 @@ class Recipes:
             self.cells.append(value)
             return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
         if kind is InterpretedGenerator:
-            return self._refuse("a generator")
+            return self.refuse("a generator")
         if kind is FrameView:
-            return self._refuse("a frame of the call")
+            return self.refuse("a frame of the call")
         if kind is functools.partial:
             parts = (value.func, value.args, value.keywords, vars(value))
             return Build("partial", None, tuple([build(part) for part in parts]), None, number)
         if kind is types.MethodType:
             return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
+        if isinstance(value, type) and id(value) in self.recorder.sources.made:
+            return class_recipe(self, value, number)
+        if id(value) in LASTING:
+            return Build("const", value)
+        if kind in DESCRIPTORS:
+            return descriptor_recipe(self, value, number)
         if isinstance(value, CODE_LIKE):
             if not _lasting(value):
-                return self._refuse(f"a {kind.__name__} made during the call")
+                return self.refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
         return self._instance(value, kind, number)
 
@@ -109,7 +130,7 @@ class Recipes:
         """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
         own = getattr(kind, "__new__", None) is tuple.__new__ or hasattr(kind, "_make")
         if not own and not kind.__module__.startswith("torch"):
-            return self._refuse(f"a {kind.__name__}")
+            return self.refuse(f"a {kind.__name__}")
         state = getattr(value, "__dict__", None)
         base = Build("dict", None, self._pairs(state)) if state else None
         return Build("namedtuple", kind, tuple([self.build(part) for part in value]), base, number)
@@ -117,8 +138,29 @@ class Recipes:
     def _function(self, value: types.FunctionType, number: int) -> Any:
         """A function made during the call: code and globals last, the rest is made again."""
         fixed = (value.__code__, value.__globals__, value.__name__, value.__qualname__, value.__module__, value.__doc__)
-        parts = (value.__defaults__, value.__kwdefaults__, value.__closure__, value.__annotations__, vars(value))
-        return Build("function", fixed, tuple([self.build(part) for part in parts]), None, number)
+        closure = self._closure(value.__closure__)  # in the order in which they are made
+        parts = value.__defaults__, value.__kwdefaults__, value.__annotations__, vars(value)
+        defaults, named, annotations, state = [self.build(part) for part in parts]
+        return Build("function", fixed, (defaults, named, closure, annotations, state), None, number)
+
+    def _closure(self, cells: tuple[types.CellType, ...] | None) -> Any:
+        """The cells of a function; all are there before one is filled, as what one holds may know another."""
+        if cells is None:
+            return None
+        new = [cell for cell in cells if self.recorder.sources.source(cell) is None and id(cell) not in self.made]
+        numbers = {}
+        for cell in new:
+            numbers[id(cell)] = len(self.made)
+            self.made[id(cell)] = (len(self.made), cell)
+        self.cells += new
+        found = []
+        for cell in cells:
+            if id(cell) not in numbers:
+                found.append(self.build(cell))
+                continue
+            held = tuple([self.build(part) for part in cell_contents(cell)])
+            found.append(Build("cell", None, held, None, numbers[id(cell)]))
+        return Build("tuple", None, tuple(found))
 
     def _cell_of(self, source: Any, value: types.CellType) -> Any:
         """A cell that existed before the call, by the closure of the function that has it."""
@@ -132,11 +174,15 @@ class Recipes:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
         if id(value) in self.recorder.sources.made:
             return self.build(value)
-        if type(value) in ATOMS or isinstance(value, CODE_LIKE) or is_key(value):
+        kind = type(value)
+        if kind in ATOMS or isinstance(value, CODE_LIKE):
             return value
+        if kind is tuple and is_key(value):
+            parts = [self._hashed(part) for part in value]
+            return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
         if by_identity(type(value)):
             return self.build(value)
-        return self._refuse(f"a {type(value).__name__} as a key")
+        return self.refuse(f"a {type(value).__name__} as a key")
 
     def _pairs(self, value: Any) -> tuple[tuple[Any, Any], ...]:
         return tuple((self._hashed(key), self.build(value_of(value, key))) for key in value)
@@ -145,9 +191,10 @@ class Recipes:
         bases = {base for base in kind.__mro__ if written_in_c(base)}
         if isinstance(value, BaseException):
             if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
-                return self._refuse(f"a {kind.__name__}")
+                return self.refuse(f"a {kind.__name__}")
         elif not bases <= PLAIN_BASES:
-            return self._refuse(f"a {kind.__name__}")
+            return self.refuse(f"a {kind.__name__}")
+        cls = self.build(kind) if id(kind) in self.recorder.sources.made else None
         base = None
         if isinstance(value, dict):
             base = Build("dict", None, self._pairs(value))
@@ -157,7 +204,10 @@ class Recipes:
         elif isinstance(value, set):
             base = Build("set", None, tuple([self._hashed(part) for part in set.__iter__(value)]))
         state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
-        return Build("object", kind, tuple((name, self.build(part)) for name, part in state.items()), base, number)
+        pairs = tuple([(name, self.build(part)) for name, part in state.items()])
+        if cls is not None:
+            return Build("instance", None, (cls, Build("dict", None, pairs)), base, number)
+        return Build("object", kind, pairs, base, number)
 
 
 # What instances of these hold is their elements, their __dict__, their slots, and what _own_state names.
@@ -285,6 +335,14 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
     if type(state) is dict and not written_in_c(kind) and not isinstance(value, torch.nn.Module):
         settle(state, memo)
     return value
+
+
+def settle_class(cls: type, memo: dict[int, Any]) -> None:
+    """The numbers in a class that was made during the call."""
+    for name, part in list(vars(cls).items()):
+        new = settle(part, memo)
+        if new is not part:
+            type.__setattr__(cls, name, new)
 
 
 def _settle_cells(function: types.FunctionType, memo: dict[int, Any]) -> None:

@@ -97,11 +97,11 @@ class _Builder:
             function = types.FunctionType(code, variables, code.co_name, None, cells)
         frame = self.keep(part, Frame(function, decode(code)))
         frame.step, frame.keywords, frame.bottom = step, keywords, bottom
-        frame.generator, frame.then, frame.guard, frame.resume, frame.handled = [
-            self.part(inner) for inner in part.parts[1:6]
+        frame.generator, frame.then, frame.guard, frame.resume, frame.handled, frame.space = [
+            self.part(inner) for inner in part.parts[1:7]
         ]
-        frame.locals[:] = self.part(part.parts[6])
-        frame.stack[:] = self.part(part.parts[7])
+        frame.locals[:] = self.part(part.parts[7])
+        frame.stack[:] = self.part(part.parts[8])
         return frame
 
     def generator(self, part: Part) -> InterpretedGenerator:

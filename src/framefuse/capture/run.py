@@ -293,6 +293,7 @@ class Machine(Calls, Attributes, Generators):
         self, function: FunctionType, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls a Python function from where frames cannot be switched: in a loop of its own."""
+        self.recorder.sources.entered(function)
         frame = enter(function, args, kwargs or {})
         frame.bottom = True
         base = len(self.frames)

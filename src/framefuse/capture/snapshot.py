@@ -161,13 +161,14 @@ class _Taker:
             return taken(self, value)
         if kind is types.BuiltinMethodType and not isinstance(value.__self__, (types.ModuleType, type, type(None))):
             return Part("bound", value.__name__, (self.part(value.__self__),))
-        if isinstance(value, CODE_LIKE) and not (kind is types.FunctionType and id(value) in self.sources.made):
+        made = self.sources.made
+        if isinstance(value, CODE_LIKE) and id(value) not in made:
             return Part("const", value)
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and id(kind) not in made:
             return Part("tuple", kind, tuple([self.part(part) for part in value]))
         if kind in NATIVE_ITERATORS:
             return self._iterator(value)
-        if self._holds_generator(value):
+        if id(kind) not in made and self._holds_generator(value):
             return self._object(value, kind)
         return self.leaf(value)
 
@@ -183,6 +184,7 @@ class _Taker:
             self.part(frame.guard),
             self.owed(frame.resume),
             self.part(frame.handled),
+            self.part(frame.space),
             Part("tuple", tuple, tuple(self.locals(frame))),
             Part("tuple", tuple, tuple([self.part(held) for held in frame.stack])),
         )

@@ -52,7 +52,7 @@ LOST = Source("object", None, None)
 @netted(
     "self.host", source="None", root="LOST", fact="None", learn="value", meet="None",
     read="value", read_at="value", mapping="None", absent="None", typed="None", version="None", function="None",
-    global_variable="value", holder="LOST", closure="None", cell="value", inside="None",
+    global_variable="value", holder="LOST", closure="None", entered="None", cell="value", inside="None",
     deep="None",
 )  # fmt: skip
 class Sources(Contents):
@@ -286,6 +286,10 @@ class Sources(Contents):
         if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
             return
         self.stated_versions.add(id(cls))
+        if id(cls) in self.made:  # nobody else knows it; its bases are others'
+            for base in cls.__mro__[1:]:
+                self.version(base)
+            return
         self.fact(self.root(cls), "version")
 
     def function(self, function: types.FunctionType) -> None:
@@ -323,6 +327,13 @@ class Sources(Contents):
             return entry[1]
         bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
         return self.root(bare)
+
+    def entered(self, function: types.FunctionType) -> None:
+        """The program enters a function: it and what it closes over are as they were, unless the call made it."""
+        if self.host.alive and id(function) not in self.known and id(function) not in self.made:
+            self.root(function)
+        self.function(function)
+        self.closure(function)
 
     def closure(self, function: types.FunctionType) -> None:
         """The cells of a known function get sources."""

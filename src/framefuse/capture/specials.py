@@ -491,7 +491,7 @@ def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: d
 
 @special(locals)
 def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(variables(frame))
+    frame.stack.append(variables(frame) if frame.space is None else frame.space)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 ABSENT = object()
@@ -147,3 +148,50 @@ def join_(separator: str, iterable: Any) -> str:
 def extend_(target: list[Any], iterable: Any) -> None:
     for value in iterable:
         target.append(value)
+
+
+def run_body(function: Any, space: Any) -> Any:
+    """Runs the body of a class statement; the interpreter does it."""
+    raise NotImplementedError
+
+
+def build_class(function: Any, name: str, /, *given: Any, metaclass: Any = ABSENT, **kwargs: Any) -> Any:
+    bases = given
+    if [base for base in given if not isinstance(base, type)]:
+        bases = types.resolve_bases(given)
+    if metaclass is ABSENT:
+        metaclass = type(bases[0]) if bases else type
+    if isinstance(metaclass, type):
+        for base in bases:
+            kind = type(base)
+            if issubclass(metaclass, kind):
+                continue
+            if not issubclass(kind, metaclass):
+                raise TypeError(
+                    "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
+                    "metaclasses of all its bases"
+                )
+            metaclass = kind
+    prepare = None if metaclass is type else getattr(metaclass, "__prepare__", None)
+    space = {} if prepare is None else prepare(name, bases, **kwargs)
+    if not isinstance(space, dict) and not hasattr(type(space), "__getitem__"):
+        title = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+        raise TypeError(f"{title}.__prepare__() must return a mapping, not {type(space).__name__}")
+    cell = run_body(function, space)
+    if bases is not given and "__orig_bases__" not in space:
+        space["__orig_bases__"] = given
+    made = metaclass(name, bases, space, **kwargs)
+    if cell is not None and isinstance(made, type):
+        _check_cell(cell, made, name)
+    return made
+
+
+def _check_cell(cell: Any, made: Any, name: str) -> None:
+    try:
+        held = cell.cell_contents
+    except ValueError:
+        raise RuntimeError(
+            f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
+        ) from None
+    if held is not made:
+        raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")

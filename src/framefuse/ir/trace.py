@@ -78,6 +78,9 @@ class Build:
     before, so that identity is kept. ``range`` and ``method`` (function, receiver) have their parts; ``partial`` has
     function, arguments, keywords and attributes; ``cell`` its content or nothing; ``function`` value is what lasts of
     it (code, globals, names, text) and parts are defaults, keyword defaults, closure, annotations and attributes;
+    ``class`` value is (name, namespace of what is read when it is made), parts are metaclass, bases and a ``dict`` of
+    what is filled in; ``instance`` is as ``object``, with parts class and ``dict`` of attributes; ``kind of tuple``
+    parts are class and elements; ``call`` the result of calling the value with the parts;
     ``format`` value is (conversion, format specification) of an f-string's one part, ``join`` the text of its parts.
     """
 

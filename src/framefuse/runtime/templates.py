@@ -4,6 +4,7 @@ objects.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import types
@@ -181,7 +182,8 @@ def _make_list(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> An
 def _make_dict(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     value: dict[Any, Any] = _keep(recipe, {}, made)
     for key, part in recipe.parts:
-        value[_make(key, leaves, made)] = _make(part, leaves, made)
+        own = _make(key, leaves, made)  # before the value, which may know it
+        value[own] = _make(part, leaves, made)
     return value
 
 
@@ -192,11 +194,20 @@ def _make_set(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any
 
 
 def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
-    cls = recipe.value
+    return _fill(recipe, recipe.value, recipe.parts, leaves, made)
+
+
+def _make_instance(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """An instance of a class that is made anew."""
+    return _fill(recipe, _make(recipe.parts[0], leaves, made), recipe.parts[1].parts, leaves, made)
+
+
+def _fill(recipe: Build, cls: type, state: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """An instance of ``cls`` with the content of ``recipe.base`` and the attributes of ``state``."""
     builtin = builtin_base(cls)
     value = _keep(recipe, builtin.__new__(cls), made)
     if issubclass(cls, deque):
-        builtin.__init__(value, (), dict(recipe.parts).get("maxlen"))
+        builtin.__init__(value, (), dict(state).get("maxlen"))
     if recipe.base is not None:
         base = _make(recipe.base, leaves, made)
         if isinstance(base, dict):
@@ -205,7 +216,7 @@ def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> 
         else:
             (builtin.update if isinstance(base, set) else builtin.extend)(value, base)
     setter = BaseException.__setattr__ if issubclass(cls, BaseException) else object.__setattr__
-    for name, part in recipe.parts:
+    for name, part in state:
         if name != "maxlen" or not isinstance(value, deque):
             setter(value, name, _make(part, leaves, made))
     return value
@@ -216,6 +227,25 @@ def _make_named_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]
     cls, parts = recipe.value, _parts(recipe, leaves, made)
     plain = cls.__new__ is tuple.__new__ or hasattr(cls, "_make")
     value = _keep(recipe, tuple.__new__(cls, parts) if plain else cls(parts), made)
+    if recipe.base is not None:
+        vars(value).update(_make(recipe.base, leaves, made))
+    return value
+
+
+def _make_class(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    """A class: made with its bases, then filled, as its methods may know it."""
+    name, space = recipe.value
+    meta, bases = (_make(part, leaves, made) for part in recipe.parts[:2])
+    maker = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
+    value = _keep(recipe, maker(meta, name, bases, dict(space)), made)
+    for key, part in recipe.parts[2].parts:
+        type.__setattr__(value, key, _make(part, leaves, made))
+    return value
+
+
+def _make_kind_of_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    cls, *parts = _parts(recipe, leaves, made)
+    value = _keep(recipe, tuple.__new__(cls, parts), made)
     if recipe.base is not None:
         vars(value).update(_make(recipe.base, leaves, made))
     return value
@@ -290,6 +320,10 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
     "dict": _make_dict,
     "set": _make_set,
     "object": _make_object,
+    "instance": _make_instance,
+    "class": _make_class,
+    "kind of tuple": _make_kind_of_tuple,
+    "call": lambda r, leaves, made: _keep(r, r.value(*_parts(r, leaves, made)), made),
     "cell": _make_variable,
     "format": _make_text,
     "join": lambda r, leaves, made: "".join(_parts(r, leaves, made)),

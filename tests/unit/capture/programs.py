@@ -942,7 +942,7 @@ def local_class():
 
         return Local().go(x)
 
-    return f, one, (), {}, "native-call"
+    return f, one
 
 
 @program()

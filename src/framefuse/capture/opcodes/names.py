@@ -6,6 +6,7 @@ import sys
 from types import CellType
 from typing import Any
 
+from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
@@ -65,7 +66,7 @@ def _unset(frame: Frame, argument: int) -> NameError:
     return UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
-@handles("LOAD_DEREF", "LOAD_CLASSDEREF")
+@handles("LOAD_DEREF")
 def load_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
     try:
@@ -74,6 +75,15 @@ def load_deref(machine: Any, frame: Frame, argument: int) -> None:
         raise _unset(frame, argument) from None
     free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
     frame.stack.append(machine.recorder.sources.cell(cell, value, free))
+
+
+@handles("LOAD_CLASSDEREF")
+def load_classderef(machine: Any, frame: Frame, argument: int) -> None:
+    value = MISSING if frame.space is None else _named(machine, frame.space, frame.code.local_names[argument])
+    if value is MISSING:
+        load_deref(machine, frame, argument)
+    else:
+        frame.stack.append(value)
 
 
 @handles("STORE_DEREF")
@@ -121,14 +131,59 @@ def _global(machine: Any, frame: Frame, name: str) -> Any:
 
 @handles("LOAD_NAME")
 def load_name(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(_global(machine, frame, frame.code.names[argument]))
+    name = frame.code.names[argument]
+    value = MISSING if frame.space is None else _named(machine, frame.space, name)
+    frame.stack.append(_global(machine, frame, name) if value is MISSING else value)
 
 
-def _named(machine: Any, namespace: Any, name: str) -> Any:
+@handles("STORE_NAME")
+def store_name(machine: Any, frame: Frame, argument: int) -> None:
+    _set_named(machine, frame, frame.code.names[argument], frame.stack.pop())
+
+
+@handles("DELETE_NAME")
+def delete_name(machine: Any, frame: Frame, argument: int) -> None:
+    name, space = frame.code.names[argument], frame.space
+    if _named(machine, space, name) is MISSING:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    method = python_method(type(space), "__delitem__")
+    if method is not None:
+        machine.call_nested(method, (space, name))
+    else:
+        machine.native_value(frame, type(space).__delitem__, (space, name), {})
+
+
+@handles("LOAD_LOCALS")
+def load_locals(machine: Any, frame: Frame, argument: int) -> None:
+    frame.stack.append(frame.space)
+
+
+@handles("SETUP_ANNOTATIONS")
+def setup_annotations(machine: Any, frame: Frame, argument: int) -> None:
+    if _named(machine, frame.space, "__annotations__") is MISSING:
+        _set_named(machine, frame, "__annotations__", {})
+
+
+def _set_named(machine: Any, frame: Frame, name: str, value: Any) -> None:
+    """Writes a name of a class's namespace."""
+    space = frame.space
+    method = python_method(type(space), "__setitem__")
+    if method is not None:
+        machine.call_nested(method, (space, name, value))
+    elif type(space) is dict and id(space) not in machine.recorder.sources.known:
+        space[name] = value
+    else:
+        machine.native_value(frame, type(space).__setitem__, (space, name, value), {})
+
+
+def _named(machine: Any, space: Any, name: str) -> Any:
     """What a class's namespace holds under ``name``, MISSING for nothing."""
-    machine.recorder.sources.membership(namespace, name)
+    method = python_method(type(space), "__getitem__")
     try:
-        return machine.recorder.sources.item(namespace, name, namespace[name])
+        if method is not None:
+            return machine.call_nested(method, (space, name))
+        machine.recorder.sources.membership(space, name)
+        return machine.recorder.sources.item(space, name, space[name])
     except KeyError:
         return MISSING
 

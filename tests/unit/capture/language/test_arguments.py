@@ -212,7 +212,7 @@ def unpacking():
     return f
 
 
-@row(eager="native-call")
+@row(eager="frame")
 def native_code_changes_the_very_objects():
     def f(x):
         values, table = [3, 1, 2, x.dim()], {"n": 1}

@@ -168,7 +168,7 @@ def dataclass_compared():
     return f
 
 
-@row(eager="native-call")
+@row()
 def dataclass_frozen():
     def f(x):
         o = Frozen(3)
@@ -195,7 +195,7 @@ def dataclass_slots_and_keywords():
     return f
 
 
-@row(eager="native-call")
+@row()
 def dataclass_repr():
     def f(x):
         return x * 2, repr(Ordered(1, "q")), str(Frozen(2))
@@ -278,7 +278,7 @@ def init_subclass():
     return f
 
 
-@row(eager="native-call")
+@row()
 def class_inside():
     def f(x):
         class Base:
@@ -299,7 +299,7 @@ def class_inside():
     return f
 
 
-@row(eager="native-call")
+@row()
 def class_inside_with_everything():
     def f(x):
         log = []
@@ -334,6 +334,179 @@ def class_inside_with_everything():
             pass
 
         return x * K.other, log, K.__annotations__["count"].__name__, type(L).__name__
+
+    return f
+
+
+@row(after=lambda made: (made.make().value, made(5).area(), made.__mro__[1].__abstractmethods__, made(1).own()))
+def class_returned():
+    def f(x):
+        class Shape(abc.ABC):
+            sides = 3
+
+            def __init__(self, k):
+                self.k = k
+
+            @property
+            def value(self):
+                return self.k * x
+
+            @classmethod
+            def make(cls):
+                return cls(2)
+
+            @abc.abstractmethod
+            def area(self): ...
+
+            def own(self):
+                return __class__.__name__
+
+        class Square(Shape):
+            def area(self):
+                return super().value + 1
+
+        return Square
+
+    return f
+
+
+@row(after=lambda pair: (pair[0].scaled(), type(pair[0]) is pair[1], pair[0].a, hasattr(pair[0], "__dict__")))
+def instance_of_a_class_inside_returned():
+    def f(x):
+        class Holder:
+            __slots__ = ("a",)
+
+            def __init__(self, a):
+                self.a = a
+
+            def scaled(self):
+                return self.a * x
+
+        return Holder(x * 2), Holder
+
+    return f
+
+
+@row(after=lambda p: (p.total(), repr(p)[:40], dataclasses.replace(p, b=4).total(), p == p, dataclasses.fields(p)[1].name))  # noqa: E501
+def dataclass_inside_returned():
+    def f(x):
+        @dataclasses.dataclass(order=True)
+        class P:
+            a: object
+            b: int = 3
+            c: list = dataclasses.field(default_factory=list)
+
+            def total(self):
+                return self.a * self.b
+
+        q = P(1, 2)
+        return P(x * 1, b=q.b + (q == P(1, 2)) + (q < P(2)))
+
+    return f
+
+
+@row(after=lambda p: (p.a, p.b, p._replace(b=1).b, p._fields, type(p).__name__))
+def named_tuple_inside_returned():
+    def f(x):
+        kind = collections.namedtuple("kind", ["a", "b"])
+        p = kind(x * 2, 2)
+        return p._replace(a=p.a * p.b)
+
+    return f
+
+
+@row()
+def class_inside_with_hooks():
+    made = []
+
+    class Registered:
+        def __init_subclass__(cls, tag=0):
+            made.append(cls.__name__)
+            cls.tag = tag
+
+    class Meta(type):
+        def __call__(cls, *args):
+            return super().__call__(*args)
+
+    def f(x):
+        class A(Registered, tag=4):
+            pass
+
+        class B(metaclass=Meta):
+            def __init__(self, v):
+                self.v = v
+
+        B.extra = lambda self: self.v + 1
+        return x * A.tag + B(x).extra()
+
+    return f, lambda: made
+
+
+@row()
+def class_inside_across_a_break():
+    def f(x):
+        class K:
+            n = x.sum().item()
+
+            def scaled(self):
+                return x * self.n
+
+        return K().scaled()
+
+    return f
+
+
+@row(traces=3)
+def special_methods_read_closures():
+    n = 1
+
+    class K:
+        def __init__(self):
+            self.v = n
+
+        def __bool__(self):
+            return n > 2
+
+    def f(x):
+        return x * K().v if K() else x + K().v
+
+    def watch():
+        nonlocal n
+        n += 1
+
+    return f, watch
+
+
+@row()
+def class_namespace():
+    def f(x):
+        class A:
+            a = 3
+            b = [a, a + 1]
+            del a
+            c: int = 4
+            names = sorted(name for name in locals() if name[0] != "_")
+
+        class E(ValueError):
+            def __init__(self, v):
+                super().__init__(v)
+                self.v = v
+
+        try:
+            raise E(3)
+        except E as error:
+            return x * error.v, A.b, A.c, hasattr(A, "a"), A.__annotations__, A.names
+
+    return f
+
+
+@row(after=lambda found: (next(iter(found))(), next(iter(found.values()))[0]()))
+def functions_as_keys_returned():
+    def f(x):
+        def g():
+            return x
+
+        return {g: (g, 1)}
 
     return f
 

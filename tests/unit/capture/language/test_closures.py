@@ -311,7 +311,7 @@ def comprehension_with_walrus():
     return f
 
 
-@row(eager="native-call")
+@row()
 def comprehension_reads_its_class():
     def f(x):
         class C:
@@ -453,7 +453,7 @@ def assertions():
     return f
 
 
-@row(eager="native-call")
+@row(eager="frame")
 def eval_of_constants():
     def f(x):
         return x * eval("1 + 2")
@@ -461,7 +461,7 @@ def eval_of_constants():
     return f
 
 
-@row(eager="native-call")
+@row(eager="frame")
 def exec_defines():
     def f(x):
         space = {}

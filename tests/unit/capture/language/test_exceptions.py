@@ -619,7 +619,7 @@ def manager_with_return_and_break():
     return f
 
 
-@row(eager="native-call")
+@row()
 def not_a_manager():
     def f(x):
         class Half:
@@ -638,7 +638,7 @@ def not_a_manager():
     return f
 
 
-@row(eager="native-call")
+@row()
 def contextlib_all():
     def f(x):
         log = []
@@ -700,7 +700,7 @@ def exit_stack_chains_exceptions():
     return f
 
 
-@row(eager="native-call")
+@row()
 def manager_as_decorator():
     def f(x):
         log = []

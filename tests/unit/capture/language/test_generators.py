@@ -287,7 +287,7 @@ def delegation_to_an_iterator_without_send():
     return f
 
 
-@row(eager="native-call")
+@row()
 def delegation_to_an_object_with_protocol():
     def f(x):
         class It:
@@ -588,7 +588,7 @@ def captured_native_generator():
     return f
 
 
-@row(eager="native-call")
+@row()
 def generator_in_a_class_attribute():
     def f(x):
         class C:

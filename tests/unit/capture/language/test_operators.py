@@ -175,7 +175,7 @@ class Old:
         return index * 10
 
 
-@row(eager="native-call")
+@row()
 def unary():
     def f(x):
         v = V(3)
@@ -184,7 +184,7 @@ def unary():
     return f
 
 
-@row(eager="native-call")
+@row()
 def binary_and_reflected():
     def f(x):
         v, n = V(3), 4
@@ -196,7 +196,7 @@ def binary_and_reflected():
     return f
 
 
-@row(eager="native-call")
+@row()
 def reflected_after_not_implemented():
     def f(x):
         texts = []
@@ -251,7 +251,7 @@ def subclass_goes_first():
     return f
 
 
-@row(eager="native-call")
+@row()
 def in_place():
     class Acc:
         def __init__(self):
@@ -315,7 +315,7 @@ def tuple_item_in_place_fails_after_the_act():
     return f
 
 
-@row(eager="native-call")
+@row(eager="result")
 def comparisons():
     def f(x):
         a, b = V(1), V(2)
@@ -400,7 +400,7 @@ def conversion_errors():
     return f
 
 
-@row(eager="native-call")
+@row(traces=2)
 def formats():
     def f(x):
         v, n, r = V(3), 42, 3.14159

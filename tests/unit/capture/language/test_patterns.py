@@ -234,7 +234,7 @@ def match_args_that_are_wrong():
     return f
 
 
-@row(eager="native-call")
+@row()
 def keys_twice():
     def f(x):
         key = "a"
