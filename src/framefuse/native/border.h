@@ -2,7 +2,8 @@
 
    Registers hold what a guard program read of the call. A register is borrowed: an argument lives as long as its caller's call, an object below a
    long-lived dict as long as the dict is unchanged, and what `getattr` made is owned by the guard set until `guards_release`. A plan therefore takes
-   its own references of the registers that it needs before it runs anything. */
+   its own references of the registers that it needs before it runs anything. Those that are settled, the parameters of a model, it keeps from call
+   to call in one tuple, and takes another when a check has read one of their dicts again. */
 #ifndef FRAMEFUSE_BORDER_H
 #define FRAMEFUSE_BORDER_H
 
@@ -47,6 +48,8 @@ const int64_t *guards_numbers(GuardSet *set);
 Py_ssize_t guards_register_count(GuardSet *set);
 Py_ssize_t guards_number_count(GuardSet *set);
 bool guards_need_state(GuardSet *set);
+const bool *guards_settled(GuardSet *set);  /* of each register, whether it holds what it held while the age is the same */
+uint64_t guards_age(GuardSet *set);
 void guards_release(GuardSet *set); /* drops what getattr made; call it when the registers are no longer read */
 
 /* ---- template.c: Python values over slots, numbers and registers ---- */
@@ -83,7 +86,8 @@ extern PyTypeObject *make_plan_type(PyObject *module);
 struct Frame {
     const PlanProgram *plan; /* borrowed: the runner holds it */
     int64_t *numbers;
-    PyObject **tensors;   /* owned, NULL where the slot has no tensor object (arena, view) or is released */
+    PyObject **tensors;   /* NULL where the slot has no tensor object (arena, view) or is released; owned, but for kept inputs. One is free in front */
+    PyObject *kept;       /* owned: the tuple that holds the kept inputs which stand in `tensors`, NULL: none stand there */
     char **data;          /* of each slot; valid from the slot's step on */
     PyObject **registers; /* owned: those that the plan's templates name, in the plan's own order */
     char *arena;          /* owned, 64-byte aligned */
@@ -95,7 +99,11 @@ PyObject *frame_tensor(Frame *frame, int32_t slot); /* the slot as a tensor, a n
 
 enum { RUN_DECLINED, RUN_DONE };
 /* RUN_DONE: *result is the value, or NULL with the exception that the program itself raised. RUN_DECLINED: no exception, call the original. */
-int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, PyObject **result);
+int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, uint64_t age, PyObject **result);
+#define AGE_UNKNOWN UINT64_MAX /* for `age`, that of the guards: any register may have changed */
+int plan_keep(PlanProgram *plan, const bool *settled); /* once: the inputs to keep from call to call. 0, or -1 with an exception */
+void plan_forget(PlanProgram *plan);                   /* keeps no inputs until the next run; may run Python code */
+bool plan_swapped(PlanProgram *plan);                  /* since it was asked last, a kept input was replaced */
 Py_ssize_t plan_registers_needed(PlanProgram *plan);
 Py_ssize_t plan_numbers_bound(PlanProgram *plan);
 

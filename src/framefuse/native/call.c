@@ -11,8 +11,22 @@ static inline PyObject *lent(const PlanProgram *plan, const Frame *frame, const 
     return frame->tensors[template->index];
 }
 
+/* The place in front of the arguments is free. */
+static PyObject *call_with(const CallInfo *call, PyObject *const *args)
+{
+    bool off = !call->grad && abi_grad_enabled();
+    if (off)
+        abi_set_grad_enabled(false);
+    PyObject *result = PyObject_Vectorcall(call->function, args, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
+    if (off)
+        abi_set_grad_enabled(true);
+    return result;
+}
+
 static PyObject *call_function(Frame *frame, const CallInfo *call)
 {
+    if (call->straight) /* a run has all its inputs from beginning to end */
+        return call_with(call, frame->tensors);
     PyObject *small[SMALL + 1], *result = NULL;
     PyObject **args = call->arg_count <= SMALL ? small : PyMem_Malloc(((size_t)call->arg_count + 1) * sizeof *args);
     if (!args)
@@ -24,14 +38,8 @@ static PyObject *call_function(Frame *frame, const CallInfo *call)
             break;
         args[made + 1] = arg;
     }
-    if (made == call->arg_count) {
-        bool off = !call->grad && abi_grad_enabled();
-        if (off)
-            abi_set_grad_enabled(false);
-        result = PyObject_Vectorcall(call->function, args + 1, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
-        if (off)
-            abi_set_grad_enabled(true);
-    }
+    if (made == call->arg_count)
+        result = call_with(call, args + 1);
     for (; made > 0; made--)
         if (!lent(frame->plan, frame, &call->args[made - 1]))
             Py_DECREF(args[made]);

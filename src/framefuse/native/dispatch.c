@@ -30,6 +30,10 @@ static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return PyErr_Format(PyExc_ValueError, "the plan reads registers or numbers that its guards do not set");
     Compiled *entry = (Compiled *)type->tp_alloc(type, 0);
     if (entry) {
+        if (plan_keep((PlanProgram *)plan, guards_settled((GuardSet *)guards)) < 0) {
+            Py_DECREF(entry);
+            return NULL;
+        }
         entry->guards = (GuardSet *)Py_NewRef(guards);
         entry->plan = (PlanProgram *)Py_NewRef(plan);
         entry->follow = follow == Py_None ? NULL : Py_NewRef(follow);
@@ -208,6 +212,17 @@ static PyObject *call_miss_bound(Dispatch *self, PyObject *const *bound)
 
 enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
 
+/* Entries that are not run for long keep no parameters that the program has replaced. */
+static void forget_others(Dispatch *self, const Compiled *but)
+{
+    for (Py_ssize_t i = 0; i < self->entry_count; i++) { /* what dies may run Python code, which may change the entries */
+        Compiled *entry = (Compiled *)Py_NewRef((PyObject *)self->entries[i]);
+        if (entry != but)
+            plan_forget(entry->plan);
+        Py_DECREF(entry);
+    }
+}
+
 /* *follow receives a new reference to the point that the plan leads to, or NULL. */
 static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total, PyObject **result, Dispatch **follow)
 {
@@ -235,8 +250,10 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             self->entries[0] = entry;
         }
         self->hits++, entry->hits++;
-        int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), result);
+        int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), guards_age(entry->guards), result);
         guards_release(entry->guards);
+        if (UNLIKELY(plan_swapped(entry->plan)))
+            forget_others(self, entry);
         *follow = done == RUN_DONE && *result ? (Dispatch *)Py_XNewRef(entry->follow) : NULL;
         Py_DECREF(entry);
         return done == RUN_DONE ? FOUND_DONE : FOUND_DECLINED;
@@ -562,6 +579,7 @@ static PyObject *dispatch_add(Dispatch *self, PyObject *entry)
     grown[0] = (Compiled *)Py_NewRef(entry);
     self->entries = grown;
     self->entry_count++;
+    forget_others(self, grown[0]);
     Py_RETURN_NONE;
 }
 

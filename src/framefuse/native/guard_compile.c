@@ -383,6 +383,7 @@ static int as_words(Compiler *c, const GuardOp *op, Py_ssize_t index)
     if (!expected || !place || *place != expected)
         return 0; /* it fails now: let the ordinary operations say where */
     c->set->registers[op->to] = c->constant[op->to] = expected;
+    c->set->settled[op->to] = true;
     return add_word(c, place, expected, op->instruction + 1) < 0 ? -1 : 2;
 }
 
@@ -449,6 +450,7 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
         if (define(c, d) < 0)
             return -1;
         set->registers[d] = c->constant[d] = object;
+        set->settled[d] = true;
         return 1;
     }
     GuardOp op;
@@ -457,6 +459,8 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
         status = write_numbers(c, &op);
     if (block) {
         block->ops[block->count++] = op; /* also a broken one, so that it is freed */
+        if (status == 0 && op.code < G_is && op.code != G_arg && op.code != G_getattr && op.code != G_context)
+            set->settled[op.to] = set->settled[op.from];
         return status < 0 ? -1 : 1;
     }
     if (status == 0 && op.code == G_number && number_is_const(&op.as.number)) {
@@ -535,6 +539,7 @@ int guards_compile(GuardSet *set)
     c.written = PyMem_Calloc((size_t)set->number_count + 1, sizeof *c.written);
     set->registers = PyMem_Calloc(registers + 1, sizeof *set->registers);
     set->numbers = PyMem_Calloc((size_t)set->number_count + 1, sizeof *set->numbers);
+    set->settled = PyMem_Calloc(registers + 1, sizeof *set->settled);
     set->blocks = PyMem_Calloc(instructions + 1, sizeof *set->blocks);
     set->owned = PyMem_Calloc(instructions + 1, sizeof *set->owned);
     set->dicts = PyMem_Calloc(instructions + 1, sizeof *set->dicts);
@@ -543,7 +548,7 @@ int guards_compile(GuardSet *set)
     status = -1;
     if (!c.seen)
         ;
-    else if (!set->dicts || !set->tags || !c.constant || !c.defined || !c.written || !set->registers || !set->numbers || !set->blocks || !set->owned)
+    else if (!set->dicts || !set->tags || !c.constant || !c.defined || !c.written || !set->registers || !set->settled || !set->numbers || !set->blocks || !set->owned)
         PyErr_NoMemory();
     else
         status = compile_all(&c);

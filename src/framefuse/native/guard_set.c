@@ -48,6 +48,7 @@ static void guard_set_dealloc(GuardSet *set)
     PyMem_Free(set->dicts);
     PyMem_Free(set->tags);
     PyMem_Free(set->registers);
+    PyMem_Free(set->settled);
     PyMem_Free(set->numbers);
     PyMem_Free(set->owned);
     Py_CLEAR(set->default_device);

@@ -480,3 +480,5 @@ const int64_t *guards_numbers(GuardSet *set) { return set->numbers; }
 Py_ssize_t guards_register_count(GuardSet *set) { return set->register_count; }
 Py_ssize_t guards_number_count(GuardSet *set) { return set->number_count; }
 bool guards_need_state(GuardSet *set) { return set->has_state; }
+const bool *guards_settled(GuardSet *set) { return set->settled; }
+uint64_t guards_age(GuardSet *set) { return set->reruns; }

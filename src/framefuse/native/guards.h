@@ -119,6 +119,7 @@ struct GuardSet {
     PyObject **registers;
     int64_t *numbers;
     Py_ssize_t register_count, number_count;
+    bool *settled; /* of each register: a long-lived object, or what a block read: it changes only when `reruns` does */
     PyObject **owned; /* strong references of getattr and context, by its position among them */
     int32_t owned_count;
     bool has_state, busy, dead;

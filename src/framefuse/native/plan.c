@@ -12,12 +12,24 @@ enum { ALIGNMENT = 64 };
 
 /* ---- frames ---- */
 
+/* The kept inputs leave the frame. */
+static void frame_forget(const PlanProgram *plan, Frame *frame)
+{
+    PyObject *kept = frame->kept;
+    frame->kept = NULL;
+    for (int32_t i = 0; kept && i < plan->keep_count; i++)
+        frame->tensors[plan->keep[i]] = NULL;
+    Py_XDECREF(kept);
+}
+
 static void frame_free(const PlanProgram *plan, Frame *frame)
 {
+    frame_forget(plan, frame);
     for (int32_t i = 0; frame->tensors && i < plan->slot_count; i++)
         Py_CLEAR(frame->tensors[i]);
     PyMem_Free(frame->numbers);
-    PyMem_Free(frame->tensors);
+    if (frame->tensors)
+        PyMem_Free(frame->tensors - 1);
     PyMem_Free(frame->data);
     PyMem_Free(frame->registers);
     free(frame->arena);
@@ -29,7 +41,8 @@ static bool frame_make(const PlanProgram *plan, Frame *frame)
     memset(frame, 0, sizeof *frame);
     frame->plan = plan;
     frame->numbers = PyMem_Calloc((size_t)plan->count + 1, sizeof *frame->numbers);
-    frame->tensors = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *frame->tensors);
+    PyObject **tensors = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *tensors);
+    frame->tensors = tensors ? tensors + 1 : NULL;
     frame->data = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *frame->data);
     frame->registers = PyMem_Calloc((size_t)plan->register_count + 1, sizeof *frame->registers);
     if (!frame->numbers || !frame->tensors || !frame->data || !frame->registers) {
@@ -210,17 +223,71 @@ static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
 
 /* ---- a run ---- */
 
-static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, const int64_t *numbers)
+static inline bool usable(const PlanProgram *plan, Frame *frame, int32_t input)
+{
+    PyObject *tensor = frame->tensors[input];
+    return LIKELY(tensor && abi_is_tensor(tensor)) && (!plan->slots[input].addressed || abi_data(tensor, &frame->data[input]));
+}
+
+/* Whether `kept` holds what the registers hold. */
+static bool keeps_these(const PlanProgram *plan, PyObject *const *registers)
+{
+    for (int32_t i = 0; i < plan->keep_count; i++)
+        if (PyTuple_GET_ITEM(plan->kept, i) != registers[plan->inputs[plan->keep[i]]])
+            return false;
+    return true;
+}
+
+/* Makes `kept` hold the kept inputs in the registers; gives what it was before if it changed, for the caller to drop when no register is read any more:
+   a parameter that dies may run Python code. 0, or -1 with an exception. */
+static int keep_inputs(PlanProgram *plan, PyObject *const *registers, uint64_t age, PyObject **before)
+{
+    if (!plan->kept || !keeps_these(plan, registers)) {
+        int on = PyGC_Disable(); /* a collection would run Python code while the registers are borrowed */
+        PyObject *fresh = PyTuple_New(plan->keep_count);
+        if (on)
+            PyGC_Enable();
+        for (int32_t i = 0; fresh && i < plan->keep_count; i++) {
+            PyObject *tensor = registers[plan->inputs[plan->keep[i]]];
+            PyTuple_SET_ITEM(fresh, i, Py_XNewRef(tensor));
+            if (!tensor || !abi_is_tensor(tensor))
+                Py_CLEAR(fresh);
+        }
+        if (!fresh)
+            return -1;
+        plan->swapped = plan->kept != NULL;
+        *before = plan->kept;
+        plan->kept = fresh;
+    }
+    plan->kept_at = age;
+    return 0;
+}
+
+/* *before receives what the frame held before, if that is not `kept`. */
+static void lend_kept(const PlanProgram *plan, Frame *frame, PyObject **before)
+{
+    *before = frame->kept;
+    frame->kept = Py_NewRef(plan->kept);
+    for (int32_t i = 0; i < plan->keep_count; i++)
+        frame->tensors[plan->keep[i]] = PyTuple_GET_ITEM(plan->kept, i);
+}
+
+static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, const int64_t *numbers, PyObject **before)
 {
     memcpy(frame->numbers, numbers, (size_t)plan->bound * sizeof *numbers);
     for (int32_t i = 0; i < plan->register_count; i++)
         frame->registers[i] = Py_XNewRef(registers[plan->registers[i]]);
-    for (int32_t i = 0; i < plan->input_count; i++) {
-        PyObject *tensor = registers[plan->inputs[i]];
-        frame->tensors[i] = Py_XNewRef(tensor);
-        if (UNLIKELY(!tensor || !abi_is_tensor(tensor) || (plan->slots[i].addressed && !abi_data(tensor, &frame->data[i]))))
+    if (UNLIKELY(frame->kept != plan->kept))
+        lend_kept(plan, frame, before);
+    for (int32_t i = 0; i < plan->own_count; i++) {
+        int32_t input = plan->own[i];
+        frame->tensors[input] = Py_XNewRef(registers[plan->inputs[input]]);
+        if (UNLIKELY(!usable(plan, frame, input)))
             return -1;
     }
+    for (int32_t i = 0; i < plan->addressed_count; i++)
+        if (UNLIKELY(!usable(plan, frame, plan->keep[i])))
+            return -1;
     for (int32_t i = 0; i < plan->register_count; i++)
         if (!frame->registers[i])
             return -1;
@@ -250,7 +317,9 @@ static bool run_finish(const PlanProgram *plan, Frame *frame)
 
 static void unload(PlanProgram *plan, Frame *frame)
 {
-    for (int32_t i = 0; i < plan->slot_count; i++)
+    for (int32_t i = 0; i < plan->own_count; i++)
+        Py_CLEAR(frame->tensors[plan->own[i]]);
+    for (int32_t i = plan->input_count; i < plan->slot_count; i++)
         Py_CLEAR(frame->tensors[i]);
     for (int32_t i = 0; i < plan->register_count; i++)
         Py_CLEAR(frame->registers[i]);
@@ -263,7 +332,8 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
 {
     *result = NULL;
     int answer = RUN_DONE;
-    if (LIKELY(load(plan, frame, registers, numbers) == 0 && run_steps(plan, frame, buffers) == 0)) {
+    PyObject *before = NULL;
+    if (LIKELY(load(plan, frame, registers, numbers, &before) == 0 && run_steps(plan, frame, buffers) == 0)) {
         if (run_finish(plan, frame))
             *result = template_build(&plan->result, frame);
     } else if (!must_propagate()) {
@@ -272,16 +342,23 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
         answer = RUN_DECLINED;
     }
     unload(plan, frame);
+    Py_XDECREF(before);
     return answer;
 }
 
-int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, PyObject **result)
+int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, uint64_t age, PyObject **result)
 {
     int answer = RUN_DECLINED;
+    PyObject *before = NULL;
     *result = NULL;
     if (UNLIKELY(plan->dead))
         return answer;
     plan->runs++;
+    if (plan->keep_count && UNLIKELY(!plan->kept || age != plan->kept_at || age == AGE_UNKNOWN) && keep_inputs(plan, registers, age, &before) < 0) {
+        PyErr_Clear();
+        plan->declines++;
+        return answer;
+    }
     Py_INCREF(plan);
     if (LIKELY(!plan->frame.busy)) {
         plan->frame.busy = true;
@@ -296,6 +373,7 @@ int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbe
         }
         PyMem_Free(buffers);
     }
+    Py_XDECREF(before);
     Py_DECREF(plan);
     return answer;
 }
@@ -308,6 +386,43 @@ Py_ssize_t plan_registers_needed(PlanProgram *plan)
     for (int32_t i = 0; i < plan->register_count; i++)
         most = plan->registers[i] > most ? plan->registers[i] : most;
     return most + 1;
+}
+
+int plan_keep(PlanProgram *plan, const bool *settled)
+{
+    if (plan->bound_to_guards || plan->frame.busy) {
+        PyErr_SetString(PyExc_ValueError, "the plan has an entry already");
+        return -1;
+    }
+    plan->bound_to_guards = true;
+    plan->own_count = 0;
+    for (int addressed = 1; addressed >= 0; addressed--) {
+        for (int32_t i = 0; i < plan->input_count; i++)
+            if (plan->slots[i].addressed == addressed && settled[plan->inputs[i]])
+                plan->keep[plan->keep_count++] = i, plan->slots[i].kept = true;
+        if (addressed)
+            plan->addressed_count = plan->keep_count;
+    }
+    for (int32_t i = 0; i < plan->input_count; i++)
+        if (!plan->slots[i].kept)
+            plan->own[plan->own_count++] = i;
+    return 0;
+}
+
+void plan_forget(PlanProgram *plan)
+{
+    PyObject *kept = plan->kept;
+    plan->kept = NULL;
+    if (!plan->frame.busy)
+        frame_forget(plan, &plan->frame);
+    Py_XDECREF(kept);
+}
+
+bool plan_swapped(PlanProgram *plan)
+{
+    bool swapped = plan->swapped;
+    plan->swapped = false;
+    return swapped;
 }
 
 Py_ssize_t plan_numbers_bound(PlanProgram *plan) { return plan->bound; }
@@ -341,8 +456,11 @@ static int plan_traverse(PlanProgram *plan, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(plan));
     Py_VISIT(plan->plan);
     Py_VISIT(plan->held);
+    Py_VISIT(plan->kept);
+    Py_VISIT(plan->frame.kept);
     for (int32_t i = 0; plan->frame.tensors && i < plan->slot_count; i++)
-        Py_VISIT(plan->frame.tensors[i]);
+        if (!plan->slots[i].kept)
+            Py_VISIT(plan->frame.tensors[i]);
     for (int32_t i = 0; plan->frame.registers && i < plan->register_count; i++)
         Py_VISIT(plan->frame.registers[i]);
     return 0;
@@ -351,6 +469,7 @@ static int plan_traverse(PlanProgram *plan, visitproc visit, void *arg)
 static int plan_clear(PlanProgram *plan)
 {
     plan->dead = true; /* steps and templates borrow from what goes now */
+    plan_forget(plan);
     Py_CLEAR(plan->plan);
     Py_CLEAR(plan->held);
     return 0;
@@ -380,7 +499,7 @@ static PyObject *plan_run_py(PlanProgram *plan, PyObject *args)
         return PyErr_NoMemory();
     for (int32_t i = 0; i < plan->bound; i++)
         numbers[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(words, i));
-    int answer = PyErr_Occurred() ? RUN_DONE : plan_run(plan, ((PyTupleObject *)registers)->ob_item, numbers, &result);
+    int answer = PyErr_Occurred() ? RUN_DONE : plan_run(plan, ((PyTupleObject *)registers)->ob_item, numbers, AGE_UNKNOWN, &result);
     result = PyErr_Occurred() ? NULL : result;
     PyMem_Free(numbers);
     if (answer == RUN_DECLINED)

@@ -10,6 +10,7 @@ enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBE
 typedef struct {
     uint8_t place;
     bool addressed; /* a kernel, a product or a view needs its address */
+    bool kept;      /* an input whose object `PlanProgram.kept` holds */
     int32_t ndim;
     int32_t *sizes, *strides; /* numbers; owned, one block */
     int32_t base, offset;     /* slot or number; number or -1 */
@@ -19,6 +20,7 @@ typedef struct {
 typedef struct {
     Template *args; /* owned */
     int32_t arg_count, positional;
+    bool straight; /* the arguments are the first inputs, in order */
     PyObject *function; /* borrowed from the plan */
     PyObject *names;    /* owned, NULL without keywords */
     struct CallOut { int32_t slot, depth; int32_t *path; } *outs; /* owned */
@@ -79,6 +81,12 @@ struct PlanProgram {
     Template result;
     int32_t slot_count, step_count, finish_count;
     int32_t *inputs, input_count;       /* guard registers of the first slots */
+    int32_t *own, own_count;            /* owned: the inputs that a run takes itself */
+    int32_t *keep, keep_count;          /* owned: the others, in the order of `kept`, ... */
+    int32_t addressed_count;            /* ... first those whose address is needed */
+    PyObject *kept;                     /* owned: a tuple of inputs, or NULL */
+    uint64_t kept_at;                   /* the age of the guards when it was compared with their registers */
+    bool bound_to_guards, swapped;
     int32_t *registers, register_count; /* guard registers that templates name */
     int32_t buffer_room, argument_room; /* the most that one kernel takes */
     Frame frame;

@@ -259,6 +259,9 @@ static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, P
         if (read_template(plan, value, &call->args[positional + i], inside, source) < 0)
             return -1;
     }
+    call->straight = !named;
+    for (int32_t i = 0; i < call->arg_count; i++)
+        call->straight &= call->args[i].tag == T_TENSOR && call->args[i].index == i && plan->slots[i].place == INPUT;
     return 0;
 }
 
@@ -307,7 +310,12 @@ static int read_step(PlanProgram *plan, PyObject *source, Step *step)
     }
     if (strcmp(name, "ReleaseStep") == 0) {
         step->kind = STEP_RELEASE;
-        return read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
+        if (read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count) < 0)
+            return -1;
+        for (int32_t i = 0; i < step->slot_count; i++)
+            if (plan->slots[step->slots[i]].place == INPUT)
+                return wrong("a release of an input", source);
+        return 0;
     }
     if (strcmp(name, "NumbersStep") == 0) {
         step->kind = STEP_NUMBERS;
@@ -435,6 +443,10 @@ static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyO
         if (read_finish(plan, PyTuple_GET_ITEM(finish, i), &plan->finish[i]) < 0)
             return -1;
     mark_addressed(plan);
+    if (!(plan->own = zeros((size_t)plan->input_count, sizeof *plan->own)) || !(plan->keep = zeros((size_t)plan->input_count, sizeof *plan->keep)))
+        return -1;
+    for (int32_t i = 0; i < plan->input_count; i++)
+        plan->own[plan->own_count++] = i;
     return read_template(plan, result, &plan->result, false, plan->plan) < 0 ? -1 : read_numbers(plan, numbers);
 }
 
@@ -499,6 +511,8 @@ void plan_free(PlanProgram *plan)
         PyMem_Free(plan->finish[i].args);
     }
     template_clear(&plan->result);
+    PyMem_Free(plan->own);
+    PyMem_Free(plan->keep);
     PyMem_Free(plan->initial);
     PyMem_Free(plan->numbers);
     PyMem_Free(plan->slots);
