@@ -16,6 +16,7 @@ from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.llvm import compile_kernel
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
+from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
@@ -262,7 +263,7 @@ class _Tree:
         except UserError:
             raise
         except Exception as error:
-            self.reason = report_bug(error, trace.line, options)
+            self.reason = report_bug(error, trace.line, options, products)
             return None
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
@@ -273,6 +274,14 @@ class _Tree:
         """The places whose numbers are not what earlier traces from ``start`` were made for."""
         if start is not None and start.handle is None:
             return frozenset()
+        try:
+            return self._moving(start, values)
+        except Exception as error:  # the call has not begun: it goes on with what the stages make of it alone
+            line = start.line if start is not None else _line_of(self.state)
+            self.reason = report_bug(error, line, self.state.options)
+            return frozenset()
+
+    def _moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
         handle = start.handle if start is not None else None
         made = [product for product in self.state.products if product.start is handle]
         if not made:
@@ -301,24 +310,28 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def report_bug(error: Exception, line: Line, options: Options) -> Reason:
-    """The reason for leaving a function eager after one of our own faults, logged once for each kind.
+def report_bug(error: Exception, line: Line, options: Options, stages: Mapping[str, Any] | None = None) -> Reason:
+    """The reason for leaving a function eager after one of our own faults, logged once for each kind with the folder
+    that tells of it; ``stages`` are the products made before it.
 
     Raises CompilerBug instead under the option ``check``, so that no test passes on a fault.
     """
-    fact = f"framefuse failed on it: {type(error).__name__}: {str(error)[:200]}"
+    fact = f"framefuse failed on it: {type(error).__name__}: {' '.join(str(error)[:200].split())}"
     if options["check"]:
         raise CompilerBug(f"{line}: {fact}") from error
     if fact not in _reported:
-        _reported.add(fact)
-        logger.warning("%s: %s. The call runs eagerly; please report this.", line, fact, exc_info=error)
-    return Reason("fault", fact, "Report it with the program; nothing else is affected.", line)
+        try:
+            _reported[fact] = f"with the folder {write_fault(options['report'], error, line, stages or {})}"
+        except Exception as other:
+            _reported[fact] = f"with the program (no report was written: {other})"
+        logger.warning("%s: %s. The call ran eagerly; please report this %s", line, fact, _reported[fact])
+    return Reason("fault", fact, f"Report it {_reported[fact]}; nothing else is affected.", line)
 
 
 leaves.COMPILED.add(_native.Dispatch)
 stacks.ON_FRAME[:] = [_native.at_frame]
 logger = logging.getLogger("framefuse")
-_reported: set[str] = set()
+_reported: dict[str, str] = {}  # by fact: what to report it with
 
 
 def _line_of(state: CompiledFunction) -> Line:

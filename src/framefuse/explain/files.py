@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,23 @@ from framefuse.ir.trace_printer import trace_text
 from framefuse.options import Options
 from framefuse.runtime.function import Product
 
+logger = logging.getLogger("framefuse")
 _count = itertools.count(1)
 
 
 def publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
-    """Follows the options ``log`` and ``report`` for one compile of ``function``."""
+    """Follows the options ``log`` and ``report`` for one compile of ``function``; where that fails, it says so."""
     if not options["log"] and not options["report"]:
         return
+    try:
+        _publish(function, product, reason, options)
+    except Exception as error:  # a full disk is no error of the user's call
+        if options["check"]:
+            raise
+        logger.warning("the files of a compile could not be written: %s: %s", type(error).__name__, error)
+
+
+def _publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
     name = product.stages["trace"].name if product is not None else getattr(function, "__qualname__", repr(function))
     number = next(_count)
     if options["log"]:
@@ -39,29 +51,32 @@ def write_report(folder: Path, name: str, number: int, product: Product) -> Path
     """Writes ``folder/name_number/`` with one file for each stage's product; returns that folder."""
     target = folder / f"{re.sub(r'[^A-Za-z0-9_]+', '_', name).strip('_')}_{number}"
     os.makedirs(target, exist_ok=True)
-    for file, text in _files(product):
-        (target / file).write_text(text + "\n", encoding="utf-8")
+    for file, text in stage_files(product.stages):
+        (target / file).write_text(text() + "\n", encoding="utf-8")
     return target
 
 
-def _files(product: Product) -> Iterator[tuple[str, str]]:
-    stages = product.stages
-    yield "1_captured.txt", trace_text(stages["trace"])
-    yield "2_guards.txt", "\n".join(stages["guards"].program.texts)
+def stage_files(stages: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A file for each product of the stages that is there: its name, and what makes its text."""
+    if "trace" in stages:
+        yield "1_captured.txt", lambda: trace_text(stages["trace"])
+    if "guards" in stages:
+        yield "2_guards.txt", lambda: "\n".join(stages["guards"].program.texts)
     if "captured" in stages:
-        yield "3_fx.py", stages["captured"].module.code
+        yield "3_fx.py", lambda: str(stages["captured"].module.code)
     if "graph" in stages:
-        yield "3_graph.py", graph_text(stages["graph"])
-        for index, kernel in enumerate(_kernels(product)):
-            stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
-            yield f"{stem}.txt", kernel_text(kernel)
-            yield f"{stem}.ll", llvm.text(kernel)
-    yield "5_plan.txt", plan_text(stages["plan"])
+        yield "3_graph.py", lambda: graph_text(stages["graph"])
+    for index, kernel in enumerate(_kernels(stages)):
+        stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
+        yield f"{stem}.txt", functools.partial(kernel_text, kernel)
+        yield f"{stem}.ll", functools.partial(llvm.text, kernel)
+    if "plan" in stages:
+        yield "5_plan.txt", lambda: plan_text(stages["plan"])
 
 
-def _kernels(product: Product) -> list[Any]:
+def _kernels(stages: Mapping[str, Any]) -> list[Any]:
     """The distinct kernels of a product, in order of first use; another backend's product has none."""
-    items = product.stages["schedule"].items if "schedule" in product.stages else ()
+    items = stages["schedule"].items if "schedule" in stages else ()
     return list({item.kernel.identity: item.kernel for item in items if isinstance(item, RunKernel)}.values())
 
 
@@ -75,5 +90,5 @@ def _log(name: str, number: int, product: Product | None, reason: Reason | None,
         stages = product.stages
         yield graph_text(stages["graph"]) if "graph" in stages else stages["captured"].module.code
     if level == "kernels" and "schedule" in product.stages:
-        for kernel in _kernels(product):
+        for kernel in _kernels(product.stages):
             yield kernel_text(kernel)

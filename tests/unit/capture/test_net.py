@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,12 +97,17 @@ def assert_same(got: Any, expected: Any) -> None:
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize(("module", "name"), PLACES, ids=lambda part: getattr(part, "__name__", part))
 def test_a_fault_costs_the_trace_only(
-    module: Any, name: str, after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    module: Any,
+    name: str,
+    after: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(pipeline, "_reported", set())
+    monkeypatch.setattr(pipeline, "_reported", {})
     eager, watch_eager = program()
     plain, watch = program()
-    compiled = framefuse.compile(plain, options={"check": False})
+    compiled = framefuse.compile(plain, options={"check": False, "report": str(tmp_path)})
     hits: list[int] = []
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(module, name, failing(getattr(module, name), after, hits))
@@ -111,7 +117,10 @@ def test_a_fault_costs_the_trace_only(
         assert not compiled.entries
         (reason,) = framefuse.api.compiled_function(compiled).reasons
         assert reason.code == "fault" and "on purpose" in reason.fact
-        assert sum("on purpose" in line.getMessage() for line in caplog.records) == 1
+        (said,) = [line.getMessage() for line in caplog.records if "on purpose" in line.getMessage()]
+        (folder,) = tmp_path.glob("fault_*")
+        assert str(folder) in said and str(folder) in reason.advice
+        assert "on purpose" in (folder / "error.txt").read_text()
     compiled.__framefuse__.reset()
     for number in range(1, 6):  # and without a fault it compiles
         assert_same(call(compiled, number), call(eager, number))

@@ -1,0 +1,81 @@
+"""Writes what is known of one of our own faults into a folder: the exception, versions, the user's lines, stages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+
+from framefuse.explain.files import stage_files
+from framefuse.ir.source import Line
+
+AROUND = 5  # lines of the user's program that are shown before and after the one at hand
+
+
+def write_fault(folder: str, error: BaseException, line: Line, stages: Mapping[str, Any]) -> Path:
+    """Writes the folder of a fault below ``folder`` (empty: the user's cache folder) and returns it; the same fault has
+    the same folder. ``stages`` are the products made before it, by name. Raises OSError where nothing can be written.
+    """
+    base = Path(folder) if folder else Path(platformdirs.user_cache_dir("framefuse")) / "faults"
+    told = "".join(traceback.format_exception(error))
+    target = base / f"fault_{type(error).__name__}_{_mark(error)}"
+    os.makedirs(target, exist_ok=True)
+    for old in target.iterdir():
+        old.unlink()
+    (target / "error.txt").write_text(told, encoding="utf-8")
+    for name, text in _files(line, stages):
+        try:
+            content = text()
+        except Exception as other:  # what is broken may not print either
+            content = f"cannot be printed: {type(other).__name__}: {other}"
+        (target / name).write_text(content + "\n", encoding="utf-8", errors="backslashreplace")
+    return target
+
+
+def _files(line: Line, stages: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "versions.txt", versions
+    yield "program.txt", lambda: program(line)
+    yield "stages.txt", lambda: "\n".join(stages) or "none: the call was still being recorded"
+    yield from stage_files(stages)
+
+
+def versions() -> str:
+    """What the fault may depend on, a line each."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "processor": platform.machine()}
+    found["torch"] = torch.__version__
+    for name in ("framefuse", "llvmlite", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return "\n".join(f"{name} {version}" for name, version in found.items())
+
+
+def program(line: Line) -> str:
+    """The user's line with those around it."""
+    try:
+        lines = Path(line.file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    shown = [
+        f"{'>' if number == line.line else ' '} {number:5} {text}"
+        for number, text in enumerate(lines, 1)
+        if abs(number - line.line) <= AROUND
+    ]
+    return "\n".join([str(line), *shown])
+
+
+def _mark(error: BaseException) -> str:
+    """Eight letters that are equal for faults that come from the same place."""
+    places = [f"{each.name}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-6:]]
+    text = re.sub(r"0x[0-9a-f]+|\d+", "", str(error))
+    return hashlib.sha256("|".join((*places, text)).encode()).hexdigest()[:8]
