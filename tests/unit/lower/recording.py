@@ -74,6 +74,8 @@ def outputs(trace: Trace, graph: Graph, slots: Sequence[Any]) -> tuple[dict[int,
     for fact in trace.assumptions.facts:
         if fact.kind in ("integer", "real"):
             numbers[fact.value] = read(fact.source, slots)
+        elif fact.kind == "count":
+            numbers[fact.value] = len(read(fact.source, slots))
     sizes = {symbol: value for symbol, value in numbers.items() if isinstance(value, int)}
     for relation in (*graph.relations, *trace.assumptions.relations):
         known = relation.substitute(graph.values)
