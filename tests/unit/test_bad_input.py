@@ -284,3 +284,18 @@ def test_gradients_are_eagers_while_training_is_not_compiled():
             compiled(leaf).sum().backward()
             torch.testing.assert_close(leaf.grad, torch.cos(x))
     assert compiled_function(compiled).dispatch.hits == 2
+
+
+def test_constant_sizes_of_zero():
+    weight = torch.randn(2)
+
+    def f(x):
+        return (x * weight).max(-1)[0], (x + 1).amin(-1)
+
+    compiled = framefuse.compile(f, dynamic=False)
+    with torch.no_grad():
+        for sizes in ((2, 0, 2), (2, 3, 2), (0, 0, 2)):
+            x = torch.randn(sizes)
+            for found, expected in zip(compiled(x), f(x), strict=True):
+                torch.testing.assert_close(found, expected)
+    assert len(framefuse.api.compiled_function(compiled).products) == 3

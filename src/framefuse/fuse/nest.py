@@ -121,10 +121,9 @@ class Nest:
         """Names the positions of ``axes`` in a row-major count ``rest``, an expression over the kernel's axes."""
         parameters = self.emitter.parameters
         for number in range(len(axes)):
-            inner = parameters.index(product(extents[number + 1 :]))
-            value = rest // inner
+            value = rest // parameters.index(_divisor(product(extents[number + 1 :])))
             if number:
-                value = value % parameters.index(extents[number])
+                value = value % parameters.index(_divisor(extents[number]))
             name = self.new_axis()
             scope.body.append(Let(name.name, Index(value, INT64)))
             parameters.name(axes[number], name.expr)
@@ -291,3 +290,8 @@ def _accesses(shape: Shape, strides_of: Callable[[Node], Strides]) -> Iterator[A
                 yield Access(test, 0)
     for cell in shape.group.roots.values():
         yield Access(address(cell.index, strides_of(cell.node)), 2)
+
+
+def _divisor(extent: Expr) -> Expr:
+    """An extent to divide by; where it is the constant zero the loop never turns."""
+    return expr(1) if extent.constant == 0 else extent
