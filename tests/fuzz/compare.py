@@ -47,7 +47,8 @@ class Comparison:
             return "" if repr(a) == repr(e) or _close(a, e) else f"{path}: {a!r}, eager {e!r}"
         if isinstance(e, ATOMS):
             return "" if a == e else f"{path}: {a!r}, eager {e!r}"
-        if type(e) is tuple and all(isinstance(part, ATOMS) for part in e):  # equal constants may be one object
+        constant = type(e) is tuple and all(isinstance(part, (*ATOMS, float)) for part in e)
+        if constant:  # equal ones may be one object
             return "" if repr(a) == repr(e) else f"{path}: {a!r:.80}, eager {e!r:.80}"
         met, partner = self.partners[0].get(id(a)), self.partners[1].get(id(e))
         if met is not None or partner is not None:
