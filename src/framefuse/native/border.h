@@ -158,6 +158,7 @@ void door_close(PyObject *dispatch);
 PyObject *open_door_py(PyObject *module, PyObject *args);
 PyObject *forget_first_py(PyObject *module, PyObject *args);
 PyObject *behind_door_py(PyObject *module, PyObject *args);
+void hide_frames(void);
 PyObject *at_frame_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *close_door_py(PyObject *module, PyObject *dispatch);
 PyObject *watch_calls_py(PyObject *module, PyObject *args);

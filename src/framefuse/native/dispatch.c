@@ -406,6 +406,8 @@ PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, P
         }
     }
     Py_LeaveRecursiveCall();
+    if (UNLIKELY(!result))
+        hide_frames();
     return result;
 }
 
@@ -438,6 +440,8 @@ PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *boun
         result = *plain ? NULL : call_miss_bound(self, bound);
     }
     Py_LeaveRecursiveCall();
+    if (UNLIKELY(!result && !*plain))
+        hide_frames();
     return result;
 }
 

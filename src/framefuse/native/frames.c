@@ -1,4 +1,5 @@
-/* Calls as if a frame further out had made them: what looks at the stack then meets none of the frames in between. */
+/* Keeps our own frames out of sight: calls that look at the stack are made as if a frame further out made them, and tracebacks
+   of the program's exceptions name none of ours. */
 #include "border.h"
 
 #define Py_BUILD_CORE 1
@@ -39,4 +40,43 @@ PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     }
     Py_DECREF(prepared);
     return result;
+}
+
+static bool is_ours(PyFrameObject *frame)
+{
+    PyObject *globals = PyFrame_GetGlobals(frame), *name = PyDict_GetItemString(globals, "__name__");
+    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "";
+    bool ours = text && strncmp(text, "framefuse.", 10) == 0 && strncmp(text, "framefuse.bench", 15) != 0;
+    Py_DECREF(globals);
+    return ours;
+}
+
+/* Takes our frames out of the traceback of the exception that is set. One that is all our own, as UserError has, stays whole. */
+void hide_frames(void)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    PyTracebackObject *first = NULL, *last = NULL;
+    for (PyTracebackObject *here = (PyTracebackObject *)trace; here && PyTraceBack_Check(here);) {
+        PyTracebackObject *next = here->tb_next;
+        if (!is_ours(here->tb_frame)) {
+            if (!first)
+                first = here;
+            else if (last->tb_next != here) {
+                Py_INCREF(here);
+                Py_XSETREF(last->tb_next, here);
+            }
+            last = here;
+        }
+        here = next;
+    }
+    if (first) {
+        if (last->tb_next)
+            Py_CLEAR(last->tb_next);
+        Py_INCREF(first);
+        Py_SETREF(trace, (PyObject *)first);
+        PyException_SetTraceback(error, trace);
+    }
+    PyErr_Restore(kind, error, trace);
 }
