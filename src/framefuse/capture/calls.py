@@ -18,6 +18,7 @@ from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
     MISSING,
     SWITCH,
+    Ended,
     Frame,
     enter,
 )
@@ -228,6 +229,11 @@ class Calls(Natives):
             if value is then[1]:
                 frame.step = then[2]
             return
+        elif what == "next":
+            if value is Ended:
+                frame.stack.pop()
+                frame.step = then[1]
+                return
         elif what == "jump or pop":
             if value is then[1]:
                 frame.step = then[2]

@@ -277,12 +277,12 @@ class Contents:
             for key in keys:
                 place = (holder, "item", (type(key), key))
                 if place not in self.written and dict.__contains__(container, key):
-                    self.read_at(base, place, "item", key, dict.__getitem__(container, key))
+                    plain_number(self.read_at(base, place, "item", key, dict.__getitem__(container, key)))
         elif isinstance(container, SEQUENCES):
             size = len(container) if changed is None else changed.length
             self.fact(base, "length", size)
             for number, value in enumerate(list(container)[:size]):
-                self.read_at(base, (holder, "item", (int, number)), "item", number, value)
+                plain_number(self.read_at(base, (holder, "item", (int, number)), "item", number, value))
         elif isinstance(container, frozenset) and not base.is_argument:
             return
         else:

@@ -27,6 +27,10 @@ SWITCH = Marker("switch")
 DONE = Marker("done")
 
 
+class Ended:
+    """Stands for the end of an iterator whose elements are taken one by one by opaque steps; known by identity."""
+
+
 class Frame:
     """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
 

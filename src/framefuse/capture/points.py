@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from framefuse.capture.code import Code, decode
+from framefuse.capture.code import HANDLERS, Code, decode
 from framefuse.capture.learnt import can_step, step
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.errors import Reason
@@ -15,6 +15,8 @@ from framefuse.ir.source import Line
 
 # Beyond this many points of one shape every number is a run-time value.
 ALIKE = 3
+# What these give of a number is a method bound to its value: a step would not help.
+READS = frozenset(HANDLERS[name] for name in ("LOAD_ATTR", "LOAD_METHOD"))
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -106,7 +108,8 @@ class Points:
         """Remembers to break before this instruction, or (with ``why``, a code and detail) to make it a step of its
         own; False when that is known already, or impossible.
         """
-        if why is not None and not can_step(decode(code).steps[at][0]):
+        handler = decode(code).steps[at][0]
+        if why is not None and (not can_step(handler) or (why[0] == "value" and handler in READS)):
             return False
         steps = self.learnt.setdefault(code, {})
         if at in steps or sum(map(len, self.learnt.values())) >= self.limit:

@@ -43,11 +43,11 @@ class Recipes:
             return form_of(value)
         if kind in ATOMS or kind is torch.device:
             return value
-        if kind is tuple and _all_atoms(value):  # functions and classes may be made anew at each call
-            return Build("const", value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         source = self.recorder.sources.source(value)
+        if source is None and kind is tuple and self._all_atoms(value):  # functions and classes may be made anew
+            return Build("const", value)
         if source is not None:
             if kind is types.CellType:  # its source reads what it holds
                 return self._cell_of(source, value)
@@ -60,6 +60,14 @@ class Recipes:
                 return self.constants[number]
             return Build("same", number)
         return self._object(value, kind)
+
+    def _all_atoms(self, value: tuple[Any, ...]) -> bool:
+        """Whether a tuple made during the call is the same at each one; a tuple in it may come from elsewhere."""
+        source = self.recorder.sources.source
+        return all(
+            type(part) in ATOMS or (type(part) is tuple and source(part) is None and self._all_atoms(part))
+            for part in value
+        )
 
     def refuse(self, detail: str) -> None:
         """Ends the recording: there is no recipe of what leaves the call."""
@@ -178,6 +186,7 @@ class Recipes:
         if kind in ATOMS or isinstance(value, CODE_LIKE):
             return value
         if kind is tuple and is_key(value):
+            self.recorder.sources.deep(value)
             parts = [self._hashed(part) for part in value]
             return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
         if by_identity(type(value)):
@@ -261,10 +270,6 @@ def _own_state(value: Any) -> dict[str, Any]:
         causes = {name: getattr(value, name) for name in ("__cause__", "__context__", "__suppress_context__")}
         return {"args": value.args, **{name: cause for name, cause in causes.items() if cause}}
     return {}
-
-
-def _all_atoms(value: tuple[Any, ...]) -> bool:
-    return all(type(part) in ATOMS or (type(part) is tuple and _all_atoms(part)) for part in value)
 
 
 def _lasting(value: Any) -> bool:

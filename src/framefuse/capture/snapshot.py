@@ -80,7 +80,7 @@ def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
     return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators)
 
 
-JUMPING = ("jump", "jump or pop", "for", "send")
+JUMPING = ("jump", "jump or pop", "for", "next", "send")
 
 
 def _targets(then: Any) -> tuple[int, ...]:

@@ -28,6 +28,8 @@ CODE_LIKE = (
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
 
+BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
+
 
 class Host(Protocol):
     """What the table of sources needs of the recorder."""
@@ -136,6 +138,7 @@ class Sources(Contents):
         elif kind is str and free and free != CARRIED and source.is_argument and source.root.key in self.volatile:
             self.host.tracked = True
             self._volatile(source, str(source))
+            self.fact(source, "type", str)
             return text(value, Build("source", source), (), self.host)
         elif kind in TEXTS:
             self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
@@ -190,13 +193,15 @@ class Sources(Contents):
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.FunctionType)
             self.function(value)
-        elif isinstance(value, CODE_LIKE) or not argument:
-            bound = type(value) is types.BuiltinMethodType and not isinstance(
+        elif isinstance(value, (*CODE_LIKE, types.MethodWrapperType)) or not argument:
+            bound = isinstance(value, BOUND_KINDS) and not isinstance(
                 value.__self__, (types.ModuleType, type, type(None))
             )
             if bound:
                 # A bound method of C is a fresh object at each read: its owner and name are what counts.
-                self.learn(Source("self", source), value.__self__)
+                wrapper = isinstance(value, types.MethodWrapperType)
+                owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
+                self.learn(owner, value.__self__)
                 self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
                 return
             self.known[id(value)] = (value, source)

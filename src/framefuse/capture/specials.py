@@ -20,6 +20,7 @@ from framefuse.capture.numbers import Float, Integer, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
+from framefuse.capture.texts import Text
 from framefuse.capture.tracebacks import variables
 from framefuse.capture.unseen import shown
 
@@ -324,7 +325,7 @@ def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 STANDS_FOR: dict[type, type] = {
-    Integer: int, Float: float, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
+    Integer: int, Float: float, Text: str, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
 }  # fmt: skip
 
 

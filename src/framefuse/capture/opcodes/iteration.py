@@ -8,7 +8,8 @@ import torch
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import SWITCH, Frame, InterpretedGenerator
+from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator
+from framefuse.capture.iterators import NATIVE_ITERATORS
 
 
 @handles("GET_ITER")
@@ -41,7 +42,9 @@ def iterate(machine: Any, frame: Frame, value: Any) -> Any:
                 if any(new is not old for new, old in zip(seen, value, strict=True)):
                     value = seen
             elif (
-                not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range)) and machine.recorder.alive
+                not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range))
+                and kind not in NATIVE_ITERATORS
+                and machine.recorder.alive
             ):
                 machine.recorder.kill("argument", f"an iterator ({kind.__name__})")
     frame.stack.append(iter(value))
@@ -68,6 +71,11 @@ def for_iter(machine: Any, frame: Frame, argument: int) -> Any:
             frame.stack.pop()
             frame.step = argument
         return None
+    sources = machine.recorder.sources
+    if id(iterator) in sources.known and machine.recorder.alive:  # what it gives is no part of this recording
+        return machine.opaque(
+            frame, next, (iterator, Ended), {}, ("next", argument), "native-call", f"next of a {kind.__name__}"
+        )
     try:
         frame.stack.append(next(iterator))
     except StopIteration:

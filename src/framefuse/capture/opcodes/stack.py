@@ -31,7 +31,10 @@ def swap(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("LOAD_CONST")
 def load_const(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(frame.code.constants[argument])
+    value = frame.code.constants[argument]
+    if type(value) is tuple and id(value) in machine.recorder.sources.known:
+        machine.recorder.sources.deep(value)  # the caller gave this very object; next time it may give another
+    frame.stack.append(value)
 
 
 @handles("LOAD_ASSERTION_ERROR")
