@@ -13,7 +13,7 @@ import torch
 from framefuse.capture import leaves
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.class_making import MAKERS, new_class, understood
-from framefuse.capture.copies import deepcopy
+from framefuse.capture.copies import deepcopy, shallow
 from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
     MISSING,
@@ -23,6 +23,7 @@ from framefuse.capture.frame import (
     enter,
 )
 from framefuse.capture.frame_readers import FRAME_READERS
+from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
@@ -54,6 +55,8 @@ SIMPLE = frozenset(
     )
 )
 SPECIALS[copy.deepcopy] = deepcopy
+SPECIALS[copy.copy] = shallow
+SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
 SPECIALS.update(FRAME_READERS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
@@ -253,7 +256,7 @@ class Calls(Natives):
                 if outcome is None and then is not None:
                     self.finish(frame, frame.stack.pop(), then)
                 return outcome
-        if cls in TWIN_TYPES and needs_twin(args):
+        if cls in TWIN_TYPES and (needs_twin(args) or (kwargs and needs_twin(tuple(kwargs.values())))):
             return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
         method = python_method(type(cls), "__call__")
         if method is not None:

@@ -1,4 +1,4 @@
-"""Copies deeply what is plain data, after stating all of it as facts."""
+"""Copies what is plain data, after stating as facts what the copy is made of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.attributes import type_get
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.sources import ATOMS
 from framefuse.ir.classes import written_in_c
@@ -22,6 +22,7 @@ HOOKS = (
     "__getnewargs_ex__", "__new__", "__slots__",
 )  # fmt: skip
 DEEPEST = 12
+COPY: Any = copy.copy
 
 
 def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -30,6 +31,27 @@ def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
         return MISSING
     state(machine.recorder.sources, args[0], set())
     frame.stack.append(copy.deepcopy(args[0]))
+    return None
+
+
+def shallow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``copy.copy``: an instance that is its ``__dict__`` is made here, of all else the function of the library is
+    interpreted.
+    """
+    value = args[0] if len(args) == 1 and not kwargs else None
+    kind, sources = type(value), machine.recorder.sources
+    if not machine.recorder.alive or not has_plain_state(kind) or type_get(kind, "__copy__") is not MISSING:
+        machine.push(enter(COPY, args, kwargs))
+        return SWITCH
+    sources.version(kind)
+    sources.typed(value)
+    content = _content(value)
+    if id(value) in sources.known:
+        sources.mapping(value)
+        sources.extent(content)
+    made = object.__new__(kind)
+    _content(made).update({name: sources.item(content, name, part) for name, part in content.items()})
+    frame.stack.append(made)
     return None
 
 

@@ -7,6 +7,7 @@ from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, 
 from typing import Any
 
 from framefuse.capture.code import Code, decode
+from framefuse.capture.twins import REAL
 from framefuse.ir.source import Line
 
 
@@ -102,6 +103,7 @@ class InterpretedGenerator:
         self.function = frame.function
         self.arguments = list(frame.locals)
         self.state = "new"
+        machine.recorder.generators = True
         self.__name__, self.__qualname__ = frame.function.__name__, frame.function.__qualname__
 
     @property  # type: ignore[misc]
@@ -262,7 +264,14 @@ def enter(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def native_generator(generator: InterpretedGenerator) -> Any:
-    """The real generator that an unstarted interpreted one stands for."""
+    """The real generator or iterator that an unstarted interpreted one stands for."""
+    function, args, kwargs = call_of(generator)
+    generator.state = "done"
+    return function(*args, **kwargs)
+
+
+def call_of(generator: InterpretedGenerator) -> tuple[Any, list[Any], dict[str, Any]]:
+    """The function, or class, and the arguments of the call that made an unstarted generator."""
     code = generator.function.__code__
     count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     slots = list(generator.arguments)
@@ -278,8 +287,7 @@ def native_generator(generator: InterpretedGenerator) -> Any:
     kwargs = dict(zip(code.co_varnames[count:total], slots[count:total], strict=True))
     if code.co_flags & 8:
         kwargs.update(slots[at])
-    generator.state = "done"
-    return generator.function(*args, **kwargs)
+    return REAL.get(generator.function, generator.function), args, kwargs
 
 
 _CELL = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]

@@ -14,6 +14,7 @@ NATIVE_ITERATORS = frozenset(
         enumerate, zip, map, filter, itertools.chain, itertools.count, itertools.repeat,
     )
 )  # fmt: skip
+SEQUENCE_ITERATORS = frozenset((type(iter([])), type(iter(())), type(iter("")), type(iter(b"")), RangeObjectIterator))
 
 
 class RangeIterator:

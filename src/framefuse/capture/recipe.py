@@ -18,7 +18,8 @@ from framefuse.capture.class_recipes import (
     tuple_recipe,
 )
 from framefuse.capture.contents import is_key
-from framefuse.capture.frame import FrameView, InterpretedGenerator, native_generator
+from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of, native_generator
+from framefuse.capture.iterators import SEQUENCE_ITERATORS, RangeIterator
 from framefuse.capture.numbers import TRACKED, bare, form_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.ir.classes import written_in_c
@@ -114,7 +115,16 @@ class Recipes:
             self.cells.append(value)
             return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
         if kind is InterpretedGenerator:
-            return self.refuse("a generator")
+            if value.state != "new":
+                return self.refuse("a generator that has begun")
+            return Build("called", None, tuple([build(part) for part in call_of(value)]), None, number)
+        if kind is RangeIterator:
+            left = Build("range", None, (build(value.at), build(value.stop), build(value.step)))
+            return Build("call", iter, (left,), None, number)
+        if kind in SEQUENCE_ITERATORS:
+            make, args, *position = value.__reduce__()
+            if make is iter and position in ([], [0], [None]):
+                return Build("call", iter, tuple([build(part) for part in args]), None, number)
         if kind is FrameView:
             return self.refuse("a frame of the call")
         if kind is functools.partial:
@@ -296,7 +306,10 @@ def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
     if kind is slice and any(type(part) in TRACKED for part in (value.start, value.stop, value.step)):
         return slice(bare(value.start), bare(value.stop), bare(value.step))
     if kind is InterpretedGenerator:
-        return native_generator(value) if value.state == "new" else value
+        if id(value) in memo:
+            return memo[id(value)][1]
+        memo[id(value)] = (value, native_generator(value) if value.state == "new" else value)
+        return memo[id(value)][1]
     if kind is FrameView:
         return value.real()
     if kind is types.FunctionType and value.__closure__:

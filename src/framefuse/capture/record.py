@@ -16,7 +16,7 @@ from framefuse.capture import opcodes
 from framefuse.capture.attributes import type_get
 from framefuse.capture.breaks import Break
 from framefuse.capture.code import COROUTINE_FLAGS, decode
-from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals, native_generator
+from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.points import Point, Points
 from framefuse.capture.recipe import Recipes, settle
@@ -385,9 +385,7 @@ class _Run:
     def _finish(self, value: Any) -> Recording:
         recorder = self.recorder
         trace = recorder.attempt(lambda: self._trace(value, Recipes(recorder)), None) if recorder.alive else None
-        if type(value) is InterpretedGenerator:
-            value = native_generator(value) if value.state == "new" else value
-        if recorder.tracked:
+        if recorder.tracked or recorder.generators:
             memo: dict[int, Any] = {}
             given = value
             value = recorder.attempt(lambda: settle(given, memo), given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import sys
 from collections.abc import Callable
@@ -81,6 +82,7 @@ class Recorder:
         self.state = global_state()
         self.mode = RecordingMode(self)
         self.tracked = False
+        self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
         self.mode_calls = 0
         self.first_module_call = True
         self._operands: list[Any] = []
@@ -294,6 +296,8 @@ class Recorder:
             return tuple([self.argument(part) for part in self._parts(value)])
         if isinstance(value, (type, range)):
             return value
+        if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
+            return int.__int__(value) if isinstance(value, int) else float.__float__(value)
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
 

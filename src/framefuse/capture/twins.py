@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from typing import Any
 
@@ -150,6 +151,71 @@ def extend_(target: list[Any], iterable: Any) -> None:
         target.append(value)
 
 
+def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
+    iterator = iter(iterable)
+    total = next(iterator, ABSENT) if initial is None else initial
+    if total is ABSENT:
+        return
+    yield total
+    for value in iterator:
+        total = total + value if function is None else function(total, value)
+        yield total
+
+
+def dropwhile_(predicate: Any, iterable: Any) -> Any:
+    iterator = iter(iterable)
+    for value in iterator:
+        if not predicate(value):
+            yield value
+            break
+    for value in iterator:
+        yield value
+
+
+def takewhile_(predicate: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if not predicate(value):
+            return
+        yield value
+
+
+def filterfalse_(predicate: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if not (value if predicate is None else predicate(value)):
+            yield value
+
+
+def starmap_(function: Any, iterable: Any) -> Any:
+    for values in iterable:
+        yield function(*values)
+
+
+def groupby_(iterable: Any, key: Any = None) -> Any:
+    iterator = iter(iterable)
+    value = next(iterator, ABSENT)
+    if value is ABSENT:
+        return
+    found = value if key is None else key(value)
+
+    def group(wanted: Any) -> Any:
+        nonlocal value, found
+        yield value
+        for value in iterator:
+            found = value if key is None else key(value)
+            if wanted != found:
+                return
+            yield value
+        value = ABSENT
+
+    while value is not ABSENT:
+        wanted = found
+        own = group(wanted)
+        yield wanted, own
+        if value is not ABSENT and wanted == found:
+            for _ in own:
+                pass
+
+
 def run_body(function: Any, space: Any) -> Any:
     """Runs the body of a class statement; the interpreter does it."""
     raise NotImplementedError
@@ -195,3 +261,11 @@ def _check_cell(cell: Any, made: Any, name: str) -> None:
         ) from None
     if held is not made:
         raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")
+
+
+# What an unstarted generator of a twin stands for where it leaves the call.
+REAL: dict[Any, Any] = {
+    enumerate_: enumerate, map_: map, filter_: filter, zip_: zip, accumulate_: itertools.accumulate,
+    dropwhile_: itertools.dropwhile, takewhile_: itertools.takewhile, filterfalse_: itertools.filterfalse,
+    starmap_: itertools.starmap, groupby_: itertools.groupby,
+}  # fmt: skip

@@ -80,7 +80,8 @@ class Build:
     it (code, globals, names, text) and parts are defaults, keyword defaults, closure, annotations and attributes;
     ``class`` value is (name, namespace of what is read when it is made), parts are metaclass, bases and a ``dict`` of
     what is filled in; ``instance`` is as ``object``, with parts class and ``dict`` of attributes; ``kind of tuple``
-    parts are class and elements; ``call`` the result of calling the value with the parts;
+    parts are class and elements; ``call`` the result of calling the value with the parts,
+    ``called`` that of calling the first part with a tuple and a dict;
     ``format`` value is (conversion, format specification) of an f-string's one part, ``join`` the text of its parts.
     """
 

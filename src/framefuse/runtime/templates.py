@@ -278,6 +278,11 @@ def _make_function(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -
     return value
 
 
+def _make_called(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+    function, args, kwargs = _parts(recipe, leaves, made)
+    return _keep(recipe, function(*args, **kwargs), made)
+
+
 def _make_partial(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     function, args, kwargs, state = _parts(recipe, leaves, made)
     value = _keep(recipe, functools.partial(function, *args, **kwargs), made)
@@ -316,6 +321,7 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
     "namedtuple": _make_named_tuple,
     "function": _make_function,
     "partial": _make_partial,
+    "called": _make_called,
     "list": _make_list,
     "dict": _make_dict,
     "set": _make_set,

@@ -1350,7 +1350,7 @@ def generator_function_compiled():
     return f, one, (), {}, None, list
 
 
-@program(stop="result")
+@program()
 def generator_returned():
     def f(x):
         return (x * i for i in range(3))

@@ -214,7 +214,7 @@ def named_tuples():
     return f
 
 
-@row(eager="native-call")
+@row()
 def enums():
     def f(x):
         return (
@@ -507,6 +507,20 @@ def functions_as_keys_returned():
             return x
 
         return {g: (g, 1)}
+
+    return f
+
+
+@row()
+def shallow_copies():
+    kept = Plain(1, 3, [1])
+
+    def f(x):
+        p = Plain(x, 3, [1, [2]])
+        a, b = copy.copy(p), copy.copy(kept)
+        a.c.append(5)
+        b.b = 7
+        return p.c, a.a * kept.b, a.a is x, b.b, b.c is kept.c, copy.copy([x])[0] is x, copy.copy(Pair(x)).y
 
     return f
 

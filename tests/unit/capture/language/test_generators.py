@@ -53,7 +53,7 @@ def partly_consumed():
     return f
 
 
-@row(eager="result", after=list)
+@row(after=list)
 def returned_new():
     def f(x):
         return count(x * 2, 3)
@@ -71,11 +71,22 @@ def returned_partly_consumed():
     return f
 
 
-@row(eager="result", after=list)
+@row(after=list)
 def returned_generator_expression():
     def f(x):
         y = x * 2
         return (y + i for i in range(3))
+
+    return f
+
+
+@row(after=lambda found: [(type(part).__name__, list(part)) for part in found])
+def returned_iterators():
+    def f(x):
+        def scaled(value):
+            return value * x
+
+        return map(scaled, [1, 2]), enumerate(scaled(i) for i in range(2)), itertools.groupby([1, 3], key=lambda v: 1)
 
     return f
 

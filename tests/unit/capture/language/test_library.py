@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import heapq
 import itertools
 import operator
 import sys
@@ -159,7 +160,7 @@ def iterators_endless():
     return f
 
 
-@row(eager="argument")
+@row()
 def iterators_finite():
     def f(x):
         return (
@@ -232,7 +233,7 @@ def two_sided_queue():
     return f
 
 
-@row(eager="native-call")
+@row()
 def counters():
     def f(x):
         c = collections.Counter("abca")
@@ -297,6 +298,42 @@ def set_methods():
         s.add(9)
         s.discard(1)
         return x * len(s), sorted(s | t), sorted(s & t), sorted(s - t), sorted(s ^ t), t <= {2, 3, 4}, s.isdisjoint({7}), 2 in t  # noqa: E501
+
+    return f
+
+
+@row()
+def heaps():
+    kept = [5, 9, 7]
+
+    def f(x):
+        heap = [(3, "c"), (1, "a"), (2, x)]
+        heapq.heapify(heap)
+        heapq.heappush(heap, (0, x + 1))
+        first = heapq.heappop(heap)
+        heapq.heapreplace(kept, heapq.heappushpop(kept, 6) + 1)
+        return (
+            x * heap[0][0], first, len(heap), kept[0], heapq.nlargest(2, [1, 5, 3]), heapq.nsmallest(2, "cab", key=ord),
+            list(heapq.merge([1, 4], [2, 3])),
+        )  # fmt: skip
+
+    return f, lambda: (kept.clear(), kept.extend([5, 9, 7]))
+
+
+@row()
+def groups_with_keys():
+    def f(x):
+        seen = []
+
+        def parity(value):
+            seen.append(value)
+            return value % 2
+
+        groups = itertools.groupby([1, 3, 2, 4, 5], key=parity)
+        first, own = next(groups)
+        took = next(own)
+        second, other = next(groups)
+        return x * took, first, second, list(own), list(other), [(k, list(g)) for k, g in groups], seen
 
     return f
 
