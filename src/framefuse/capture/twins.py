@@ -73,7 +73,7 @@ def filter_(function: Any, iterable: Any) -> Any:
 
 
 def zip_(*iterables: Any, strict: bool = False) -> Any:
-    sources = [iter(iterable) for iterable in iterables]
+    sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
         found = []
         for number, source in enumerate(sources):

@@ -150,3 +150,36 @@ def test_experts_of_a_mixture_are_chosen_by_value():
     state = compiled_function(compiled)
     assert state.dispatch.hits >= 10, [str(reason) for reason in state.reasons]
     assert len(state.products) <= made + 2
+
+
+class EarlyExit(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(6, 6) for _ in range(4))
+        self.heads = torch.nn.ModuleList(torch.nn.Linear(6, 3) for _ in range(4))
+        self.exits = [0] * 4
+
+    def forward(self, x):
+        for number, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
+            x = torch.relu(layer(x)) + x
+            chances = head(x).softmax(-1)
+            if chances.max() > 0.6:
+                break
+        self.exits[number] += 1
+        return chances, number
+
+
+def test_layers_and_heads_are_walked_side_by_side_over_breaks():
+    torch.manual_seed(1)
+    theirs = EarlyExit()
+    torch.manual_seed(1)
+    ours = EarlyExit()
+    compiled = framefuse.compile(ours)
+    with torch.no_grad():
+        for _ in range(24):
+            x = torch.randn(1, 6)
+            assert equal(theirs(x), compiled(x), exact=False)
+    assert theirs.exits == ours.exits
+    assert sum(count > 0 for count in theirs.exits) > 2
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 20, [str(reason) for reason in state.reasons]
