@@ -18,6 +18,7 @@ from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
+from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
@@ -27,6 +28,7 @@ from framefuse.capture.unseen import compared, shown
 from framefuse.ir.classes import immutable, written_in_c
 
 
+@netted("self.recorder", _policy="None", _unseen="True")
 class Natives(Operations):
     """Calls of native code."""
 

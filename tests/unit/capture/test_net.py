@@ -11,7 +11,7 @@ import torch
 
 import framefuse
 from framefuse import pipeline
-from framefuse.capture import contents, effects, net, recorder, sources
+from framefuse.capture import contents, effects, net, policy, recorder, sources
 from framefuse.errors import CompilerBug
 
 record = sys.modules["framefuse.capture.record"]
@@ -63,7 +63,7 @@ PLACES = [
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
     (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "_versions"), (recorder, "Relation"),
     (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (recorder, "dense_order"),
-    (recorder, "Input"), (record, "Recipes"), (record, "Trace"),
+    (policy.leaves, "is_torch_native"), (recorder, "Input"), (record, "Recipes"), (record, "Trace"),
 ]  # fmt: skip
 
 

@@ -527,6 +527,64 @@ def strings_behave():
     return f
 
 
+@row(eager="native-call")
+def comparisons_with_effects_in_a_list():
+    log = []
+
+    class Logged:
+        def __init__(self, v):
+            self.v = v
+
+        def __eq__(self, other):
+            log.append(self.v)
+            return self.v == other.v
+
+    def f(x):
+        return x * 2, [Logged(1)] == [Logged(1)], (Logged(2),) != (Logged(3),)
+
+    return f, lambda: log
+
+
+@row(eager="native-call")
+def texts_that_read_more_than_the_object():
+    limit = 0
+
+    class Limited:
+        def __init__(self, v):
+            self.v = v
+
+        def __repr__(self):
+            return f"{self.v} of {limit}"
+
+    def f(x):
+        return x * 2, repr([Limited(1)])
+
+    def watch():
+        nonlocal limit
+        limit += 1
+
+    return f, watch
+
+
+@row(traces=2)
+def texts_of_plain_objects_in_containers():
+    class Plain:
+        def __init__(self, v):
+            self.v = v
+
+        def __repr__(self):
+            return f"Plain({self.v!r})"
+
+        def __eq__(self, other):
+            return type(other) is type(self) and self.v == other.v
+
+    def f(x):
+        a = Plain(x.shape[0])
+        return x * 2, repr([a]), str({1: Plain("q")}), "%s %r" % (a, (a,)), f"{[a]}", [a] == [Plain(4)], Plain(5) in (1, a)  # noqa: E501
+
+    return f
+
+
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 def test_operators(case: Row) -> None:
     check(case)
