@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import types
 import weakref
@@ -97,16 +98,19 @@ class Continuation:
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
             return self.run(*values)
-        if not parent.lock.acquire(blocking=False):
+        lock = parent.lock
+        if not lock.acquire(blocking=False):
             return self.run(*values)
         before = _native.bypass(True)
         try:
-            outcome = parent.compiler.resume(parent, self.point, values, True)
-            parent.file(outcome, self)
+            met = parent.met(self.dispatch, lambda: values)
+            if not met:
+                outcome = parent.compiler.resume(parent, self.point, values, True)
+                parent.file(outcome, self)
         finally:
             _native.bypass(before)
-            parent.lock.release()
-        return _answer(outcome)
+            lock.release()
+        return self.dispatch(*values) if met else _answer(outcome)
 
 
 def _answer(outcome: Outcome) -> Any:
@@ -139,7 +143,8 @@ class CompiledFunction:
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
-    a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt.
+    a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt. ``recorder`` is the
+    thread that recorded last.
     """
 
     function: Callable[..., Any]
@@ -155,6 +160,7 @@ class CompiledFunction:
     points: Any = None
     continuations: list[Continuation] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
+    recorder: int | None = None
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,21 +180,37 @@ class CompiledFunction:
         if self._waiting() or not self.bound.allows():
             self.eager_calls += 1
             return _native.Declined
-        if not self.lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
+        lock = self.lock
+        if not lock.acquire(blocking=False):  # another thread records, and may wait for what this call does
             self.eager_calls += 1
             return _native.Declined
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
+        given = args if self.owner is None else args[1:]
         try:
-            outcome = self.compiler.call(self, args, kwargs)
-            self.file(outcome)
+            met = self.met(self.dispatch, lambda: self.dispatch.bind(*given, **kwargs))
+            if not met:
+                outcome = self.compiler.call(self, args, kwargs)
+                self.file(outcome)
         finally:
             _native.bypass(before)
-            self.lock.release()
+            lock.release()
+        if met:
+            return self.dispatch(*given, **kwargs)
         if outcome.exception is not None:
             _raise(outcome)
         if self.options.fullgraph and outcome.reason is not None:
             raise UserError(str(outcome.reason))
         return outcome.value
+
+    def met(self, dispatch: Any, bound: Callable[[], tuple[Any, ...] | None]) -> bool:
+        """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
+        bound arguments. The caller holds the lock and is about to record.
+        """
+        last, self.recorder = self.recorder, threading.get_ident()
+        if last is None or last == self.recorder:
+            return False
+        arguments = bound()
+        return arguments is not None and any(type(entry.guards.check(arguments)) is tuple for entry in dispatch.entries)
 
     def __del__(self) -> None:
         for call in tuple(ended):
@@ -298,6 +320,17 @@ class CompiledFunction:
             self.failures.clear()
             self.waits.clear()
             self.eager_calls = 0
+
+
+def _in_child() -> None:
+    """A child has no other threads than the one that forked: nobody would release the locks that they held."""
+    for state in tuple(LIVE):
+        if not state.lock._is_owned():  # type: ignore[attr-defined]
+            state.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _hide_from_torch_compile() -> None:

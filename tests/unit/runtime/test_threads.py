@@ -94,6 +94,163 @@ def test_concurrent_first_calls(turn):
     assert 0 < len(state.products) <= 6 and state.dispatch.hits - before >= 8
 
 
+class Late:
+    """A lock that another thread takes, works under and gives back before its first taker gets it."""
+
+    def __init__(self, inner, work):
+        self.inner, self.work = inner, work
+
+    def acquire(self, blocking=True):
+        work, self.work = self.work, None
+        if work:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join(60)
+        return self.inner.acquire(blocking=blocking)
+
+    def release(self):
+        self.inner.release()
+
+    def _is_owned(self):
+        return self.inner._is_owned()
+
+
+def under_no_grad(function, *args):
+    with torch.no_grad():
+        function(*args)
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_what_another_thread_has_compiled_meanwhile_is_used(module):
+    def plain(x, scale=2.0):
+        return torch.tanh(x) * scale
+
+    fast, x = framefuse.compile(Net().eval() if module else plain), torch.randn(4, 16)
+    state = state_of(fast)
+    state.lock = Late(state.lock, lambda: under_no_grad(fast, x, 3.0))
+    with torch.no_grad():
+        found = fast(x, 3.0) if module else fast(x, scale=3.0)
+        expected = state.function(*(() if state.owner is None else (state.owner,)), x, 3.0)
+    torch.testing.assert_close(found, expected)
+    assert len(state.products) == 1 and state.dispatch.hits == 1 and state.lock.work is None
+    state.lock.work = lambda: under_no_grad(fast, x.double() if not module else x[None], 3.0)  # another case
+    with torch.no_grad():
+        fast(x[0] if module else x.half(), 3.0)
+    assert len(state.products) == 3 and state.lock.work is None
+
+
+def test_what_another_thread_has_compiled_after_a_break_is_used():
+    @framefuse.compile
+    def f(x):
+        y = torch.exp(x)
+        if (y > 1).all():
+            return torch.tanh(y)
+        return torch.sin(y) - 1
+
+    state = state_of(f)
+    with torch.no_grad():
+        for _ in range(3):
+            f(torch.ones(3))
+        before = len(state.products)
+        state.lock = Late(state.lock, lambda: under_no_grad(f, -torch.ones(3)))
+        torch.testing.assert_close(f(-torch.ones(3)), torch.sin(torch.exp(-torch.ones(3))) - 1)
+        assert before >= 2 and len(state.products) == before + 1 and state.lock.work is None
+
+
+def test_threads_that_start_together_make_one_trace():
+    for _ in range(8):
+
+        @framefuse.compile
+        def f(x):
+            for _ in range(3):
+                x = torch.tanh(x) + 1
+            return x
+
+        x = torch.randn(4, 8)
+        expected = torch.tanh(torch.tanh(torch.tanh(x) + 1) + 1) + 1
+
+        def work(number, f=f, x=x, expected=expected):
+            for _ in range(20):
+                with torch.no_grad():
+                    torch.testing.assert_close(f(x), expected)
+
+        together(work, 4)
+        assert len(state_of(f).products) == 1 and state_of(f).dispatch.hits > 0
+
+
+def good_in_child(check):
+    """Whether ``check()`` holds in a forked child, which has half a minute."""
+    child = os.fork()
+    if child == 0:
+        good = False
+        try:
+            torch.set_num_threads(1)
+            good = check()
+        finally:
+            os._exit(0 if good else 1)
+    return ends_well(child)
+
+
+def ends_well(child):
+    deadline = time.monotonic() + 30
+    while (answer := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if answer == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert answer != (0, 0), "the child hangs"
+    return answer[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_of_a_process_that_records_in_another_thread():
+    @framefuse.compile
+    def f(x):
+        return torch.tanh(x) + 1
+
+    held, done, x = threading.Event(), threading.Event(), torch.zeros(3)
+
+    def record():
+        with state_of(f).lock:  # as in a first call that takes long
+            held.set()
+            done.wait(60)
+
+    def check():
+        with torch.no_grad():
+            good = f(x).tolist() == f(x).tolist() == [1.0] * 3 and state_of(f).dispatch.hits == 1
+            state_of(f).reset()
+            good = good and f(x).tolist() == f(x).tolist() == [1.0] * 3 and state_of(f).dispatch.hits == 2
+        return good and len(state_of(f).products) == 1
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    try:
+        assert held.wait(30) and good_in_child(check)
+    finally:
+        done.set()
+        thread.join(30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_is_born_in_a_first_call():
+    @framefuse.compile
+    def f(x):
+        y = torch.tanh(x) + 1
+        return os.fork(), y * 2
+
+    with torch.no_grad():
+        child, value = f(torch.zeros(3))
+        if child == 0:
+            good = False
+            try:
+                torch.set_num_threads(1)
+                state_of(f).reset()
+                good = value.tolist() == [2.0] * 3 and f.__wrapped__(torch.zeros(2))[1].tolist() == [2.0] * 2
+            finally:
+                os._exit(0 if good else 1)
+    assert value.tolist() == [2.0] * 3 and ends_well(child)
+
+
 def test_threads_that_wait_for_each_other_in_a_first_call():
     barrier = threading.Barrier(2)
 
@@ -201,31 +358,20 @@ def test_a_forked_child_calls_and_compiles(threads):
             f(x, 2.0)
             expected = f(x, 2.0).numpy().copy()
             hits = state_of(f).dispatch.hits
-        child = os.fork()
-        if child == 0:
-            good = False
-            try:
-                torch.set_num_threads(1)
-                with torch.no_grad():
-                    good = abs(f(x, 2.0).numpy() - expected).max() < 1e-3 and state_of(f).dispatch.hits == hits + 1
 
-                    @framefuse.compile
-                    def g(x):
-                        return torch.cos(x) + 1
+        def check():
+            with torch.no_grad():
+                good = abs(f(x, 2.0).numpy() - expected).max() < 1e-3 and state_of(f).dispatch.hits == hits + 1
 
-                    small = torch.zeros(3)
-                    good = good and g(small).tolist() == g(small).tolist() == [2.0] * 3
-                    good = good and state_of(g).dispatch.hits == 1
-            finally:
-                os._exit(0 if good else 1)
-        deadline = time.monotonic() + 30
-        while (answer := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if answer == (0, 0):
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-        assert answer != (0, 0), "the child hangs"
-        assert answer[1] == 0
+                @framefuse.compile
+                def g(x):
+                    return torch.cos(x) + 1
+
+                small = torch.zeros(3)
+                good = good and g(small).tolist() == g(small).tolist() == [2.0] * 3
+                return good and state_of(g).dispatch.hits == 1
+
+        assert good_in_child(check)
     finally:
         torch.set_num_threads(before)
 
