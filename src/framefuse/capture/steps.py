@@ -61,7 +61,12 @@ def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str,
         recorder.sources.root(target)
     recorder.journal.invoke(call, (target, args, kwargs))
     with torch._C.DisableTorchFunction():
-        return call(target, strip(args), strip(kwargs))
+        return call(target, tuple(map(_now, args)), {key: _now(part) for key, part in kwargs.items()})
+
+
+def _now(value: Any) -> Any:
+    """An argument as this call says it: run-time numbers and texts are said anew at the next one."""
+    return bare(value) if type(value) in TRACKED else strip(value)
 
 
 def says_once(target: Any) -> bool:

@@ -207,3 +207,39 @@ def test_a_constant_that_is_an_argument_too():
     with torch.no_grad():
         for args in [(), ((3, 4),), (), ((5,),)] * 2:
             assert equal(f(torch.ones(3), *args), compiled(torch.ones(3), *args))
+
+
+class Metrics:
+    def __init__(self):
+        self.totals = {"loss": 0.0, "steps": 0}
+        self.history = []
+
+    def __call__(self, x):
+        loss = (x * x).mean()
+        self.totals["loss"] += loss.item()
+        self.totals["steps"] += 1
+        self.history.append(loss.item())
+        if self.totals["steps"] % 3 == 0:
+            mean = self.totals["loss"] / self.totals["steps"]
+            print(f"step {self.totals['steps']}: loss {mean:.4f}", self.history[-1])
+        return x * loss
+
+
+def test_metrics_are_printed_without_a_break(capsys):
+    theirs, ours = Metrics(), Metrics()
+    compiled = framefuse.compile(ours)
+    said = []
+    with torch.no_grad():
+        for step in range(18):
+            x = torch.arange(4.0) + step % 4  # sums that no rounding changes
+            for metrics in (theirs, compiled):
+                made = metrics(x)
+                said.append((made.tolist(), capsys.readouterr().out))
+            assert said[-2] == said[-1]
+            if step == 8:
+                before = len(compiled_function(compiled).products)
+    assert (theirs.totals, theirs.history) == (ours.totals, ours.history)
+    state = compiled_function(compiled)
+    assert len(state.products) == before, "a printed number compiles for each value"
+    assert {reason.code for reason in state.breaks} == {"item"}
+    assert state.dispatch.hits >= 16
