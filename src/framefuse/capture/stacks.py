@@ -33,6 +33,11 @@ SPEAKS: frozenset[Any] = frozenset(
         logging.Logger.exception,
     )
 )  # fmt: skip
+# Methods of loggers that first ask whether their level is heard, and do nothing where it is not.
+LEVELS: dict[Any, int] = {
+    logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR, logging.Logger.critical: logging.CRITICAL,
+}  # fmt: skip
 if hasattr(sys, "_getframemodulename"):
     LOOKS[sys._getframemodulename] = False
 
@@ -155,6 +160,8 @@ def _prepare(
     found: tuple[dict[str, Any], ...] = (),
 ) -> tuple[types.FrameType, Callable[[], Any]]:
     """The frame that called compiled code, and a call through one frame for each of ``places``."""
+    if target in LEVELS and not args[0].isEnabledFor(LEVELS[target]):
+        return sys._getframe(), _nothing
     call: Callable[[], Any] = functools.partial(target, *args, **kwargs)
     for depth, place in enumerate(places):
         code = place.code.replace(co_consts=(StandIn(call),))
@@ -163,6 +170,10 @@ def _prepare(
     while outer.f_back is not None and _is_framefuse(outer):
         outer = outer.f_back
     return outer, call
+
+
+def _nothing() -> None:
+    return None
 
 
 def _is_framefuse(frame: types.FrameType) -> bool:

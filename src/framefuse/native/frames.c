@@ -12,7 +12,7 @@
 #define TOP(thread) ((thread)->current_frame)
 #endif
 
-/* at_frame(prepare, *args): prepare(*args) gives a frame that runs in this thread, and what is then called on top of it. The
+/* at_frame(prepare, *args): prepare(*args) gives a frame, and what is then called on top of it if it still runs here. The
    frames between stay where they are, and are on top again afterwards. */
 PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -30,14 +30,10 @@ PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     struct _PyInterpreterFrame *top = TOP(thread), *below = top;
     while (below && below != outer->f_frame)
         below = below->previous;
-    PyObject *result = NULL;
-    if (below) {
+    if (below) /* else no Python frame called us */
         TOP(thread) = below;
-        result = PyObject_CallNoArgs(call);
-        TOP(thread) = top;
-    } else {
-        PyErr_SetString(PyExc_ValueError, "the frame does not run in this thread");
-    }
+    PyObject *result = PyObject_CallNoArgs(call);
+    TOP(thread) = top;
     Py_DECREF(prepared);
     return result;
 }
