@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import collections
 import functools
-import itertools
 import sys
 import types
 import weakref
@@ -32,13 +31,8 @@ TWINS: dict[Any, Any] = {
     sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_,
     functools.reduce: twins.reduce_,
 }  # fmt: skip
-TWIN_TYPES: dict[type, Any] = {
+TWIN_TYPES: dict[type, Any] = {native: twin for twin, native in twins.REAL.items()} | {
     list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_,
-    enumerate: twins.enumerate_,
-    map: twins.map_, filter: twins.filter_, zip: twins.zip_,
-    itertools.groupby: twins.groupby_, itertools.accumulate: twins.accumulate_, itertools.starmap: twins.starmap_,
-    itertools.dropwhile: twins.dropwhile_, itertools.takewhile: twins.takewhile_,
-    itertools.filterfalse: twins.filterfalse_,
 }  # fmt: skip
 PLAIN_ITERABLES = frozenset(
     (list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values()))
