@@ -208,7 +208,7 @@ class _Compiler:
             tree.reason = report_bug(recording.fault, line or _line_of(tree.state), tree.state.options)
         elif recording.segments:
             tree.compile(recording.segments)
-        elif recording.reason is not None:
+        elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
             tree.refuse(recording.reason)
         return Outcome(recording.value, recording.exception, tree.reason, recording.learnt)
 

@@ -45,6 +45,11 @@ def topk(
     return Shapes((shape, shape))
 
 
+@rule("multinomial")
+def multinomial(lo: Lowering, input: Node, num_samples: Any, replacement: bool = False, **options: Any) -> Shapes:
+    return Shapes(((*input.shape[:-1], expr(num_samples)),))
+
+
 @rule("F.one_hot")
 def one_hot(lo: Lowering, tensor: Node, num_classes: Any = -1) -> Shapes:
     if num_classes == -1:

@@ -183,3 +183,26 @@ def test_layers_and_heads_are_walked_side_by_side_over_breaks():
     assert sum(count > 0 for count in theirs.exits) > 2
     state = compiled_function(compiled)
     assert state.dispatch.hits >= 20, [str(reason) for reason in state.reasons]
+
+
+def test_a_sequence_is_sampled_token_by_token():
+    table = torch.randn(7, 7, generator=torch.Generator().manual_seed(0))
+
+    def f(tokens):
+        while tokens.shape[1] < 8:
+            drawn = torch.multinomial(table[tokens[:, -1]].softmax(-1), num_samples=1)
+            tokens = torch.cat([tokens, drawn], 1)
+            if (drawn == 3).all():
+                break
+        return tokens
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for seed in range(12):
+            tokens = torch.full((1, 2), seed % 7)
+            torch.manual_seed(seed)
+            expected = f(tokens)
+            torch.manual_seed(seed)
+            assert equal(expected, compiled(tokens))
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 6, [str(reason) for reason in state.reasons]
