@@ -299,3 +299,29 @@ def test_constant_sizes_of_zero():
             for found, expected in zip(compiled(x), f(x), strict=True):
                 torch.testing.assert_close(found, expected)
     assert len(framefuse.api.compiled_function(compiled).products) == 3
+
+
+def test_a_size_of_data_raises_also_where_nobody_reads_the_result():
+    weight, bias = torch.randn(3), torch.randn(2)
+
+    def f(x):
+        found = x[x > 0] * 2
+        weight + found  # noqa: B018
+        return bias + 1
+
+    compiled = framefuse.compile(f)
+    seen = set()
+    with torch.no_grad():
+        for count in (3, 3, 1, 2, 3, 4):
+            x = torch.tensor([1.0] * count + [-1.0] * (5 - count))
+            texts = []
+            for run in (f, compiled):
+                try:
+                    run(x)
+                    texts.append("")
+                except RuntimeError as error:
+                    texts.append(str(error))
+            assert texts[0] == texts[1]
+            seen.add(texts[0])
+    assert len(seen) == 3
+    assert compiled.hits > 3

@@ -58,22 +58,28 @@ class LibraryCalls:
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
+        stays = call.random or not metas or self._may_fail(operands)
         attrs = (
             ("target", target),
             ("name", call.name),
             ("args", template),
             ("kwargs", named),
-            ("random", call.random or not metas),
+            ("random", stays),
             ("orders", self._orders(call, operands, replaced or {})),
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
-        if call.random or not metas:
+        if stays:
             self.kept.append(node)
         results = []
         for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
             results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
         return tuple(results)
+
+    def _may_fail(self, operands: Sequence[Node]) -> bool:
+        """Whether sizes known only at run time decide if the call raises: then it runs, also for nobody."""
+        late = self.builder.bound
+        return any(not late.isdisjoint(size.symbols) for node in operands for size in node.shape)
 
     def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
         fresh: list[tuple[Symbol, int]] = []
