@@ -306,7 +306,7 @@ def test_a_size_of_data_raises_also_where_nobody_reads_the_result():
 
     def f(x):
         found = x[x > 0] * 2
-        weight + found  # noqa: B018
+        weight + found
         return bias + 1
 
     compiled = framefuse.compile(f)
