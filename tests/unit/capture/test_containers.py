@@ -608,3 +608,15 @@ def test_dicts_with_types_and_dtypes_as_keys():
     torch.testing.assert_close(fast(x), f(x))
     factors[torch.float32] = 6.0
     torch.testing.assert_close(fast(x), f(x))
+
+
+def test_the_error_of_a_list_times_a_float_is_the_operators():
+    def f(x):
+        x *= 0.5
+        return x
+
+    with pytest.raises(TypeError) as eager:
+        f([])
+    with pytest.raises(TypeError) as compiled:
+        framefuse.compile(f)([])
+    assert str(compiled.value) == str(eager.value)

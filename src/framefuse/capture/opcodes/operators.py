@@ -62,6 +62,8 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
         return machine.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
     if isinstance(left, (list, dict, set, deque)):
         if id(left) in machine.recorder.sources.known:
+            if name == "mul" and not hasattr(type(right), "__index__"):
+                IN_PLACE[argument](left, right)  # raises the operator's own error, not the method's
             changed = mutate(machine, left, MUTATED_IN_PLACE.get(name, ""), (right,), {})
             if changed is not MISSING:
                 stack.append(left)
