@@ -39,10 +39,18 @@ DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Modu
 
 
 class Lookups(threading.local):
-    """The types whose attributes the recording of this thread looked up."""
+    """The types whose attributes the recording of this thread looked up, each with its MRO and the ``get`` of the dicts
+    along it, which show later changes.
+    """
 
     def __init__(self) -> None:
-        self.types: set[type] = set()
+        self.types: dict[type, tuple[tuple[type, ...], tuple[Any, ...]]] = {}
+
+    def note(self, kind: type) -> tuple[tuple[type, ...], tuple[Any, ...]]:
+        """Attributes of ``kind`` are looked up."""
+        order = kind.__mro__
+        found = self.types[kind] = (order, tuple([base.__dict__.get for base in order]))
+        return found
 
 
 LOOKUPS = Lookups()
@@ -50,9 +58,11 @@ LOOKUPS = Lookups()
 
 def type_get(kind: type, name: str) -> Any:
     """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
-    LOOKUPS.types.add(kind)
-    for base in kind.__mro__:
-        found = base.__dict__.get(name, MISSING)
+    known = LOOKUPS.types.get(kind)
+    if known is None or known[0] is not kind.__mro__:
+        known = LOOKUPS.note(kind)
+    for get in known[1]:
+        found = get(name, MISSING)
         if found is not MISSING:
             return found
     return MISSING

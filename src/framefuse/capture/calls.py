@@ -33,6 +33,7 @@ from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.unseen import PLAIN, compared, shown
+from framefuse.ir.classes import immutable
 
 SIMPLE = frozenset(
     (
@@ -328,14 +329,15 @@ class Calls(Natives):
             return value is True
         kind = type(value)
         if kind not in SIMPLE and kind not in TRACKED:
-            method = python_method(kind, "__bool__")
-            if method is not None:
-                self.recorder.sources.typed(value)
-                return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
-            if type_get(kind, "__bool__") is MISSING:
-                method = python_method(kind, "__len__")
+            if not immutable(kind):
+                method = python_method(kind, "__bool__")
                 if method is not None:
-                    return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
+                    self.recorder.sources.typed(value)
+                    return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+                if type_get(kind, "__bool__") is MISSING:
+                    method = python_method(kind, "__len__")
+                    if method is not None:
+                        return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
             self.recorder.sources.typed(value)
         self.recorder.sources.filled(value)
         return bool(value)

@@ -199,7 +199,10 @@ def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     """
     code: CodeType = function.__code__
     count, only = code.co_argcount, code.co_kwonlyargcount
-    names, flags, title = code.co_varnames, code.co_flags, function.__qualname__
+    flags = code.co_flags
+    if not kwargs and not only and not flags & 12 and len(args) == count:
+        return list(args)
+    names, title = code.co_varnames, function.__qualname__
     total = count + only
     slots: list[Any] = [UNBOUND] * (total + bool(flags & 4) + bool(flags & 8))
     given = min(count, len(args))

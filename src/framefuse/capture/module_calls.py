@@ -18,6 +18,7 @@ from framefuse.capture.frame import MISSING, UNBOUND, Frame, enter
 CALL: Any = torch.nn.Module.__call__
 INNER: Any = torch.nn.Module._call_impl
 OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+METHODS = ("_compiled_call_impl", "_call_impl", "forward")
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks"
 )  # fmt: skip
@@ -65,14 +66,26 @@ def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], th
     outer.step, inner.step, outer.then = *steps, then
     _fill_cells(inner, {"forward_call": types.MethodType(forward, module)})
     machine.push(outer)
-    for name in ("_compiled_call_impl", "_call_impl"):
-        machine.attribute(outer, module, name)
     machine.push(inner)
-    machine.attribute(inner, module, "forward")
-    for name in OWN_HOOKS:
-        machine.truth(machine.attribute(inner, module, name)[0])
+    _state_reads(machine, module)
     machine.call(inner, forward, args, kwargs)
     return True
+
+
+def _state_reads(machine: Any, module: Any) -> None:
+    """The facts of the attributes that the two functions read of an ordinary module."""
+    sources, state = machine.recorder.sources, module.__dict__
+    sources.version(type(module))
+    if id(module) not in sources.known:
+        return
+    sources.typed(module)
+    for name in METHODS:
+        if name in state:
+            sources.read(module, "attr", name, state[name])
+        else:
+            sources.absent(module, name)
+    for name in OWN_HOOKS:
+        machine.truth(sources.read(module, "attr", name, state[name]))
 
 
 def _is_ordinary(module: Any) -> bool:

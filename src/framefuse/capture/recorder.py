@@ -54,7 +54,7 @@ class Recorder:
     def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
-        self.looked_up: set[type] = set()
+        self.looked_up: dict[type, Any] = {}
         LOOKUPS.types = self.looked_up
         self.reason: Reason | None = None
         self.bug: Exception | None = None

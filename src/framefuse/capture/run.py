@@ -66,7 +66,11 @@ class Machine(Calls, Attributes, Generators):
             return None
         top = self.frames[-1]
         if top.shown is None or top.shown[0] != top.step:  # one instruction states many facts
-            frame = next((f for f in reversed(self.frames) if is_users(f.globals.get("__name__", ""))), self.frames[0])
+            for frame in reversed(self.frames):
+                if is_users(frame.globals.get("__name__", "")):
+                    break
+            else:
+                frame = self.frames[0]
             top.shown = (top.step, frame.code.line(frame.step - 1))
         return top.shown[1]
 

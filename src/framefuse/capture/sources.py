@@ -193,7 +193,7 @@ class Sources(Contents):
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.FunctionType)
             self.function(value)
-        elif isinstance(value, (*CODE_LIKE, types.MethodWrapperType)) or not argument:
+        elif not argument or isinstance(value, (*CODE_LIKE, types.MethodWrapperType)):
             bound = isinstance(value, BOUND_KINDS) and not isinstance(
                 value.__self__, (types.ModuleType, type, type(None))
             )
@@ -268,7 +268,9 @@ class Sources(Contents):
 
     def absent(self, holder: Any, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
-        if (id(holder), name) in self.stated_absences or place_of(holder, "attr", name) in self.written:
+        if (id(holder), name) in self.stated_absences:
+            return
+        if self.written and place_of(holder, "attr", name) in self.written:
             return
         if not self.host.alive:
             return

@@ -276,7 +276,7 @@ def _check_class(
     machine: Any, frame: Frame, kind: type, value: Any, classes: Any, name: str, function: Callable[..., bool]
 ) -> Any:
     """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
-    LOOKUPS.types.add(kind)
+    LOOKUPS.note(kind)
     listed = list(_flat(classes))
     for each in listed:
         method = python_method(type(each), name)
@@ -545,5 +545,5 @@ def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
 def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args:
         machine.recorder.sources.typed(args[0])
-        LOOKUPS.types.add(type(args[0]))
+        LOOKUPS.note(type(args[0]))
     return MISSING
