@@ -154,3 +154,17 @@ def test_a_returned_view_has_its_base():
     compiled = framefuse.compile(view_of_input)
     for _ in range(2):
         assert all(view._base is x for view in compiled(x))
+
+
+def test_a_tensor_that_was_not_contiguous_and_is():
+    def f(x):
+        y = torch.ones(2)
+        if x.is_contiguous():
+            y.add_(1)
+        return y
+
+    compiled = framefuse.compile(f)
+    wide = torch.randn(2, 6)
+    with torch.no_grad():
+        for x in (wide[:, ::2], torch.randn(2, 3), wide[:, ::2], wide[:, :3], torch.randn(3, 2).t(), torch.randn(2, 3)):
+            assert torch.equal(compiled(x), f(x))

@@ -22,7 +22,7 @@ FEW = (torch.float32, torch.int64)
 ALL = (*FEW, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.bool)
 SAMPLES = 3
 # Results whose values are not determined by the arguments: the rest of them is compared.
-NO_VALUES = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
+NO_VALUES = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
 # Operators that are left out, with the reason.
 LEFT_OUT = {
     "sparse.sampled_addmm": "arguments are sparse",

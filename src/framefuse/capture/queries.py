@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.numbers import Integer, bare
+from framefuse.capture.tensors import dense_order
 
 Answer = Callable[[Any, Any, str, tuple[Any, ...], dict[str, Any]], Any]
 ANSWERS: dict[str, Answer] = {}
@@ -104,6 +105,8 @@ def _layout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwar
     natural = tensor.is_contiguous() and len(args) == 1 and not kwargs
     if not (natural and name == "is_contiguous" and number in recorder.inputs):
         recorder.pin_sizes()
+        if not tensor.is_contiguous() and dense_order(tuple(tensor.shape), tensor.stride()) is None:
+            recorder.exact_strides = True  # strides of no order may be any others at the next call, dense ones too
     return value
 
 
