@@ -22,12 +22,14 @@ FEW = (torch.float32, torch.int64)
 ALL = (*FEW, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.bool)
 SAMPLES = 3
 # Results whose values are not determined by the arguments: the rest of them is compared.
-NO_VALUES = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_")
+NO_VALUES = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
 # Operators that are left out, with the reason.
 LEFT_OUT = {
     "sparse.sampled_addmm": "arguments are sparse",
     "sparse.mm": "arguments are sparse",
     "to_sparse": "the result is sparse",
+    "resize_": "the memory that it grows holds no values",
+    "resize_as_": "the memory that it grows holds no values",
 }
 # Operators whose sizes are not changed, with the reason.
 ONE_SIZE = {"nn.functional.embedding_bag": "offsets that fall give uninitialised memory in eager"}
