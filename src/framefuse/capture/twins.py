@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 from typing import Any
 
+NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()
 
 
@@ -116,7 +118,7 @@ def _best(name: str, values: Any, key: Any, default: Any) -> Any:
     best = next(iterator, ABSENT)
     if best is ABSENT:
         if default is ABSENT:
-            raise ValueError(f"{name}() arg is an empty sequence")
+            raise ValueError(f"{name}() {NO_ELEMENT}")
         return default
     score = best if key is None else key(best)
     for value in iterator:
