@@ -325,3 +325,25 @@ def test_a_size_of_data_raises_also_where_nobody_reads_the_result():
             seen.add(texts[0])
     assert len(seen) == 3
     assert compiled.hits > 3
+
+
+def test_a_number_of_data_raises_also_where_nobody_reads_the_result():
+    seen = []
+
+    def f(x, y):
+        try:
+            y.sum(int(x.sum()))
+        except IndexError as error:
+            seen.append(len(error.args))
+        return y
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for dim in (0.0, 0.0, 1.0, 5.0, 0.0, 7.0):
+            x, y = torch.full((1,), dim), torch.randn(2, 3)
+            f(x, y)
+            eager = len(seen)
+            compiled(x, y)
+            assert len(seen) == (2 * eager if eager else 0)
+            seen.clear()
+    assert compiled.hits > 3

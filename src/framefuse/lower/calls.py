@@ -58,7 +58,7 @@ class LibraryCalls:
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
-        stays = call.random or not metas or self._may_fail(operands)
+        stays = call.random or not metas or self._may_fail(operands) or not _no_numbers(template, named)
         attrs = (
             ("target", target),
             ("name", call.name),
@@ -77,7 +77,9 @@ class LibraryCalls:
         return tuple(results)
 
     def _may_fail(self, operands: Sequence[Node]) -> bool:
-        """Whether sizes known only at run time decide if the call raises: then it runs, also for nobody."""
+        """Whether sizes known only at run time decide if the call raises: then it runs, also for nobody, as a call with
+        run-time numbers does.
+        """
         late = self.builder.bound
         return any(not late.isdisjoint(size.symbols) for node in operands for size in node.shape)
 

@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import pickle
+import subprocess
 import sys
 import threading
 import warnings
@@ -368,19 +369,26 @@ def test_torch_compile_above_and_below():
     torch.testing.assert_close(theirs(x), want)
 
 
+ALONE = """
+import gc, sys, framefuse
+
+def score(x):
+    return x * 2 + 1
+
+def depth(n):
+    return n if n == 0 else depth(n - 1)
+
+framefuse.install(score).remove()
+gc.collect()
+sys.setrecursionlimit(120_000)
+assert depth(100_000) == 0  # 40 MB of C stack under an evaluator
+"""
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="an evaluator is used on 3.11 only")
 def test_no_evaluator_is_left_on():
-    """An evaluator takes C stack for each Python call; without one a deep recursion takes none."""
-    door = framefuse.install(score)
-    door.remove()
-
-    def depth(n):
-        return n if n == 0 else depth(n - 1)
-
-    gc.collect()
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(120_000)
-    try:
-        assert depth(100_000) == 0  # 40 MB of C stack under an evaluator
-    finally:
-        sys.setrecursionlimit(limit)
+    """An evaluator takes C stack for each Python call; without one a deep recursion takes none. In its own process:
+    what other tests installed may be alive in this one.
+    """
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
