@@ -6,7 +6,7 @@ TORCH   ?= torch==2.13.0
 WORKERS ?= 2
 OUT     ?= demo-out
 # The operator database counts its coverage over one process, so it runs in one of its own.
-OPINFO  := tests/unit/test_opinfo.py
+OPINFO  := tests/unit/test_opinfo.py tests/unit/lower/test_opinfo.py
 
 PY    := $(VENV)/bin/python
 PIP   := $(PY) -m pip install -qq --disable-pip-version-check
@@ -26,7 +26,7 @@ demo: $(VENV)/.built ## the op chain and a handful of models against eager and t
 test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
 	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
 	@$(PY) -m pytest -q $(OPINFO)
-	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal --ignore=$(OPINFO)
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO))
 
 fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0, compiled against eager, on all cores
 	@$(PY) -m tests.fuzz.run --programs $(or $(N),20000) --seed $(or $(SEED),0)
