@@ -168,3 +168,16 @@ def test_a_tensor_that_was_not_contiguous_and_is():
     with torch.no_grad():
         for x in (wide[:, ::2], torch.randn(2, 3), wide[:, ::2], wide[:, :3], torch.randn(3, 2).t(), torch.randn(2, 3)):
             assert torch.equal(compiled(x), f(x))
+
+
+def test_a_result_in_another_order_is_a_view_of_nothing():
+    def f(x):
+        found = torch.nonzero(x).float()  # eager lays it column by column
+        return found.unsqueeze(0), found
+
+    compiled = framefuse.compile(f)
+    with torch.no_grad():
+        for _ in range(3):
+            outer, inner = compiled(torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+            assert outer._is_view() and not inner._is_view()
+            assert outer._base is inner and inner.stride() == (1, 3)

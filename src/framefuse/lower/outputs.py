@@ -96,7 +96,9 @@ class Outputs:
         return self._in_order(node, order, meta)
 
     def _in_order(self, node: Node, order: tuple[int, ...], meta: TensorMeta) -> Node:
-        """The node as a real tensor with its dimensions in ``order``: made row-major, then turned by a library view."""
+        """The node as a real tensor with its dimensions in ``order``: made row-major, turned by a library view, and
+        copied as it lies, since eager's is a view of nothing.
+        """
         rows = self.builder.permute(node, order)
         inverse = tuple(order.index(axis) for axis in range(len(order)))
         if rows.op in ("input", "result"):
@@ -104,7 +106,8 @@ class Outputs:
             turned = replace(meta, sizes=sizes, strides=row_major(sizes))
             layout = {"memory_format": torch.contiguous_format}
             rows = self._plain_call(torch.clone, "clone", (rows,), layout, turned, rows.shape)
-        return self._plain_call(torch.permute, "permute", (rows, inverse), {}, meta, node.shape)
+        turned_node = self._plain_call(torch.permute, "permute", (rows, inverse), {}, meta, node.shape)
+        return self._plain_call(torch.clone, "clone", (turned_node,), {}, meta, node.shape)
 
     # ---- tensors whose memory is shared ------------------------------------------------------------------------------
 
