@@ -14,8 +14,6 @@ from framefuse.capture.texts import Text, bare_text, text
 from framefuse.ir.numbers import Expr, Real, Symbol, constant_real, expr, maximum, minimum
 from framefuse.ir.trace import Build
 
-PLAIN_INT = (int, bool)
-
 
 class Owner(Protocol):
     """Who is told what a program learnt about a run-time number."""

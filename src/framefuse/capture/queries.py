@@ -223,10 +223,6 @@ STOPS = {
     "random-state": "manual_seed seed initial_seed get_rng_state set_rng_state",
     "transform": "vmap jvp vjp",
 }  # fmt: skip
-for _code, _names in STOPS.items():
-    for _name in _names.replace("get ", "get:").replace("set ", "set:").split():
-        ANSWERS[_name.replace("get:", "get ").replace("set:", "set ")] = _stop(_code)
-del ANSWERS["__hash__"]
 # Name of a torch call -> the row of the stops catalogue that says why it is not recorded.
 STOPPED = {
     name.replace("get:", "get ").replace("set:", "set "): code
@@ -234,6 +230,7 @@ STOPPED = {
     for name in names.replace("get ", "get:").replace("set ", "set:").split()
     if name != "__hash__"
 }
+ANSWERS |= {_name: _stop(_code) for _name, _code in STOPPED.items()}
 
 RANDOM = frozenset(
     "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial poisson binomial "
@@ -284,7 +281,6 @@ DATA_SIZED = frozenset(
     "unique_dim combinations "
     "boolean_dispatch pack_padded_sequence nms".split()
 )
-MAY_INDEX = frozenset(("__getitem__", "index", "where"))
 
 
 def sizes_from_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Runs a function for real under the interpreter, and turns what the recorder saw into a Trace."""
+"""Runs a function for real under the interpreter, and turns what the recorder saw into a trace for each stretch."""
 
 from __future__ import annotations
 

@@ -144,14 +144,6 @@ def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
     return initial
 
 
-def join_(separator: str, iterable: Any) -> str:
-    return separator.join([value for value in iterable])  # noqa: C416
-
-
-def extend_(target: list[Any], iterable: Any) -> None:
-    for value in iterable:
-        target.append(value)
-
 
 def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
     iterator = iter(iterable)

@@ -498,11 +498,6 @@ class RealRelation:
     holds: bool
     why: str = ""
 
-    def true_of(self, ints: Mapping[Symbol, int], reals: Mapping[str, float]) -> bool:
-        """Whether the comparison comes out the same for these values."""
-        a, b = self.left.evaluate(ints, reals), self.right.evaluate(ints, reals)
-        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b}[self.op] is self.holds
-
     @property
     def names(self) -> frozenset[Symbol | str]:
         """The symbols of ints and the names of floats inside."""
