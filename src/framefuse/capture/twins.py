@@ -144,7 +144,6 @@ def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
     return initial
 
 
-
 def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
     iterator = iter(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
