@@ -122,6 +122,43 @@ class Dispatch:
     def bind(self, *args: Any, **kwargs: Any) -> tuple[Any, ...] | None:
         """The bound arguments of such a call (with the owner), None when it cannot be bound."""
 
+@final
+class Attach:
+    """Hangs outputs that are computed already into torch's autograd, as the results of one node.
+
+    Called with ``inputs`` tensors that require grad, ``outputs`` fresh tensors, ``through`` tensors that are inputs or
+    outputs themselves (saved by torch, with its check for changes in place), ``own`` private tensors, ``roots``
+    (tensors that only a differentiable backward reads) and ``numbers``, all by position, it gives the tuple of the
+    outputs, the same objects, now with a grad_fn printed as ``<name>Backward``.
+
+    The engine's call becomes ``backward(saved, tangents, numbers, wanted)`` -> a tuple of ``inputs`` gradients, each a
+    tensor or None: ``saved`` is a fresh list of the through and own tensors, a tangent is None where none came, bit i
+    of ``wanted`` says that input i wants a gradient. Where the graph is not kept that list holds the only references to
+    the own tensors. In grad mode (create_graph) it is ``differentiable(roots, tangents, numbers, wanted)``. Both may
+    be called in any thread. No tensor is held between calls.
+    """
+
+    function: type
+    calls: int
+    backwards: int
+
+    def __new__(
+        cls,
+        backward: Callable[[list[Any], tuple[Any, ...], tuple[Any, ...], int], tuple[Any, ...]],
+        differentiable: Callable[[list[Any], tuple[Any, ...], tuple[Any, ...], int], tuple[Any, ...]],
+        *,
+        inputs: int,
+        outputs: int,
+        through: int = 0,
+        own: int = 0,
+        roots: int = 0,
+        numbers: int = 0,
+        name: str = "Compiled",
+    ) -> Attach:
+        """ValueError for a count below 0, or for no input or output."""
+
+    def __call__(self, *values: Any) -> tuple[Any, ...]: ...
+
 class Declined(Exception):
     """A plan could not complete natively; the original function has to run. Seen from :meth:`PlanProgram.run` only."""
 
@@ -188,6 +225,9 @@ def trust_tags(dicts: bool, types: bool) -> None:
 
 def watch_open(trusted: bool) -> bool:
     """Says whether CPython's reports of changed dicts are sound; True where guard sets made from now on use them."""
+
+def saved_drop(saved: list[Any], index: int) -> None:
+    """Puts None in the place of one saved tensor, which dies if nobody else holds it."""
 
 def numbers_run(instructions: tuple[tuple[Any, ...], ...], numbers: tuple[int, ...]) -> tuple[int, ...] | None:
     """Runs number instructions over raw words; None when they decline."""

@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from framefuse import _native
 from framefuse.ir import dtypes
-from framefuse.native import tags
+from framefuse.native import nodes, tags
 
 # Where the allocator does not say how long a TensorImpl is: those of the torch versions known are 22 words or more.
 LEAST_WORDS = 22
@@ -417,6 +417,13 @@ def _blas(scratch: Scratch) -> Facts:
     return facts
 
 
+def _raw_apply(scratch: Scratch) -> Facts:
+    found = nodes.raw_apply()
+    if found is None:
+        raise Unknown("torch applies a function in another way")
+    return {"raw_apply": found}
+
+
 # In the order in which they run: later ones use the handle. The names are those of ``initialise(without=...)``.
 PROBES: dict[str, Probe] = {
     "handle": _handle,
@@ -437,6 +444,7 @@ PROBES: dict[str, Probe] = {
     "num_threads": _num_threads,
     "gomp": _gomp,
     "blas": _blas,
+    "raw_apply": _raw_apply,
 }
 TAGS = ("dict_tags", "type_tags", "dict_watchers")
 FACTS = (*PROBES, *TAGS)
@@ -544,6 +552,9 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "over": _over,
     "matmul": _matmul,
     "copy": _copy,
+    "node_classes": nodes.node_classes,
+    "saved_hooks": nodes.hooks_active,
+    "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }
 
 # What the last initialise() learnt: the facts known, and why the others are not.

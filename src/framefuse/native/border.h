@@ -150,6 +150,11 @@ Door *dispatch_door(PyObject *dispatch);
 /* For a frame of `code` that has its arguments and has not started: its result, or `plain` and no exception to run the frame. */
 PyObject *dispatch_frame(PyObject *dispatch, PyObject *code, PyObject *const *bound, bool *plain);
 
+/* ---- autograd.c ---- */
+
+extern PyTypeObject *make_attach_type(PyObject *module);
+PyObject *saved_drop_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* ---- frame_hook.c ---- */
 
 PyObject *door_pass(PyObject *function); /* what to give to door_passed after the call */

@@ -20,6 +20,7 @@ static PyMethodDef functions[] = {
     {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
     {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
     {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL, "at_frame(prepare, *args): calls as a running frame further out."},
+    {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL, "saved_drop(list, index): puts None there."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},
 };
@@ -30,7 +31,7 @@ static struct PyModuleDef definition = {
 
 static int add_types(PyObject *module)
 {
-    PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type, make_dispatch_type};
+    PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type, make_dispatch_type, make_attach_type};
     for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
         PyTypeObject *type = make[i](module);
         if (!type || PyModule_AddType(module, type) < 0)

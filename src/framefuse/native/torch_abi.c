@@ -388,6 +388,7 @@ static void forget(void)
         Py_CLEAR(abi.dtypes[i].object);
     Py_CLEAR(abi.tensor);
     Py_CLEAR(abi.parameter);
+    Py_CLEAR(abi.raw_apply);
     Py_CLEAR(abi.python);
     Py_CLEAR(abi.device_types);
     Py_CLEAR(abi.dual_dict);
@@ -442,6 +443,7 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     PyObject *path = PyDict_GetItemString(facts, "tls_library");
     if (path && PyUnicode_Check(path))
         abi.tls_library = dlopen(PyUnicode_AsUTF8(path), RTLD_NOW | RTLD_NOLOAD);
+    abi.raw_apply = Py_XNewRef(PyDict_GetItemString(facts, "raw_apply"));
     abi.tensor = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "tensor"));
     abi.parameter = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "parameter"));
     abi.python = Py_XNewRef(PyDict_GetItemString(facts, "python"));

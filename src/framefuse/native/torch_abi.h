@@ -73,6 +73,7 @@ typedef struct {
     uint64_t tls_included_flip, tls_excluded_flip;
     unsigned generation; /* of this struct, so that threads look the address up again */
 
+    PyObject *raw_apply;    /* owned: the descriptor of autograd.Function's apply in C, or NULL */
     PyObject *python;       /* owned dict: name -> Python callable, the last way of each fact */
     PyObject *default_device; /* borrowed from `python`; NULL where the default device cannot move without a function mode */
     PyObject *device_types; /* owned dict: "cpu" -> 0 */

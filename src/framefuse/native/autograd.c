@@ -1,0 +1,461 @@
+/* Hangs outputs that a plan has computed into torch's autograd, and answers the engine when their gradients are asked. */
+#include "border.h"
+
+#include <structmember.h>
+
+/* ---- Attach: the place of one graph in autograd; holds no tensor ---- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *backward, *differentiable;  /* strong; NULL after tp_clear */
+    PyObject *function;                   /* strong: the class torch.autograd.Function that is applied */
+    PyObject *apply;                      /* strong: torch's own apply of it, past the checks that guards have made */
+    PyObject *wanted;                     /* strong: the int whose first `inputs` bits are set */
+    PyObject *to_save, *materialize, *saved_tensors, *clear_saved; /* strong: descriptors of the node; the last may be NULL */
+    Py_ssize_t held;                      /* offset of the node's slot */
+    Py_ssize_t inputs, outputs, through, own, roots, numbers;
+    uint64_t calls, backwards;
+} Attach;
+
+/* What a node keeps from forward to backward beside what torch saves for it: own tensors, roots, numbers. */
+typedef struct {
+    PyObject_VAR_HEAD
+    Attach *attach; /* strong */
+    bool hooked;    /* the own tensors went the way of torch's saved tensors, where hooks saw them */
+    bool freed;
+    PyObject *items[]; /* strong; NULL where given away */
+} Held;
+
+static PyTypeObject *Attach_Type, *Held_Type;
+
+/* The values of the call that is on its way through torch into `forward` of the same thread. */
+typedef struct {
+    Attach *attach;
+    PyObject *const *values;
+} Passing;
+static __thread Passing *passing;
+
+static const char FREED[] =
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
+    "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
+    "backward through the graph a second time or if you need to access saved tensors after calling backward.";
+
+static int held_traverse(Held *held, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(held));
+    Py_VISIT(held->attach);
+    for (Py_ssize_t i = 0; i < Py_SIZE(held); i++)
+        Py_VISIT(held->items[i]);
+    return 0;
+}
+
+static int held_clear(Held *held)
+{
+    held->freed = true;
+    for (Py_ssize_t i = 0; i < Py_SIZE(held); i++)
+        Py_CLEAR(held->items[i]);
+    return 0;
+}
+
+static void held_dealloc(Held *held)
+{
+    PyTypeObject *type = Py_TYPE(held);
+    PyObject_GC_UnTrack(held);
+    held_clear(held);
+    Py_CLEAR(held->attach);
+    type->tp_free((PyObject *)held);
+    Py_DECREF(type);
+}
+
+static PyType_Slot held_slots[] = {
+    {Py_tp_dealloc, held_dealloc},
+    {Py_tp_traverse, held_traverse},
+    {Py_tp_clear, held_clear},
+    {Py_tp_doc, "What a node of a compiled graph keeps from forward to backward."},
+    {0, NULL},
+};
+static PyType_Spec held_spec = {"framefuse._native.Held", offsetof(Held, items), sizeof(PyObject *),
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, held_slots};
+
+static Held **held_of(const Attach *attach, PyObject *node) { return (Held **)((char *)node + attach->held); }
+
+static PyObject *get(PyObject *descriptor, PyObject *node) { return Py_TYPE(descriptor)->tp_descr_get(descriptor, node, (PyObject *)Py_TYPE(node)); }
+
+static int set(PyObject *descriptor, PyObject *node, PyObject *value) { return Py_TYPE(descriptor)->tp_descr_set(descriptor, node, value); }
+
+static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple && i < count; i++)
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    return tuple;
+}
+
+/* ---- forward: torch calls it with the node and the inputs; everything else comes by `passing` ---- */
+
+static int hooks_active(void)
+{
+    PyObject *answer = abi_call("saved_hooks", NULL, 0);
+    int active = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return active;
+}
+
+static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Passing *call = passing;
+    if (!call || count != call->attach->inputs + 1)
+        return PyErr_Format(PyExc_RuntimeError, "this function is applied by compiled code only");
+    passing = NULL;
+    Attach *attach = call->attach;
+    PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *through = outputs + attach->outputs;
+    PyObject *const *own = through + attach->through;
+    int hooked = hooks_active();
+    if (hooked < 0 || set(attach->materialize, node, Py_False) < 0)
+        return NULL;
+    Py_ssize_t saved = attach->through + (hooked ? attach->own : 0), count_held = attach->own + attach->roots + attach->numbers;
+    if (saved) {
+        PyObject *tuple = tuple_of(through, saved);
+        int status = tuple ? set(attach->to_save, node, tuple) : -1;
+        Py_XDECREF(tuple);
+        if (status < 0)
+            return NULL;
+    }
+    Held *held = PyObject_GC_NewVar(Held, Held_Type, count_held);
+    if (!held)
+        return NULL;
+    held->attach = (Attach *)Py_NewRef(attach);
+    held->hooked = hooked, held->freed = false;
+    for (Py_ssize_t i = 0; i < count_held; i++)
+        held->items[i] = hooked && i < attach->own ? NULL : Py_NewRef(own[i]);
+    PyObject_GC_Track(held);
+    Py_XSETREF(*held_of(attach, node), held);
+    return tuple_of(outputs, attach->outputs);
+}
+
+static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+{
+    Attach *attach = (Attach *)object;
+    Py_ssize_t count = attach->inputs + attach->outputs + attach->through + attach->own + attach->roots + attach->numbers;
+    if (UNLIKELY(PyVectorcall_NARGS(flags) != count || (names && PyTuple_GET_SIZE(names))))
+        return PyErr_Format(PyExc_TypeError, "Attach takes %zd values by position", count);
+    PyObject *inputs = tuple_of(args, attach->inputs);
+    if (!inputs)
+        return NULL;
+    attach->calls++;
+    Passing here = {attach, args}, *before = passing;
+    passing = &here;
+    PyObject *result = PyObject_Call(attach->apply, inputs, NULL);
+    passing = before;
+    Py_DECREF(inputs);
+    return result;
+}
+
+/* ---- backward: the engine calls it, in whichever thread it runs ---- */
+
+/* -1 with an exception */
+static int keeps_graph(void)
+{
+    PyObject *answer = abi_call("keeps_graph", NULL, 0);
+    int kept = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return kept;
+}
+
+/* The held items from `from` on as a list; they leave `held` where `keep` is false. */
+static int move(Held *held, Py_ssize_t from, Py_ssize_t count, bool keep, PyObject *list, Py_ssize_t to)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = held->items[from + i];
+        if (!item) {
+            PyErr_SetString(PyExc_RuntimeError, FREED);
+            return -1;
+        }
+        PyList_SET_ITEM(list, to + i, keep ? Py_NewRef(item) : item);
+        if (!keep)
+            held->items[from + i] = NULL;
+    }
+    return 0;
+}
+
+/* What torch saved for the node, after its check of versions; NULL with eager's own error where it was freed or modified. */
+static PyObject *torch_saved(const Attach *attach, PyObject *node, bool keep)
+{
+    PyObject *saved = get(attach->saved_tensors, node);
+    if (!saved || keep || !attach->clear_saved)
+        return saved;
+    PyObject *done = PyObject_CallOneArg(attach->clear_saved, node); /* the list below holds the last references then */
+    if (!done)
+        Py_CLEAR(saved);
+    Py_XDECREF(done);
+    return saved;
+}
+
+static PyObject *saved_list(Attach *attach, Held *held, PyObject *node, bool keep)
+{
+    Py_ssize_t count = attach->through + (held->hooked ? attach->own : 0);
+    PyObject *list = PyList_New(attach->through + attach->own), *saved = NULL;
+    if (!list || (count && !(saved = torch_saved(attach, node, keep))))
+        goto failed;
+    if (saved && PyTuple_GET_SIZE(saved) != count) {
+        PyErr_SetString(PyExc_SystemError, "torch saved another number of tensors");
+        goto failed;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(PyTuple_GET_ITEM(saved, i)));
+    Py_CLEAR(saved);
+    if (!held->hooked && move(held, 0, attach->own, keep, list, attach->through) < 0)
+        goto failed;
+    return list;
+failed:
+    Py_XDECREF(saved);
+    Py_XDECREF(list);
+    return NULL;
+}
+
+/* The roots; what torch saved is only checked, as eager would when it reads it. */
+static PyObject *root_list(Attach *attach, Held *held, PyObject *node)
+{
+    if (attach->through || held->hooked) {
+        PyObject *saved = torch_saved(attach, node, true);
+        if (!saved)
+            return NULL;
+        Py_DECREF(saved);
+    }
+    PyObject *list = PyList_New(attach->roots);
+    if (list && move(held, attach->own, attach->roots, true, list, 0) < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
+/* A graph that saved nothing may be walked as often as one likes. */
+static void let_go(const Attach *attach, Held *held)
+{
+    if (!attach->own && !attach->through)
+        return;
+    held->freed = true;
+    for (Py_ssize_t i = 0; i < attach->own + attach->roots; i++)
+        Py_CLEAR(held->items[i]);
+}
+
+static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *node = args[0];
+    PyObject *slot = count > 0 ? PyObject_GetAttrString(node, "_held") : NULL;
+    if (!slot || !Py_IS_TYPE(slot, Held_Type)) {
+        Py_XDECREF(slot);
+        return PyErr_Format(PyExc_RuntimeError, "not a node of a compiled graph");
+    }
+    Held *held = (Held *)slot;
+    Attach *attach = held->attach;
+    PyObject *list = NULL, *tangents = NULL, *numbers = NULL, *result = NULL;
+    int keep = keeps_graph();
+    bool again = abi_grad_enabled();
+    PyObject *target = again ? attach->differentiable : attach->backward;
+    if (keep < 0)
+        goto done;
+    if (held->freed) {
+        PyErr_SetString(PyExc_RuntimeError, FREED);
+        goto done;
+    }
+    if (count - 1 != attach->outputs || !target) {
+        PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count - 1);
+        goto done;
+    }
+    attach->backwards++;
+    list = again ? root_list(attach, held, node) : saved_list(attach, held, node, keep);
+    tangents = list ? tuple_of(args + 1, count - 1) : NULL;
+    numbers = tangents ? tuple_of(held->items + attach->own + attach->roots, attach->numbers) : NULL;
+    if (!numbers)
+        goto done;
+    if (!keep)
+        let_go(attach, held);
+    Py_INCREF(target);
+    result = PyObject_Vectorcall(target, (PyObject *[]){list, tangents, numbers, attach->wanted}, 4, NULL);
+    Py_DECREF(target);
+done:
+    Py_XDECREF(list);
+    Py_XDECREF(tangents);
+    Py_XDECREF(numbers);
+    Py_DECREF(slot);
+    return result;
+}
+
+PyObject *saved_drop_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyList_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "saved_drop(list, index)");
+    Py_ssize_t index = PyLong_AsSsize_t(args[1]);
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    if (index < 0 || PyList_SetItem(args[0], index, Py_NewRef(Py_None)) < 0)
+        return PyErr_Format(PyExc_IndexError, "saved_drop: no entry %zd", index);
+    Py_RETURN_NONE;
+}
+
+/* ---- the Python type ---- */
+
+static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL};
+static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
+
+static PyObject *node_apply(PyObject *node, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *small[8], **all = count < 8 ? small : PyMem_Malloc((size_t)(count + 1) * sizeof *all);
+    if (!all)
+        return PyErr_NoMemory();
+    all[0] = node;
+    memcpy(all + 1, args, (size_t)count * sizeof *all);
+    PyObject *result = backward(NULL, all, count + 1);
+    if (all != small)
+        PyMem_Free(all);
+    return result;
+}
+static PyMethodDef apply_method = {"apply", (PyCFunction)(void (*)(void))node_apply, METH_FASTCALL, NULL};
+
+/* Reads a data descriptor of the node's class. */
+static PyObject *descriptor(PyObject *type, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(type, name);
+    if (found && !(Py_TYPE(found)->tp_descr_get && Py_TYPE(found)->tp_descr_set)) {
+        PyErr_Format(PyExc_RuntimeError, "torch's nodes have no %s", name);
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* Makes the classes and finds out where their parts are. */
+static int attach_build(Attach *attach, PyObject *name)
+{
+    PyObject *bodies[3] = {name, PyCFunction_New(&forward_method, NULL), PyCFunction_New(&backward_method, NULL)};
+    PyObject *classes = bodies[1] && bodies[2] ? abi_call("node_classes", bodies, 3) : NULL, *slot = NULL, *apply = NULL;
+    Py_XDECREF(bodies[1]);
+    Py_XDECREF(bodies[2]);
+    PyObject *function, *node;
+    if (!classes || !PyArg_ParseTuple(classes, "OO!", &function, &PyType_Type, &node))
+        goto failed;
+    attach->function = Py_NewRef(function);
+    slot = PyObject_GetAttrString(node, "_held");
+    apply = slot ? PyDescr_NewMethod((PyTypeObject *)node, &apply_method) : NULL;
+    if (!apply || PyObject_SetAttrString(node, "apply", apply) < 0)
+        goto failed;
+    if (!Py_IS_TYPE(slot, &PyMemberDescr_Type)) {
+        PyErr_SetString(PyExc_SystemError, "the node has no slot");
+        goto failed;
+    }
+    attach->held = ((PyMemberDescrObject *)slot)->d_member->offset;
+    if (!(attach->to_save = descriptor(node, "to_save")) || !(attach->materialize = descriptor(node, "materialize_grads"))
+        || !(attach->saved_tensors = descriptor(node, "saved_tensors")))
+        goto failed;
+    attach->clear_saved = PyObject_GetAttrString(node, "maybe_clear_saved_tensors");
+    if (!attach->clear_saved)
+        PyErr_Clear();
+    attach->apply = abi.raw_apply ? PyObject_CallMethod(abi.raw_apply, "__get__", "OO", Py_None, function) : PyObject_GetAttrString(function, "apply");
+    PyObject *one = PyLong_FromLong(1), *bits = PyLong_FromSsize_t(attach->inputs), *power = one && bits ? PyNumber_Lshift(one, bits) : NULL;
+    attach->wanted = power ? PyNumber_Subtract(power, one) : NULL;
+    Py_XDECREF(one);
+    Py_XDECREF(bits);
+    Py_XDECREF(power);
+    if (!attach->apply || !attach->wanted)
+        goto failed;
+    Py_DECREF(slot);
+    Py_DECREF(apply);
+    Py_DECREF(classes);
+    return 0;
+failed:
+    Py_XDECREF(slot);
+    Py_XDECREF(apply);
+    Py_XDECREF(classes);
+    return -1;
+}
+
+static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"backward", "differentiable", "inputs", "outputs", "through", "own", "roots", "numbers", "name", NULL};
+    PyObject *backward_call, *differentiable, *name = NULL;
+    Py_ssize_t counts[6] = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnU", names, &backward_call, &differentiable, &counts[0], &counts[1], &counts[2],
+                                     &counts[3], &counts[4], &counts[5], &name))
+        return NULL;
+    for (int i = 0; i < 6; i++)
+        if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
+            return PyErr_Format(PyExc_ValueError, "%s=%zd: there must be at least %d", names[i + 2], counts[i], i < 2);
+    if (!PyCallable_Check(backward_call) || !PyCallable_Check(differentiable))
+        return PyErr_Format(PyExc_TypeError, "%R is not callable", PyCallable_Check(backward_call) ? differentiable : backward_call);
+    Attach *attach = (Attach *)type->tp_alloc(type, 0);
+    if (!attach)
+        return NULL;
+    attach->vectorcall = attach_call;
+    attach->backward = Py_NewRef(backward_call);
+    attach->differentiable = Py_NewRef(differentiable);
+    attach->inputs = counts[0], attach->outputs = counts[1], attach->through = counts[2];
+    attach->own = counts[3], attach->roots = counts[4], attach->numbers = counts[5];
+    name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
+    if (!name || attach_build(attach, name) < 0)
+        Py_CLEAR(attach);
+    Py_XDECREF(name);
+    return (PyObject *)attach;
+}
+
+static int attach_traverse(Attach *attach, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(attach));
+    Py_VISIT(attach->backward);
+    Py_VISIT(attach->differentiable);
+    Py_VISIT(attach->function);
+    Py_VISIT(attach->apply);
+    Py_VISIT(attach->to_save);
+    Py_VISIT(attach->materialize);
+    Py_VISIT(attach->saved_tensors);
+    Py_VISIT(attach->clear_saved);
+    return 0;
+}
+
+static int attach_clear(Attach *attach)
+{
+    Py_CLEAR(attach->backward);
+    Py_CLEAR(attach->differentiable);
+    return 0;
+}
+
+static void attach_dealloc(Attach *attach)
+{
+    PyTypeObject *type = Py_TYPE(attach);
+    PyObject_GC_UnTrack(attach);
+    attach_clear(attach);
+    Py_CLEAR(attach->function);
+    Py_CLEAR(attach->apply);
+    Py_CLEAR(attach->wanted);
+    Py_CLEAR(attach->to_save);
+    Py_CLEAR(attach->materialize);
+    Py_CLEAR(attach->saved_tensors);
+    Py_CLEAR(attach->clear_saved);
+    type->tp_free((PyObject *)attach);
+    Py_DECREF(type);
+}
+
+static PyMemberDef attach_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Attach, vectorcall), READONLY, NULL},
+    {"function", T_OBJECT, offsetof(Attach, function), READONLY, NULL},
+    {"calls", T_ULONGLONG, offsetof(Attach, calls), READONLY, NULL},
+    {"backwards", T_ULONGLONG, offsetof(Attach, backwards), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot attach_slots[] = {
+    {Py_tp_new, attach_new},
+    {Py_tp_dealloc, attach_dealloc},
+    {Py_tp_traverse, attach_traverse},
+    {Py_tp_clear, attach_clear},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_members, attach_members},
+    {Py_tp_doc, "Attach(backward, differentiable, *, inputs, outputs, ...): hangs computed outputs into torch's autograd."},
+    {0, NULL},
+};
+static PyType_Spec attach_spec = {"framefuse._native.Attach", sizeof(Attach), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE, attach_slots};
+
+PyTypeObject *make_attach_type(PyObject *module)
+{
+    Held_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &held_spec, NULL);
+    return Attach_Type = Held_Type ? (PyTypeObject *)PyType_FromModuleAndSpec(module, &attach_spec, NULL) : NULL;
+}
