@@ -13,6 +13,7 @@ from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, Parts, UnderAutocast, of_torch
 from framefuse.lower.strides import dense_order, dense_strides
@@ -40,20 +41,24 @@ class LibraryCalls:
         metas: Sequence[TensorMeta],
         shapes: Sequence[Shape | None] | None = None,
         replaced: dict[int, Node] | None = None,
+        casts: dict[int, Node] | None = None,
     ) -> tuple[Node, ...]:
         """The call as a library node; its results at ``paths``. Operands named in ``replaced`` are those nodes. A call
-        without results is made for its effect, so it keeps its place among the random ones.
+        without results is made for its effect, so it keeps its place among the random ones. ``casts`` are the operands
+        that autocast casts; where it is None, the call runs under the autocast of its recording.
         """
+        replaced = {**(casts or {}), **(replaced or {})}
         operands: list[Node] = []
-        template = self._template(call.args, operands, replaced or {})
-        named = self._template(call.kwargs, operands, replaced or {})
+        template = self._template(call.args, operands, replaced)
+        named = self._template(call.kwargs, operands, replaced)
         if target == "setitem":
             target = torch.Tensor.__setitem__
         if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
             target = Parts(target, len(call.result))
-        if call.autocast is not None:
-            target = UnderAutocast(target, getattr(torch, call.autocast.removeprefix("torch.")))
-        elif self.trace.assumptions.state.cpu_autocast is not None:
+        around = self.trace.assumptions.state.cpu_autocast
+        if call.autocast is not None and casts is None:
+            target = UnderAutocast(target, getattr(torch, call.autocast))
+        elif around not in (None, call.autocast) and policy(call.name) != "alone":  # an equal one casts nothing more
             target = UnderAutocast(target, None)
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
@@ -65,7 +70,7 @@ class LibraryCalls:
             ("args", template),
             ("kwargs", named),
             ("random", stays),
-            ("orders", self._orders(call, operands, replaced or {})),
+            ("orders", self._orders(call, operands, replaced)),
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,13 +124,18 @@ class UnderAutocast:
     dtype: torch.dtype | None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._state():
+        enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        cache = torch.is_autocast_cache_enabled()
+        torch.set_autocast_enabled("cpu", self.dtype is not None)
+        torch.set_autocast_cache_enabled(False)  # what it kept here would have no gradient
+        try:
+            if self.dtype is not None:
+                torch.set_autocast_dtype("cpu", self.dtype)
             return self.target(*args, **kwargs)
-
-    @contextlib.contextmanager
-    def _state(self) -> Iterator[None]:
-        with torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None, cache_enabled=False):
-            yield
+        finally:
+            torch.set_autocast_enabled("cpu", enabled)
+            torch.set_autocast_dtype("cpu", dtype)
+            torch.set_autocast_cache_enabled(cache)
 
     @property
     def __name__(self) -> str:

@@ -14,6 +14,7 @@ from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
+from framefuse.lower.autocast import casts
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
@@ -54,6 +55,7 @@ class _Lowerer:
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
+        self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
         self.taken: set[Node] = set()
         self.definer: dict[int, Definition] = {}
 
@@ -132,6 +134,7 @@ class _Lowerer:
         if written:
             self._write(index, call, written, fresh)
             return
+        self.casts = casts(self.builder, call, self.values.contents, [self._meta(value) for _, value in fresh])
         nodes = self._by_rule(call, fresh)
         if nodes is None:
             nodes = self._by_library(call, fresh)
@@ -203,7 +206,8 @@ class _Lowerer:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Ref):
-            return self.values.contents[value.value]
+            cast = self.casts.get(value.value) if self.casts else None
+            return cast if cast is not None else self.values.contents[value.value]
         if isinstance(value, (Expr, Real)):
             return self._number(value)
         kind = type(value)
@@ -234,7 +238,7 @@ class _Lowerer:
         paths = [path for path, _ in fresh]
         if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
             shapes = [()] * len(metas)
-        return self.calls.library(call, call.target, paths, metas, shapes)
+        return self.calls.library(call, call.target, paths, metas, shapes, casts=self.casts)
 
     def _check_layout(self, call: Call) -> None:
         """A call that reads memory order needs operands whose memory is eager's own or row-major."""
@@ -258,7 +262,8 @@ class _Lowerer:
     def _write(
         self, index: int, call: Call, written: tuple[int, ...], fresh: Sequence[tuple[tuple[int, ...], int]]
     ) -> None:
-        """An in-place call: its operands' new contents are computed and put in their place."""
+        """An in-place call: its operands' new contents are computed and put in their place. Autocast casts for none."""
+        self.casts = {}
         if len(written) == 1 and not fresh:
             node = self._new_contents(call, written[0])
             if node is not None:

@@ -134,7 +134,7 @@ class Outputs:
         operands = {operand: self._tensor(operand) for operand in bases}
         # Made again even where contents are this call's result: kernels may have had that one copied to dense memory.
         metas, shapes = [self.trace.metas[value]], [contents.shape]
-        return self.library(call, call.target, [definition.path], metas, shapes, operands)[0]
+        return self.library(call, call.target, [definition.path], metas, shapes, operands, {})[0]
 
     def _base(self, value: int) -> Node:
         """The first value of a storage, in the memory order that eager gave it."""
@@ -168,4 +168,4 @@ class Outputs:
         """A library call of our own on the node that is its first argument."""
         number = -1
         call = Call(target, name, (Ref(number), *args[1:]), kwargs, None, None)
-        return self.library(call, target, [()], [meta], [shape], {number: args[0]})[0]
+        return self.library(call, target, [()], [meta], [shape], {number: args[0]}, {})[0]

@@ -90,14 +90,17 @@ def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, 
 
 
 @rule("einsum")
-def einsum(lo: Lowering, equation: Any, *operands: Any) -> Node:
+def einsum(lo: Lowering, equation: Any, *operands: Any) -> Any:
     """Two operands, each letter once in each: letters are batch, row, column or summed."""
     nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     text = equation.replace(" ", "")
-    if len(nodes) != 2 or "->" not in text or "." in text or not _blas(*nodes):
+    if len(nodes) != 2 or "->" not in text or "." in text:
         raise Unsupported("equation")
     inputs, _, result = text.partition("->")
     first, second = inputs.split(",")
+    if not _blas(*nodes):
+        sizes = dict(zip(second, nodes[1].shape, strict=True)) | dict(zip(first, nodes[0].shape, strict=True))
+        return Shapes((tuple(sizes[letter] for letter in result),))
     if any(len(set(word)) != len(word) for word in (first, second, result)) or set(result) - set(first + second):
         raise Unsupported("a letter twice")
     batch = [letter for letter in first if letter in second and letter in result]
