@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.numbers import Integer, bare
+from framefuse.capture.numbers import Float, Integer, bare
 from framefuse.capture.tensors import dense_order
 
 Answer = Callable[[Any, Any, str, tuple[Any, ...], dict[str, Any]], Any]
@@ -177,6 +177,15 @@ def _split(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwarg
         else:
             recorder.pin_sizes()
     return out
+
+
+@answers("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+def _dropout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    chance = kwargs.get("p", args[1] if len(args) > 1 else None)
+    if type(chance) is Float:  # at both ends nothing is drawn; a comparison leaves its outcome as a fact
+        chance.__le__(0.0)
+        chance.__ge__(1.0)
+    return recorder.run(function, name, args, kwargs)
 
 
 @answers("_set_grad_enabled")

@@ -13,7 +13,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
 from framefuse.lower.pointwise import absolute, clamp
 from framefuse.lower.promotion import row
-from framefuse.lower.rules import Shapes, Unsupported, register, rule
+from framefuse.lower.rules import Unsupported, register, rule
 
 # ---- one formula of the operand each; floats only --------------------------------------------------------------------
 
@@ -155,15 +155,6 @@ def threshold(lo: Lowering, input: Node, threshold: Any, value: Any, inplace: bo
     return lo.compute(lambda a: where(a <= threshold, value, a), input)
 
 
-@rule("F.rrelu")
-def rrelu(
-    lo: Lowering, input: Node, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
-) -> Node:
-    if training:
-        raise Unsupported("random")
-    return leaky_relu(lo, input, (lower + upper) / 2)
-
-
 @rule("glu")
 def glu(lo: Lowering, input: Node, dim: int = -1) -> Node:
     _need_float(input)
@@ -172,16 +163,6 @@ def glu(lo: Lowering, input: Node, dim: int = -1) -> Node:
     lo.require("==", half * 2, input.shape[axis], "halves of glu")
     value, gate = lo.narrow(input, axis, 0, half), lo.narrow(input, axis, half, half)
     return lo.compute(lambda a, b: a * e.sigmoid(b), value, gate)
-
-
-@rule("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
-def dropout(
-    lo: Lowering, input: Node, p: float = 0.5, training: Any = None, inplace: bool = False, *, train: Any = None
-) -> Any:
-    active = training if training is not None else train
-    if active or active is None:
-        return Shapes((input.shape,))
-    return input
 
 
 # ---- softmax ---------------------------------------------------------------------------------------------------------

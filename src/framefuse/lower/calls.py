@@ -16,7 +16,7 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, Parts, UnderAutocast, of_torch
-from framefuse.lower.strides import dense_order, dense_strides
+from framefuse.lower.strides import dense_order, dense_strides, order_like
 from framefuse.lower.values import Values, refs
 
 
@@ -110,8 +110,8 @@ class LibraryCalls:
     def _orders(
         self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]
     ) -> tuple[tuple[int, ...] | None, ...]:
-        """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way. An
-        operand of a call that we made up lies row-major.
+        """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way, and
+        draws the same random numbers for each element. An operand of a call that we made up lies row-major.
         """
         found: dict[Node, tuple[int, ...] | None] = {}
         for value in refs((call.args, call.kwargs)):
@@ -119,7 +119,7 @@ class LibraryCalls:
                 found[replaced[value]] = tuple(range(len(replaced[value].shape)))
                 continue
             meta, node = self.trace.metas[value], replaced.get(value) or self.values.contents[value]
-            found.setdefault(node, dense_order(meta.sizes, meta.strides))
+            found.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
         return tuple(found[node] for node in operands)
 
     def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:

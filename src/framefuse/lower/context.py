@@ -9,9 +9,11 @@ from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
+from framefuse.ir.trace import TensorMeta
 from framefuse.lower.element import Element
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
+from framefuse.lower.strides import dense_order, order_like
 
 
 class Lowering(Builder):
@@ -20,6 +22,8 @@ class Lowering(Builder):
     def __init__(self, hints: Mapping[Symbol, int], default: DType) -> None:
         super().__init__(hints)
         self.default = default
+        self.memory: dict[Node, TensorMeta] = {}  # eager's tensors behind the operands of the call at hand
+        self.drawn: list[Node] = []  # random calls that the rule at hand made
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 
@@ -96,6 +100,27 @@ class Lowering(Builder):
     def widen(self, node: Node) -> Node:
         """The node in the dtype in which eager computes with it."""
         return self.cast(node, self.row(node.dtype.compute))
+
+    # ---- random numbers ----------------------------------------------------------------------------------------------
+
+    def order_like(self, node: Node) -> tuple[int, ...]:
+        """The order of dimensions in which eager's ``empty_like`` of an operand lies in memory."""
+        return order_like(self.memory[node])
+
+    def is_dense(self, node: Node) -> bool:
+        """Whether eager's operand fills its memory without gaps."""
+        meta = self.memory[node]
+        return dense_order(meta.sizes, meta.strides) is not None
+
+    def draw(self, target: Any, args: tuple[Any, ...], dtype: DType, shape: Shape, strides: Shape, device: str) -> Node:
+        """The result of a library call that advances a generator: made once, in program order, read or not."""
+        attrs = (
+            ("target", target), ("name", target.__name__), ("args", args), ("kwargs", {}), ("random", True),
+            ("orders", ()),
+        )  # fmt: skip
+        call = self.opaque("library", (), attrs, dtype, (), None, device)
+        self.drawn.append(call)
+        return self.opaque("result", (call,), (("path", ()),), dtype, shape, strides, device)
 
     # ---- shapes ------------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,27 @@ class Parts:
         return getattr(self.target, "__name__", "call")
 
 
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Makes a tensor of given sizes whose dimensions lie in ``order``, outermost first, and fills it by the in-place
+    method ``fill`` with random numbers: ``draw(sizes, *parameters)``.
+    """
+
+    fill: str
+    order: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+    def __call__(self, sizes: tuple[int, ...], *numbers: float) -> torch.Tensor:
+        made = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
+        filled: torch.Tensor = getattr(made, self.fill)(*numbers)
+        return filled
+
+    @property
+    def __name__(self) -> str:
+        return f"draw_{self.fill.rstrip('_')}"
+
+
 # Calls that give a tuple of named parts, always the same number of them.
 NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir(torch.return_types))
 

@@ -165,6 +165,7 @@ class _Lowerer:
                 self.notes.append((call.name, f"rule gave {_describe(node)}, eager {meta.dtype}{list(meta.sizes)}"))
                 return None
             nodes.append(node)
+        self.calls.kept += self.builder.drawn
         return tuple(nodes)
 
     def _rule_result(self, call: Call) -> Any:
@@ -174,13 +175,16 @@ class _Lowerer:
             self.notes.append((call.name, "no rule"))
             return None
         before = dict(self.builder.relations)
+        operands = refs((call.args, call.kwargs))
+        self.builder.memory = {self.values.contents[value]: self.trace.metas[value] for value in operands}
+        self.builder.drawn = []
         try:
             args = [self._argument(value) for value in call.args]
             kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
             if any(isinstance(arg, Node) and arg.dtype.kind == "complex" for arg in (*args, *kwargs.values())):
                 raise Unsupported("complex operands")
             found = rule(self.builder, *args, **kwargs)
-            if call.random and not isinstance(found, Shapes):
+            if call.random != bool(self.builder.drawn) and not isinstance(found, Shapes):
                 raise Unsupported("random")
             return found
         except FALLBACK as error:
@@ -269,6 +273,9 @@ class _Lowerer:
             if node is not None:
                 self.values.assign(written[0], node, index, call.line)
                 return
+        if call.random and any(not self._is_dense(value) for value in written):
+            fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
+            raise Stop(Reason("memory-order", fact, "Fill a new tensor and copy it there.", call.line))
         target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
         copies = OnCopies(target, self._places(call, written))
         counted = call.name not in UNCOUNTED
@@ -280,6 +287,10 @@ class _Lowerer:
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
             self.values.assign(value, node, index, call.line, counted)
+
+    def _is_dense(self, value: int) -> bool:
+        meta = self.trace.metas[value]
+        return dense_order(meta.sizes, meta.strides) is not None
 
     def _fresh_shapes(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> Sequence[Shape | None]:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""
@@ -305,10 +316,12 @@ class _Lowerer:
                 return None
         except Unprovable:
             return None
+        self.calls.kept += self.builder.drawn
         return self.builder.expand(self.builder.cast(found, old.dtype), old.shape)
 
     def _setitem(self, call: Call) -> Node | None:
         rule = find(torch.Tensor.__setitem__)
+        self.builder.drawn = []
         before = dict(self.builder.relations)
         try:
             if rule is None or call.kwargs:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.numbers import Expr
+from framefuse.ir.trace import TensorMeta
 
 
 def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
@@ -27,6 +30,16 @@ def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
     if not ones:
         return tuple(real)
     return _with_ones(real, ones, sizes, strides)
+
+
+def order_like(meta: TensorMeta) -> tuple[int, ...]:
+    """The order of dimensions of what ``empty_like`` makes of such a tensor."""
+    order = dense_order(meta.sizes, meta.strides)
+    if order is None:
+        model = torch.empty_like(torch.empty_strided(meta.sizes, meta.strides, dtype=meta.dtype, device="meta"))
+        order = dense_order(meta.sizes, model.stride())
+        assert order is not None, "what empty_like makes has no gaps"
+    return order
 
 
 def _with_ones(real: list[int], ones: list[int], sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
