@@ -149,17 +149,24 @@ class Builder:
         dtype: DType,
         shape: Shape,
         *,
-        key: Any = None,
         device: str | None = None,
     ) -> Node:
-        """The pure node with these parts; ``key`` stands for ``attrs`` where their own equality is too coarse."""
+        """The pure node with these parts."""
         place = inputs[0].device if inputs else device or "cpu"
-        identity = (op, inputs, attrs if key is None else key, dtype.name, shape, place)
+        identity = (op, inputs, _key(op, attrs), dtype.name, shape, place)
         found = self._table.get(identity)
         if found is None:
             found = self._table[identity] = Node(op, inputs, attrs, dtype, shape, None, self.line, place)
             self.nodes.append(found)
         return found
+
+    def adopt(self, nodes: Iterable[Node]) -> None:
+        """Takes nodes made elsewhere, in program order: a pure one is given again where its parts are asked for."""
+        for node in nodes:
+            self.nodes.append(node)
+            if node.op not in ("input", "library", "result"):
+                identity = (node.op, node.inputs, _key(node.op, node.attrs), node.dtype.name, node.shape, node.device)
+                self._table.setdefault(identity, node)
 
     def opaque(
         self,
@@ -182,13 +189,12 @@ class Builder:
             value = value.constant
         if isinstance(value, (bool, int, float)):
             value = bool(value) if dtype is BOOL else float(value) if dtype.is_float else int(value)
-        return self.make("full", (), (("value", value),), dtype, shape, key=_number_key(value), device=device)
+        return self.make("full", (), (("value", value),), dtype, shape, device=device)
 
     def iota(self, start: Scalar, step: Scalar, dtype: DType, length: Expr, device: str | None = None) -> Node:
         """``start + step * position``, shape ``(length,)``."""
         attrs = (("start", start), ("step", step))
-        key = (_number_key(start), _number_key(step))
-        return self.make("iota", (), attrs, dtype, (length,), key=key, device=device)
+        return self.make("iota", (), attrs, dtype, (length,), device=device)
 
     def pointwise(self, op: str, *inputs: Node) -> Node:
         """A pointwise row on operands of one shape."""
@@ -208,7 +214,18 @@ class Builder:
                 return self.full(value, dtype, node.shape, node.device)
         if node.op == "expand":
             return self.expand(self.cast(node.inputs[0], dtype), node.shape)
-        return self.make("cast", (node,), (("dtype", dtype),), dtype, node.shape, key=dtype.name)
+        return self.make("cast", (node,), (("dtype", dtype),), dtype, node.shape)
+
+    def detach(self, node: Node) -> Node:
+        """The node itself, to which no gradient flows."""
+        if node.op in ("detach", "full", "iota"):
+            return node
+        return self.make("detach", (node,), (), node.dtype, node.shape)
+
+    def derived(self, node: Node, name: str, operands: Sequence[Node], *parameters: Scalar | str | None) -> Node:
+        """The node itself; its gradient goes to ``operands`` by the rule ``name`` with ``parameters``."""
+        attrs = (("name", name), ("parameters", parameters))
+        return self.make("derived", (node, *operands), attrs, node.dtype, node.shape)
 
     # ---- views -------------------------------------------------------------------------------------------------------
 
@@ -232,6 +249,15 @@ class Builder:
             if node.shape == shape:
                 return node
         return self.make("reshape", (node,), (), node.dtype, shape)
+
+    def resized(self, node: Node, shape: Shape) -> Node:
+        """The node with its sizes under other names, which equal them one by one."""
+        if node.shape == shape:
+            return node
+        for mine, other in zip(node.shape, shape, strict=True):
+            self.require("==", mine, other, "sizes of a reshape")
+        source = node.inputs[0] if node.op == "reshape" else node
+        return source if source.shape == shape else self.make("reshape", (source,), (), node.dtype, shape)
 
     def permute(self, node: Node, axes: Sequence[int]) -> Node:
         """Result axis ``i`` is operand axis ``axes[i]``."""
@@ -272,7 +298,7 @@ class Builder:
         if shape == node.shape:
             return node
         attrs = (("before", first), ("value", value))
-        return self.make("pad", (node,), attrs, node.dtype, shape, key=(first, _number_key(value)))
+        return self.make("pad", (node,), attrs, node.dtype, shape)
 
     def cat(self, nodes: Sequence[Node], axis: int) -> Node:
         """The operands one after the other along ``axis``; their other sizes are equal."""
@@ -313,8 +339,17 @@ class Builder:
         return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))
 
 
+def _key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:
+    """What tells the attributes of equal nodes apart: numbers by type and digits, dtypes by name."""
+    if op == "cast":
+        return attrs[0][1].name
+    return tuple(_number_key(value) for _, value in attrs) if op in ("full", "iota", "pad", "derived") else attrs
+
+
 def _number_key(value: Any) -> Any:
     """A key that tells 1 from 1.0 from True, 0.0 from -0.0, and NaN from nothing else."""
+    if isinstance(value, tuple):
+        return tuple(map(_number_key, value))
     return value if isinstance(value, Expr) else (type(value).__name__, repr(value))
 
 

@@ -24,7 +24,8 @@ class Op:
     ``where``), ``first`` (that of the first), ``index`` (int64). ``domain`` names the kinds of operands allowed: any,
     float, integral (ints and bool), number (all but bool). ``formula`` is the reference as Python over torch with
     operands ``a b c``; ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over
-    operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows). ``cost`` is the rough time
+    operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows; ``zero``: eager gives zeros;
+    on rows that are not pointwise it names what the rule of stage autodiff does). ``cost`` is the rough time
     of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes.
     """
 
@@ -40,14 +41,15 @@ class Op:
 
 
 # Eager's own conventions: pow has no slope where the exponent is 0, nor in the exponent where 0 is raised to it; of two
-# equal operands of maximum each takes half.
+# equal operands of maximum each takes half, and where one is NaN each takes all; atan2 has no slope at the origin.
 POW = (
     "where(eq(b, 0.0), zero, mul(g, mul(b, pow(a, sub(b, 1.0)))))",
     "where(bit_and(eq(a, 0.0), ge(b, 0.0)), zero, mul(g, mul(r, log(a))))",
 )
+SQUARES = "add(mul(a, a), mul(b, b))"
 ATAN2 = (
-    "mul(g, div(b, add(mul(a, a), mul(b, b))))",
-    "neg(mul(g, div(a, add(mul(a, a), mul(b, b)))))",
+    f"where(eq({SQUARES}, 0.0), zero, mul(mul(g, b), reciprocal({SQUARES})))",
+    f"where(eq({SQUARES}, 0.0), zero, mul(mul(g, neg(a)), reciprocal({SQUARES})))",
 )
 INVERSES = {
     "asin": "mul(g, rsqrt(sub(1.0, mul(a, a))))",
@@ -61,13 +63,18 @@ INVERSES = {
     "erfc": "mul(g, mul(-1.1283791670955126, exp(neg(mul(a, a)))))",
     "erfinv": "mul(g, mul(0.8862269254527579, exp(mul(r, r))))",
     "lgamma": "mul(g, digamma(a))",
-    "digamma": None,
+    "digamma": "mul(g, trigamma(a))",
 }
 
 
-def _extreme(wins: str) -> tuple[str, str]:
-    half = "where(eq(a, b), mul(g, 0.5)"
-    return f"{half}, where({wins}(a, b), g, zero))", f"{half}, where({wins}(a, b), zero, g))"
+def _extreme(loses: str, wins: str) -> tuple[str, str]:
+    tie = "where(eq(a, b), mul(g, 0.5), g)"
+    return f"where({loses}(a, b), zero, {tie})", f"where({wins}(a, b), zero, {tie})"
+
+
+def _number_wins(wins: str) -> tuple[str, str]:
+    taken = f"bit_or({wins}(a, b), isnan(b))"
+    return f"where({taken}, g, zero)", f"where({taken}, zero, g)"
 
 
 def _pointwise() -> Iterable[Op]:
@@ -81,7 +88,7 @@ def _pointwise() -> Iterable[Op]:
     yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(r, b)))"), cost=0.12, **float_)
     # floor of the quotient, as torch.floor_divide (Python's //) does per dtype; integer zero divisors raise
     # ZeroDivisionError
-    yield row("floordiv", 2, "torch.floor_divide(a, b)", (None, None), cost=0.5, **number)
+    yield row("floordiv", 2, "torch.floor_divide(a, b)", ("zero", "zero"), cost=0.5, **number)
     # the divisor's sign, as torch.remainder (Python's %)
     yield row("remainder", 2, "torch.remainder(a, b)", ("g", "neg(mul(g, floordiv(a, b)))"), cost=0.6, **number)
     # the dividend's sign, as torch.fmod (C's)
@@ -89,19 +96,19 @@ def _pointwise() -> Iterable[Op]:
     yield row("pow", 2, "torch.pow(a, b)", POW, cost=2.5, **number)
     yield row("atan2", 2, "torch.atan2(a, b)", ATAN2, cost=2.0, **float_)
     yield row("hypot", 2, "torch.hypot(a, b)", ("mul(g, div(a, r))", "mul(g, div(b, r))"), cost=0.8, **float_)
-    yield row("copysign", 2, "torch.copysign(a, b)", None, **float_)
-    yield row("nextafter", 2, "torch.nextafter(a, b)", None, cost=0.4, **float_)
+    yield row("copysign", 2, "torch.copysign(a, b)", ("where(eq(a, 0.0), zero, mul(g, div(r, a)))", "zero"), **float_)
+    yield row("nextafter", 2, "torch.nextafter(a, b)", ("where(ne(a, b), g, zero)", "zero"), cost=0.4, **float_)
     # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's vector kernels give
-    yield row("maximum", 2, "torch.where(a == b, b, torch.maximum(a, b))", _extreme("gt"), **number)
-    yield row("minimum", 2, "torch.where(a == b, b, torch.minimum(a, b))", _extreme("lt"), **number)
+    yield row("maximum", 2, "torch.where(a == b, b, torch.maximum(a, b))", _extreme("lt", "gt"), **number)
+    yield row("minimum", 2, "torch.where(a == b, b, torch.minimum(a, b))", _extreme("gt", "lt"), **number)
     # a NaN operand loses
-    yield row("fmax", 2, "torch.fmax(a, b)", None, **number)
-    yield row("fmin", 2, "torch.fmin(a, b)", None, **number)
+    yield row("fmax", 2, "torch.fmax(a, b)", _number_wins("ge"), **number)
+    yield row("fmin", 2, "torch.fmin(a, b)", _number_wins("le"), **number)
     # a * b + c rounded once, where ATen does so (addcmul, lerp, add with alpha)
     yield row("fma", 3, "a * b + c", ("mul(g, b)", "mul(g, a)", "g"), **float_)
     yield row("neg", 1, "-a", ("neg(g)",), **number)
     yield row("abs", 1, "torch.abs(a)", ("mul(g, sign(a))",), **number)
-    yield row("sign", 1, "torch.sign(a)", (None,), **number)
+    yield row("sign", 1, "torch.sign(a)", ("zero",), **number)
     yield row("exp", 1, "torch.exp(a)", ("mul(g, r)",), cost=0.2, **float_)
     yield row("exp2", 1, "torch.exp2(a)", ("mul(g, mul(r, 0.6931471805599453))",), cost=0.25, **float_)
     yield row("expm1", 1, "torch.expm1(a)", ("mul(g, add(r, 1.0))",), cost=0.3, **float_)
@@ -116,12 +123,12 @@ def _pointwise() -> Iterable[Op]:
     yield row("cos", 1, "torch.cos(a)", ("neg(mul(g, sin(a)))",), cost=0.25, **float_)
     yield row("tan", 1, "torch.tan(a)", ("mul(g, add(mul(r, r), 1.0))",), cost=0.8, **float_)
     for name, vjp in INVERSES.items():
-        yield row(name, 1, f"torch.{name}(a)", (vjp,) if vjp else None, cost=1.5, **float_)
+        yield row(name, 1, f"torch.{name}(a)", (vjp,), cost=1.5, **float_)
     yield row("tanh", 1, "torch.tanh(a)", ("mul(g, sub(1.0, mul(r, r)))",), cost=0.4, **float_)
     yield row("erf", 1, "torch.erf(a)", ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",), cost=0.28, **float_)
     yield row("sigmoid", 1, "torch.sigmoid(a)", ("mul(g, mul(r, sub(1.0, r)))",), cost=0.28, **float_)
     for name in ("floor", "ceil", "trunc", "round"):  # round: half to even
-        yield row(name, 1, f"torch.{name}(a)", (None,), **float_)
+        yield row(name, 1, f"torch.{name}(a)", ("zero",), **float_)
     yield row("isnan", 1, "torch.isnan(a)", (None,), dtype="bool", **float_)
     yield row("signbit", 1, "torch.signbit(a)", (None,), dtype="bool", **number)
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -138,13 +145,14 @@ def _pointwise() -> Iterable[Op]:
 
 
 def _other() -> Iterable[Op]:
-    yield Op("input", CREATE, 0, "attr", attrs=("index",), cost=0.0)
+    yield Op("input", CREATE, 0, "attr", derivative=(), attrs=("index",), cost=0.0)
     # attr value: bool, int, float, Expr or Real; shape is the node's
-    yield Op("full", CREATE, 0, "attr", attrs=("value",), formula="torch.full(shape, value, dtype=dtype)", cost=0.0)
+    formula = "torch.full(shape, value, dtype=dtype)"
+    yield Op("full", CREATE, 0, "attr", attrs=("value",), formula=formula, derivative=(), cost=0.0)
     # start + step * position along axis 0 of a one-dimensional shape, computed in double (float dtypes) or int64 and
     # rounded to the node's dtype; start and step are int, float, Expr or Real
     formula = "(start + step * torch.arange(shape[0], dtype=wide)).to(dtype)"
-    yield Op("iota", CREATE, 0, "attr", attrs=("start", "step"), formula=formula, cost=0.05)
+    yield Op("iota", CREATE, 0, "attr", attrs=("start", "step"), formula=formula, derivative=(), cost=0.05)
     yield from _views()
     yield from _reads()
     yield from _calls()
@@ -152,8 +160,13 @@ def _other() -> Iterable[Op]:
 
 def _views() -> Iterable[Op]:
     def row(name: str, attrs: tuple[str, ...], formula: str, vjp: str | None, cost: float = 0.0, arity: int = 1) -> Op:
-        return Op(name, VIEW, arity, attrs=attrs, formula=formula, derivative=(vjp,) if vjp else None, cost=cost)
+        return Op(name, VIEW, arity, attrs=attrs, formula=formula, derivative=(vjp,), cost=cost)
 
+    # the operand itself, to which no gradient flows
+    yield row("detach", (), "a", None)
+    # the first operand, whose gradient is not taken: attr name says how the gradient goes to the other operands (a row
+    # of stage autodiff), attr parameters are its numbers
+    yield Op("derived", VIEW, -1, "first", "any", "a", attrs=("name", "parameters"), cost=0.0)
     # numpy broadcasting to the node's shape
     yield row("expand", (), "a.expand(shape)", "sum_to(g)")
     yield row("reshape", (), "a.reshape(shape)", "reshape(g)")
@@ -163,7 +176,7 @@ def _views() -> Iterable[Op]:
     yield row("slice", ("starts", "steps"), "a[slices]", "slice_backward(g)")
     # constant padding: attr before (one Expr per axis, >= 0), value; the rest of the shape is after
     yield row("pad", ("before", "value"), "torch.nn.functional.pad(a, amounts, value=value)", "pad_backward(g)", 0.05)
-    yield row("cat", ("axis",), "torch.cat(operands, axis)", None, 0.05, arity=-1)
+    yield row("cat", ("axis",), "torch.cat(operands, axis)", "slice(g)", 0.05, arity=-1)
 
 
 def _reads() -> Iterable[Op]:
@@ -171,19 +184,23 @@ def _reads() -> Iterable[Op]:
     # shape is a.shape with that axis replaced by index.shape. attr wrap: negative indices count from the end. A bad
     # index is eager's error (the kernel reports, eager re-runs).
     formula = "a[(slice(None),) * axis + (b.long(),)]"
-    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, cost=0.3)
+    vjp: tuple[str | None, ...] = ("add_rows(g, b)", None)
+    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, derivative=vjp, cost=0.3)
     # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64, a bad one is eager's error
     formula = "torch.gather(a, axis, b.long())"
-    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, cost=1.0)
+    vjp = ("scatter_add(g, b)", None)
+    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0)
     # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.
-    for name in ("sum", "amax", "amin"):
-        yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", cost=0.06)
-    yield Op("prod", REDUCE, 1, attrs=("axes",), formula="prod(a, axes)", cost=0.06)
+    for name, slope in (("sum", "expand(g)"), ("amax", "share(g, eq(a, r))"), ("amin", "share(g, eq(a, r))")):
+        yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=(slope,), cost=0.06)
+    yield Op("prod", REDUCE, 1, attrs=("axes",), formula="prod(a, axes)", derivative=("others(g, a)",), cost=0.06)
     for name in ("any", "all"):
-        yield Op(name, REDUCE, 1, "bool", attrs=("axes",), formula=f"torch.{name}(a, axes)", cost=0.06)
+        formula = f"torch.{name}(a, axes)"
+        yield Op(name, REDUCE, 1, "bool", attrs=("axes",), formula=formula, derivative=(None,), cost=0.06)
     # one axis, or all (the index into the flattened operand); the first of equal extremes, and NaN before all
     for name in ("argmax", "argmin"):
-        yield Op(name, REDUCE, 1, "index", attrs=("axes",), formula=f"torch.{name}(a, axis)", cost=0.15)
+        formula = f"torch.{name}(a, axis)"
+        yield Op(name, REDUCE, 1, "index", attrs=("axes",), formula=formula, derivative=(None,), cost=0.15)
 
 
 def _calls() -> Iterable[Op]:

@@ -116,6 +116,8 @@ def _matmul_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]
 
 SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]] = {
     "iota": lambda node, given, mine: len(mine) == 1,
+    "detach": lambda node, given, mine: mine == given[0],
+    "derived": lambda node, given, mine: mine == given[0],
     "expand": _expand_fits,
     "reshape": lambda node, given, mine: product(given[0]) is product(mine),
     "permute": lambda node, given, mine: mine == tuple(given[0][axis] for axis in node.attr("axes")),

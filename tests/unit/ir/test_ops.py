@@ -8,6 +8,8 @@ from framefuse.ir.ops import POINTWISE, TABLE
 POINTS = torch.tensor([-2.5, -1.0, -0.3, 0.0, 0.2, 0.7, 1.0, 1.6, 3.0], dtype=torch.float64)
 INSIDE = {"acosh": POINTS.abs() + 1.5, "lgamma": POINTS.abs() + 0.4, "erfinv": POINTS / 4, "asin": POINTS / 4,
           "acos": POINTS / 4, "atanh": POINTS / 4}  # fmt: skip
+EAGER = {"maximum": "torch.maximum(a, b)", "minimum": "torch.minimum(a, b)",
+         "floordiv": 'torch.div(a, b, rounding_mode="floor")'}  # fmt: skip
 POSITIVE = {"log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"}
 
 
@@ -15,6 +17,8 @@ class Tracker(dict):
     """Names of primitives as functions of tensors, numbers and the letters a b c g r."""
 
     def __missing__(self, name):
+        if name == "trigamma":
+            return lambda a: torch.special.polygamma(1, a)
         row = TABLE[name]
 
         def apply(*operands):
@@ -51,7 +55,7 @@ def test_a_derivative_is_autograds(row):
     values = operands(row)
     leaves = [value.requires_grad_() if value.is_floating_point() else value for value in values]
     # The formula says which zero wins; eager's own function says how a tie is divided.
-    formula = f"torch.{row.name}(a, b)" if row.name in ("maximum", "minimum") else row.formula
+    formula = EAGER.get(row.name, row.formula)
     result = eval(formula, {"torch": torch, **dict(zip("abc", leaves, strict=False))})
     gradient = torch.linspace(0.5, 2.0, result.numel(), dtype=torch.float64)
     real = [leaf for leaf in leaves if leaf.requires_grad]

@@ -1,0 +1,1 @@
+"""Turns a graph of primitives into its vector-Jacobian products."""

@@ -1,0 +1,81 @@
+"""Turns the ``derivative`` strings of pointwise rows, and of formulas like them, into nodes of a builder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from framefuse.autodiff.library import call
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Node, Scalar
+
+Operand = Node | Scalar
+Program = Callable[["Formula"], Operand]
+
+
+class Formula:
+    """What a formula reads: nodes of one shape and numbers by letter. ``zero`` is made when it is asked for, in the
+    dtype of ``g``. A number beside nodes takes the dtype of the first of them.
+    """
+
+    def __init__(self, builder: Builder, letters: Mapping[str, Operand]) -> None:
+        self.builder = builder
+        self.letters = letters
+
+    def letter(self, name: str) -> Operand:
+        if name == "zero":
+            model = self.letters["g"]
+            assert isinstance(model, Node)
+            return self.full(0, model)
+        return self.letters[name]
+
+    def full(self, value: Scalar, model: Node) -> Node:
+        """A number in every element of the shape of ``model``."""
+        return self.builder.full(value, model.dtype, model.shape, model.device)
+
+    def apply(self, op: str, operands: list[Operand]) -> Node:
+        """The primitive on operands, without what changes nothing: a factor 1, two changes of sign."""
+        first = next(part for part in operands[op == "where" :] if isinstance(part, Node))
+        nodes = [part if isinstance(part, Node) else self.full(part, first) for part in operands]
+        if op == "mul":
+            for one, other in (nodes, reversed(nodes)):
+                if one.op == "full" and type(one.attrs[0][1]) is float and one.attrs[0][1] == 1.0:
+                    return other
+        if op == "neg" and nodes[0].op == "neg":
+            return nodes[0].inputs[0]
+        if op == "trigamma":  # no kernel has it
+            return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
+        return self.builder.pointwise(op, *nodes)
+
+
+def run(builder: Builder, text: str, letters: Mapping[str, Operand]) -> Node | None:
+    """The node of formula ``text``; None for ``zero`` alone."""
+    if text == "zero":
+        return None
+    formula = Formula(builder, letters)
+    result = _program(text)(formula)
+    return result if isinstance(result, Node) else formula.full(result, formula.letter("g"))  # type: ignore[arg-type]
+
+
+@cache
+def _program(text: str) -> Program:
+    return _compiled(ast.parse(text, mode="eval").body)
+
+
+def _compiled(tree: ast.expr) -> Program:
+    if isinstance(tree, ast.Constant):
+        value: Any = tree.value
+        return lambda formula: value
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        number = -ast.literal_eval(tree.operand)
+        return lambda formula: number
+    if isinstance(tree, ast.Name):
+        name = tree.id
+        return lambda formula: formula.letter(name)
+    assert isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name), ast.dump(tree)
+    op, parts = tree.func.id, [_compiled(part) for part in tree.args]
+    return lambda formula: formula.apply(op, [part(formula) for part in parts])

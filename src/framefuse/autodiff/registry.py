@@ -1,0 +1,72 @@
+"""Registers the rules that give the gradients of a node's operands, by row, by library call and by derived name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Node
+
+
+class Zero:
+    """The gradient of an operand whose slope is nothing everywhere: eager gives zeros, which nobody makes until a
+    result needs them.
+    """
+
+    __slots__ = ()
+
+
+ZERO = Zero()
+
+
+@dataclass(frozen=True, slots=True)
+class Onto:
+    """A gradient for ``node``, which lies behind views of the operand: for a rule that computes it better than the
+    views' own rules would.
+    """
+
+    node: Node
+    gradient: Node
+
+
+Gradient = Node | Onto | Zero | None
+# (builder, node, gradient of the node, whether each operand's is wanted) -> one gradient for each operand
+Vjp = Callable[[Builder, Node, Node, Sequence[bool]], Sequence[Gradient]]
+# The same of a library node: gradients by the path of its results.
+Given = dict[tuple[int, ...], Node]
+CallVjp = Callable[[Builder, Node, Given, Sequence[bool]], Sequence[Gradient]]
+
+ROWS: dict[str, Vjp] = {}
+DERIVED: dict[str, Vjp] = {}
+CALLS: dict[str, CallVjp] = {}
+
+
+def vjp(*names: str) -> Callable[[Vjp], Vjp]:
+    """The rule of these rows of the table."""
+
+    def keep(rule: Vjp) -> Vjp:
+        ROWS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def vjp_derived(*names: str) -> Callable[[Vjp], Vjp]:
+    """The rule of ``derived`` nodes of these names; the first of its gradients belongs to the value, so it is None."""
+
+    def keep(rule: Vjp) -> Vjp:
+        DERIVED.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def vjp_call(*names: str) -> Callable[[CallVjp], CallVjp]:
+    """The rule of library calls of these names."""
+
+    def keep(rule: CallVjp) -> CallVjp:
+        CALLS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep

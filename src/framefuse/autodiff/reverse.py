@@ -1,0 +1,173 @@
+"""Turns nodes and their gradients into the gradients of the nodes they were computed from, by a sweep backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
+from framefuse.autodiff.accumulate import total
+from framefuse.autodiff.formulas import run
+from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, Given, Gradient, Onto, Vjp, Zero
+from framefuse.errors import Stop
+from framefuse.ir.builder import Builder
+from framefuse.ir.dtypes import DType
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.ops import POINTWISE, TABLE
+from framefuse.ir.stops import reason
+
+
+def builder_over(graph: Graph) -> Builder:
+    """A builder that goes on where ``graph`` ends: what the graph computes already is found again."""
+    builder = Builder(graph.hints)
+    builder.bound = {symbol for symbol, _, _ in graph.bound}
+    builder.extents = {atom for node in graph.nodes for size in node.shape for atom in size.symbols}
+    builder.relations = dict.fromkeys(graph.relations)
+    builder.adopt(graph.nodes)
+    return builder
+
+
+def gradients(
+    builder: Builder, seeds: Sequence[tuple[Node, Node]], wanted: Sequence[Node]
+) -> dict[Node, Node | None]:
+    """For each wanted node the gradient of ``sum((node * gradient).sum() for node, gradient in seeds)``.
+
+    A gradient has its node's shape and dtype. None means that no path leads from the node to a seed, as eager's None;
+    a path on which every slope is zero gives zeros. Nodes are made only on paths from wanted nodes to seeds. Raises
+    :class:`Stop` (code ``gradient``) where a node on a path has no derivative.
+    """
+    wanted_set = set(wanted)
+    order = _active([node for node, _ in seeds], wanted_set)
+    sweep = _Sweep(builder, set(order))
+    for node, gradient in seeds:
+        sweep.give(node, gradient)
+    found: dict[Node, Node | None] = {}
+    for node in reversed(order):
+        builder.line = node.line
+        whole = sweep.take(node)
+        if node in wanted_set:
+            found[node] = builder.full(0, node.dtype, node.shape, node.device) if isinstance(whole, Zero) else whole
+        sweep.step(node, whole)
+    builder.line = None
+    return {node: found.get(node) for node in wanted}
+
+
+def differentiable(dtype: DType) -> bool:
+    """Whether values of this dtype have gradients."""
+    return dtype.is_float or dtype.kind == "complex"
+
+
+def flows(node: Node, number: int) -> bool:
+    """Whether a gradient of ``node`` reaches its operand ``number`` at all, structural zeros included."""
+    operand = node.inputs[number]
+    if node.op in ("library", "result"):
+        return node.op == "result" or differentiable(operand.dtype) or operand.op == "library"
+    if not differentiable(node.dtype) or not differentiable(operand.dtype) or node.op == "detach":
+        return False
+    if node.op == "derived":
+        return number > 0
+    column = TABLE[node.op].derivative
+    return column is None or column[number if TABLE[node.op].arity >= 0 else 0] is not None
+
+
+def _active(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
+    """The nodes on a path from ``wanted`` to ``roots``, operands first."""
+    order: list[Node] = []
+    active: dict[Node, bool] = {}
+    stack = [(root, False) for root in roots]
+    while stack:
+        node, done = stack.pop()
+        if node in active and not done:
+            continue
+        reached = [operand for number, operand in enumerate(node.inputs) if flows(node, number)]
+        if not done:
+            active[node] = False
+            stack.append((node, True))
+            stack += [(operand, False) for operand in reached if operand not in active]
+        elif node in wanted or any(active[operand] for operand in reached):
+            active[node] = True
+            order.append(node)
+    return order
+
+
+class _Sweep:
+    """Gradients given to nodes that were not visited yet."""
+
+    def __init__(self, builder: Builder, active: set[Node]) -> None:
+        self.builder = builder
+        self.active = active
+        self.given: dict[Node, list[Node]] = {}
+        self.zero: set[Node] = set()
+        self.calls: dict[Node, Given] = {}
+
+    def give(self, node: Node, gradient: Gradient) -> None:
+        if isinstance(gradient, Onto):
+            node, gradient = gradient.node, gradient.gradient
+        if node not in self.active or gradient is None:
+            return
+        if isinstance(gradient, Zero):
+            self.zero.add(node)
+        else:
+            assert gradient.dtype is node.dtype, (node, gradient)
+            self.given.setdefault(node, []).append(self.builder.resized(gradient, node.shape))
+
+    def take(self, node: Node) -> Node | Zero | None:
+        """The whole gradient of a node whose users were all visited."""
+        parts = self.given.pop(node, None)
+        if parts is not None:
+            return total(self.builder, parts)
+        return ZERO if node in self.zero else None
+
+    def step(self, node: Node, gradient: Node | Zero | None) -> None:
+        """Gives a node's operands their part of its gradient."""
+        need = [flows(node, number) and operand in self.active for number, operand in enumerate(node.inputs)]
+        if not any(need):
+            return
+        if node.op == "library":
+            self._call(node, need)
+        elif node.op == "result":
+            if isinstance(gradient, Node):
+                self.calls.setdefault(node.inputs[0], {})[node.attr("path")] = gradient
+            elif gradient is ZERO:
+                self.zero.add(node.inputs[0])
+        elif isinstance(gradient, Zero):
+            for operand, wanted in zip(node.inputs, need, strict=True):
+                if wanted:
+                    self.zero.add(operand)
+        elif gradient is not None:
+            parts = self._rule(node)(self.builder, node, gradient, need)
+            for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
+                if wanted:
+                    self.give(operand, part)
+
+    def _rule(self, node: Node) -> Vjp:
+        if TABLE[node.op].kind == POINTWISE and node.op not in ROWS:
+            return _pointwise
+        found = DERIVED.get(node.attr("name")) if node.op == "derived" else ROWS.get(node.op)
+        if found is None:
+            name = node.attr("name") if node.op == "derived" else node.op
+            raise Stop(reason("gradient", f"{name} has no derivative", node.line))
+        return found
+
+    def _call(self, node: Node, need: Sequence[bool]) -> None:
+        given = self.calls.pop(node, None)
+        if given is None:
+            parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
+        else:
+            rule = CALLS.get(node.attr("name"))
+            if rule is None:
+                raise Stop(reason("gradient", f"{node.attr('name')} has no derivative", node.line))
+            parts = rule(self.builder, node, given, need)
+        for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
+            if wanted:
+                self.give(operand, part)
+
+
+def _pointwise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """The derivative column of the row."""
+    column = TABLE[node.op].derivative
+    assert column is not None
+    letters = {**dict(zip("abc", node.inputs, strict=False)), "r": node, "g": g}
+    parts: list[Gradient] = []
+    for text, wanted in zip(column, need, strict=True):
+        parts.append((run(builder, text, letters) or ZERO) if wanted and text is not None else None)
+    return parts

@@ -1,0 +1,69 @@
+"""Gradients of reads at positions: what was read is added back where it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.autodiff.library import call, calls
+from framefuse.autodiff.registry import Gradient, vjp
+from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.graph import Node
+
+
+def rows_added(source: torch.Tensor, index: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """Zeros with ``size`` entries along ``axis``, to which slice ``i`` of ``source`` is added at ``index[i]``."""
+    shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+    return source.new_zeros(shape).index_add_(axis, index, source)
+
+
+def elements_added(source: torch.Tensor, index: torch.Tensor, axis: int, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros of ``shape``, to which each element of ``source`` is added at its place in ``index`` along ``axis``."""
+    return source.new_zeros(shape).scatter_add_(axis, index, source)
+
+
+@vjp("take")
+def take(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    source, index = node.inputs
+    axis, size = node.attr("axis"), source.shape[node.attr("axis")]
+    index = builder.cast(index, INT64)
+    if node.attr("wrap"):
+        zero = builder.full(0, INT64, index.shape, index.device)
+        behind = builder.pointwise("add", index, builder.full(size, INT64, index.shape, index.device))
+        index = builder.pointwise("where", builder.pointwise("lt", index, zero), behind, index)
+    count = builder.count(index.shape)
+    index = builder.reshape(index, (count,))
+    if axis == 0:
+        return [rows_of_table(builder, g, index, source), None]
+    flat = builder.reshape(g, (*source.shape[:axis], count, *source.shape[axis + 1 :]))
+    return [call(builder, rows_added, (flat, index, axis, size), like=source), None]
+
+
+def rows_of_table(
+    builder: Builder, g: Node, index: Node, table: Node, padding: int = -1, by_count: bool = False
+) -> Node:
+    """The gradient of a table of rows, of which row ``index[i]`` received entry ``i`` of ``g``. Row ``padding``
+    receives none; ``by_count`` divides a row by how often it was read.
+    """
+    rows, width = table.shape[0], builder.count(table.shape[1:])
+    flat = builder.reshape(g, (builder.count(index.shape), width))
+    target, args = torch.ops.aten.embedding_dense_backward.default, (flat, index, rows, padding, by_count)
+    (found,) = calls(builder, target, args, [((), table.dtype, (rows, width))], name="embedding_dense_backward")
+    return builder.reshape(found, table.shape)
+
+
+@vjp("gather")
+def gather(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    source, index = node.inputs
+    axis = node.attr("axis")
+    same = all(a is b for place, (a, b) in enumerate(zip(source.shape, index.shape, strict=True)) if place != axis)
+    if index.shape[axis] is ONE and same:  # one element of each row: a comparison, which fuses
+        row = builder.iota(0, 1, INT64, source.shape[axis], source.device)
+        lying = tuple(size if place == axis else ONE for place, size in enumerate(source.shape))
+        places = builder.expand(builder.reshape(row, lying), source.shape)
+        hit = builder.pointwise("eq", places, builder.expand(index, source.shape))
+        zero = builder.full(0, g.dtype, source.shape, g.device)
+        return [builder.pointwise("where", hit, builder.expand(g, source.shape), zero), None]
+    return [call(builder, elements_added, (g, index, axis, source.shape), like=source), None]

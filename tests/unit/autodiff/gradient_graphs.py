@@ -1,0 +1,136 @@
+"""Builds graphs of primitives, takes their gradients and compares them, run by the reference, with torch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from tests.unit.lower.recording import trace_of
+
+from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.codegen.python import compile_graph
+from framefuse.ir.builder import Builder
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.graph import Graph, Node, Output
+from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.verify import verify
+from framefuse.lower import lower
+
+
+def graph_of(build: Callable[..., Any], *tensors: torch.Tensor, symbolic: bool = False) -> Graph:
+    """The graph of ``build(builder, *nodes)``, one input for each tensor; ``symbolic`` names each size by a symbol of
+    its value.
+    """
+    hints = {Symbol(f"s{size}"): size for tensor in tensors for size in tensor.shape} if symbolic else {}
+    builder = Builder(hints)
+    builder.extents = set(hints)
+    nodes = []
+    for place, tensor in enumerate(tensors):
+        shape = tuple(Symbol(f"s{size}").expr if symbolic else expr(size) for size in tensor.shape)
+        strides = [expr(1)]
+        for size in reversed(shape[1:]):
+            strides.insert(0, strides[0] * size)
+        attrs = (("index", place),)
+        dtype = BY_TORCH[tensor.dtype]
+        nodes.append(builder.opaque("input", (), attrs, dtype, shape, tuple(strides[: len(shape)]), "cpu"))
+    found = build(builder, *nodes)
+    return whole(builder, nodes, found if isinstance(found, (list, tuple)) else (found,))
+
+
+def whole(builder: Builder, inputs: Sequence[Node], results: Sequence[Node]) -> Graph:
+    """What the results need, in order, as a graph."""
+    marked: set[Node] = set(inputs)
+    waiting = list(results)
+    while waiting:
+        node = waiting.pop()
+        if node not in marked:
+            marked.add(node)
+            waiting += node.inputs
+    nodes = (*inputs, *(node for node in builder.nodes if node in marked and node not in set(inputs)))
+    outputs = tuple(Output(place, node, tuple(range(len(node.shape)))) for place, node in enumerate(results))
+    graph = Graph("graph", tuple(inputs), nodes, outputs, (), tuple(builder.relations), hints=builder.hints)
+    verify(graph, "autodiff")
+    return graph
+
+
+def gradient_graph(
+    graph: Graph, wanted: Sequence[int], given: Sequence[bool] | None = None
+) -> tuple[Graph, list[bool]]:
+    """The graph that takes the inputs and a tangent for each output (where ``given``) and gives the gradients of the
+    wanted inputs; and which of these exist.
+    """
+    builder = builder_over(graph)
+    inputs = list(graph.inputs)
+    seeds = []
+    for place, output in enumerate(graph.outputs):
+        if given is None or given[place]:
+            node = output.node
+            attrs = (("index", len(inputs)),)
+            strides = [expr(1)]
+            for size in reversed(node.shape[1:]):
+                strides.insert(0, strides[0] * size)
+            inputs.append(
+                builder.opaque("input", (), attrs, node.dtype, node.shape, tuple(strides[: len(node.shape)]), "cpu")
+            )
+            seeds.append((node, inputs[-1]))
+    found = gradients(builder, seeds, [graph.inputs[place] for place in wanted])
+    results = [found[graph.inputs[place]] for place in wanted]
+    made = [node for node in results if node is not None]
+    return whole(builder, inputs, made), [node is not None for node in results]
+
+
+def run_gradients(graph: Graph, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]) -> list[Any]:
+    """The gradients of the floating inputs by the reference, None where none flows."""
+    wanted = [place for place, node in enumerate(graph.inputs) if node.dtype.is_float]
+    backward, exists = gradient_graph(graph, wanted)
+    found = iter(compile_graph(backward)([*tensors, *tangents]))
+    return [next(found) if there else None for there in exists]
+
+
+def eager_gradients(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> tuple[list[Any], list[Any]]:
+    """Random tangents for the results of ``function``, and what autograd makes of them."""
+    leaves = [tensor.detach().clone().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    results = function(*leaves)
+    results = results if isinstance(results, (list, tuple)) else [results]
+    torch.manual_seed(1)
+    tangents = [torch.randn_like(result) for result in results]
+    pairs = [(result, tangent) for result, tangent in zip(results, tangents, strict=True) if result.requires_grad]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not pairs:
+        return tangents, [None] * len(wanted)
+    found = torch.autograd.grad([a for a, _ in pairs], wanted, [b for _, b in pairs], allow_unused=True)
+    return tangents, list(found)
+
+
+def compare(found: Sequence[Any], expected: Sequence[Any], **bounds: float) -> None:
+    assert [part is None for part in found] == [part is None for part in expected], (found, expected)
+    for a, b in zip(found, expected, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, equal_nan=True, **bounds)
+
+
+def check(
+    build: Callable[..., Any], function: Callable[..., Any], *tensors: torch.Tensor, symbolic: bool = False
+) -> Graph:
+    """The gradients of a graph built by hand are autograd's of ``function``; gives the backward graph."""
+    graph = graph_of(build, *tensors, symbolic=symbolic)
+    tangents, expected = eager_gradients(function, tensors)
+    compare(run_gradients(graph, tensors, tangents), expected)
+    wanted = [place for place, node in enumerate(graph.inputs) if node.dtype.is_float]
+    return gradient_graph(graph, wanted)[0]
+
+
+def check_lowered(function: Callable[..., Any], *tensors: torch.Tensor, **bounds: float) -> Graph:
+    """The gradients of a lowered function are autograd's; gives the backward graph."""
+    trace = trace_of(lambda *args: function(*args).clone(), *tensors)
+    graph = lower(trace)
+    tangents, expected = eager_gradients(function, tensors)
+    # Inputs are numbered in the order in which the program met them.
+    order = [entry.source.key for entry in trace.assumptions.inputs]
+    given = [tensors[place] for place in order]
+    floats = [place for place, tensor in enumerate(tensors) if tensor.is_floating_point()]
+    expected = [expected[floats.index(place)] for place in order if place in floats]
+    compare(run_gradients(graph, given, tangents), expected, **bounds)
+    wanted = [place for place, node in enumerate(graph.inputs) if node.dtype.is_float]
+    return gradient_graph(graph, wanted)[0]
