@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
+from framefuse.autodiff import without_marks
 from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
@@ -50,6 +51,9 @@ class Pass:
 
 def _lower(p: Mapping[str, Any], options: Options) -> Any:
     graph = lower(p["trace"])
+    if graph.trains or graph.late:
+        raise Stop(reason("gradient", "A result that requires grad", p["trace"].line))
+    graph = without_marks(graph)
     if options["check"]:
         verify(graph)
     return graph

@@ -1,1 +1,5 @@
-"""Turns a graph of primitives into its vector-Jacobian products."""
+"""Turns a graph into a forward graph that saves values and backward graphs that compute gradients from them."""
+
+from framefuse.autodiff.rebuild import without_marks
+
+__all__ = ["without_marks"]

@@ -25,7 +25,9 @@ def compile_graph(graph: Graph) -> Any:
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             results = function(*inputs, **given)
         return tuple(
-            result if output.input is not None or output.node.op == "result" else laid_out(result, output.order)
+            result
+            if output.input is not None or output.node.op == "result" or output.order is None
+            else laid_out(result, output.order)
             for result, output in zip(results, graph.outputs, strict=True)
         )
 

@@ -57,7 +57,7 @@ class Wanted:
                 if node.op == "input" or node in wanted.required:
                     node = copied(node)
                 wanted.required.add(node)
-                if node.op != "result" and len(output.order) == len(node.shape):
+                if node.op != "result" and output.order is not None:
                     wanted.orders[node] = output.order
             wanted.outputs.append(node)
         overwritten = {graph.inputs[write.input] for write in graph.writes}

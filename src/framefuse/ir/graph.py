@@ -53,15 +53,17 @@ class Output:
     """What the trace's value ``value`` is after the run, for results and effects.
 
     ``node`` gives the contents. ``order`` is the permutation of dimensions, outermost first, in which a fresh tensor
-    is laid out as eager's was. ``input`` is the number of the graph input when the output is that very tensor. An
-    output that shares memory with an input or with another output is the result of a ``library`` node (eager's own
-    view call), never a computed copy.
+    is laid out as eager's was (None: as is best). ``input`` is the number of the graph input when the output is that
+    very tensor. An output that shares memory with an input or with another output is the result of a ``library`` node (eager's own
+    view call), never a computed copy. ``requires_grad`` is what eager said of it; the value may be one that only
+    ``late`` calls of the graph read.
     """
 
     value: int
     node: Node
-    order: tuple[int, ...]
+    order: tuple[int, ...] | None
     input: int | None = None
+    requires_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,23 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """A call of eager's own that runs in grad mode after the results were tied to autograd: a view that requires grad
+    of an input or result, or the write of contents that require grad to an input.
+
+    ``args`` and ``kwargs`` are templates over ``Ref`` (values of inputs, outputs and earlier late calls), numbers and
+    constants. The result at ``path`` is the trace's value ``value`` (None: nobody reads it).
+    """
+
+    target: Any
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    value: int | None = None
+    path: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A whole trace in primitives.
 
@@ -83,7 +102,8 @@ class Graph:
     nodes in program order, inputs first; library calls that are random keep this order. ``relations`` are what the
     lowering assumed about sizes beyond the trace's own assumptions: they are guarded. ``values`` maps each symbol of
     the trace that belongs to an intermediate value to its expression over inputs' symbols and run-time symbols.
-    ``bound`` are symbols set at run time by library results: (symbol, node, dimension).
+    ``bound`` are symbols set at run time by library results: (symbol, node, dimension). ``differentiable`` are the
+    numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node.
     """
 
     name: str
@@ -95,6 +115,13 @@ class Graph:
     values: dict[Symbol, Expr] = field(default_factory=dict)
     bound: tuple[tuple[Symbol, Node, int], ...] = ()
     hints: dict[Symbol, int] = field(default_factory=dict)
+    differentiable: tuple[int, ...] = ()
+    late: tuple[Late, ...] = ()
+
+    @property
+    def trains(self) -> bool:
+        """Whether a result, or a write to an input, requires grad."""
+        return any(output.requires_grad for output in self.outputs)
 
 
 Scalar = bool | int | float | Expr | Real

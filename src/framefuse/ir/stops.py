@@ -215,12 +215,12 @@ ROWS = (
     ),
     Row(
         "gradient",
-        "a recording for a backward pass",
-        "{detail} is recorded for a backward pass.",
-        "Call it under torch.no_grad().",
+        "a gradient that is not followed",
+        "{detail}.",
+        "Compute a new tensor in place of the write, or keep that line outside the compiled function.",
         EAGER,
-        "y = model(x)",
-        "with torch.no_grad():\n    y = model(x)",
+        "with torch.no_grad():\n    hidden.mul_(0.5)\nloss = hidden.sum()",
+        "hidden = hidden + (hidden * 0.5 - hidden).detach()\nloss = hidden.sum()",
     ),
     Row(
         "custom-function",

@@ -24,7 +24,7 @@ def verify(graph: Graph, after: str = "lower") -> None:
     for output in graph.outputs:
         if output.node not in seen:
             raise CompilerBug(f"after {after}: output {output.value} is not among the nodes")
-        if sorted(output.order) != list(range(len(output.node.shape))):
+        if output.order is not None and sorted(output.order) != list(range(len(output.node.shape))):
             raise CompilerBug(f"after {after}: output {output.value} has order {output.order}")
     for write in graph.writes:
         target = graph.inputs[write.input]

@@ -8,7 +8,7 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
 
-VIEWS = ("reshape", "permute", "slice", "expand")
+VIEWS = ("reshape", "permute", "slice", "expand", "detach")
 Path = tuple[Node, ...]  # view nodes from the one next to the root outwards
 
 
@@ -65,6 +65,8 @@ def _view(builder: Builder, step: Node, contents: Node) -> Node:
         return builder.permute(contents, step.attr("axes"))
     if step.op == "slice":
         return builder.slice(contents, step.attr("starts"), step.attr("steps"), step.shape)
+    if step.op == "detach":
+        return builder.detach(contents)
     return builder.expand(contents, step.shape)
 
 

@@ -12,11 +12,11 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.strides import dense_order, dense_strides, order_like
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, Parts, UnderAutocast, of_torch
-from framefuse.lower.strides import dense_order, dense_strides, order_like
 from framefuse.lower.values import Values, refs
 
 

@@ -9,11 +9,11 @@ from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
+from framefuse.ir.strides import dense_order, order_like
 from framefuse.ir.trace import TensorMeta
 from framefuse.lower.element import Element
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
-from framefuse.lower.strides import dense_order, order_like
 
 
 class Lowering(Builder):

@@ -13,10 +13,12 @@ from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import casts
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
+from framefuse.lower.gradients import Gradients
 from framefuse.lower.library import (
     EFFECTS,
     LAYOUT,
@@ -28,7 +30,6 @@ from framefuse.lower.library import (
 )
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.rules import Shapes, Unsupported, find
-from framefuse.lower.strides import dense_order, dense_strides
 from framefuse.lower.values import Values, outside, refs
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
@@ -56,6 +57,7 @@ class _Lowerer:
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
+        self.gradients = Gradients(self.builder, trace, self.values)
         self.taken: set[Node] = set()
         self.definer: dict[int, Definition] = {}
 
@@ -65,13 +67,11 @@ class _Lowerer:
             self.builder.line = call.line
             self._call(index, call)
         self.builder.line = None
-        outputs = Outputs(self.builder, self.trace, self.values, self.definer, self.calls.library).outputs(
-            outside(self.trace)
+        leaving = Outputs(
+            self.builder, self.trace, self.values, self.definer, self.calls.library, self.gradients, self._late_argument
         )
-        writes = tuple(
-            Write(self.values.inputs[value], self.values.contents[value], bumps)
-            for value, bumps in self.values.written.items()
-        )
+        outputs = leaving.outputs(outside(self.trace))
+        writes = leaving.writes()
         self._check_relations()
         return Graph(
             name=self.trace.name,
@@ -83,6 +83,8 @@ class _Lowerer:
             values=self.symbols,
             bound=tuple(self.calls.bound),
             hints=self.builder.hints,
+            differentiable=self.gradients.differentiable,
+            late=tuple(leaving.late),
         )
 
     # ---- inputs ------------------------------------------------------------------------------------------------------
@@ -121,9 +123,8 @@ class _Lowerer:
         results = tuple(_paths(call.result))
         fresh = [(path, value) for path, value in results if value not in self.values.contents]
         for _, value in fresh:
-            if call.grad_enabled and self._meta(value).requires_grad:
-                fact, advice = f"{call.name} is recorded for a backward pass.", "Call it under torch.no_grad()."
-                raise Stop(Reason("gradient", fact, advice, call.line))
+            self._meta(value)
+        self.gradients.reads(call)
         written = _written(call, results)
         if call.name in METADATA or getattr(call.target, "__name__", "") == "__set__":
             fact = f"{call.name} changes a tensor in place without writing its elements."
@@ -145,7 +146,7 @@ class _Lowerer:
         own = node if node.op == "result" and node not in self.taken else None
         self.taken.add(node)
         self.definer[value] = Definition(call, path, own)
-        self.values.define(value, node)
+        self.values.define(value, self.gradients.made(call, self.trace.metas[value], node))
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
@@ -271,7 +272,7 @@ class _Lowerer:
         if len(written) == 1 and not fresh:
             node = self._new_contents(call, written[0])
             if node is not None:
-                self.values.assign(written[0], node, index, call.line)
+                self._assign(call, written[0], node, index)
                 return
         if call.random and any(not self._is_dense(value) for value in written):
             fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
@@ -286,7 +287,11 @@ class _Lowerer:
         for (path, value), node in zip(fresh, nodes, strict=False):
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
-            self.values.assign(value, node, index, call.line, counted)
+            self._assign(call, value, node, index, counted)
+
+    def _assign(self, call: Call, value: int, node: Node, index: int, counted: bool = True) -> None:
+        statistics = any(call.target is norm for norm, _ in STATISTICS)
+        self.values.assign(value, self.gradients.written(call, value, node, statistics), index, call.line, counted)
 
     def _is_dense(self, value: int) -> bool:
         meta = self.trace.metas[value]
@@ -344,6 +349,20 @@ class _Lowerer:
         return tuple(places)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def _late_argument(self, value: Any) -> Any:
+        """An argument of a call that runs after everything else: its tensors stay values of the trace."""
+        if isinstance(value, (Expr, Real)):
+            return self._number(value)
+        kind = type(value)
+        if kind is list or kind is tuple or kind is torch.Size:
+            parts = [self._late_argument(part) for part in value]
+            return parts if kind is list else tuple(parts)
+        if kind is dict:
+            return {name: self._late_argument(part) for name, part in value.items()}
+        if kind is slice:
+            return slice(*(self._late_argument(part) for part in (value.start, value.stop, value.step)))
+        return value
 
     def _check_relations(self) -> None:
         for relation in self.trace.assumptions.relations:

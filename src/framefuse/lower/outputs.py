@@ -10,10 +10,12 @@ import torch
 
 from framefuse.errors import Reason, Stop
 from framefuse.ir.builder import Shape
-from framefuse.ir.graph import Node, Output
+from framefuse.ir.graph import Late, Node, Output, Write
+from framefuse.ir.stops import reason
+from framefuse.ir.strides import dense_order, row_major
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.context import Lowering
-from framefuse.lower.strides import dense_order, row_major
+from framefuse.lower.gradients import Gradients, peel
 from framefuse.lower.values import Values, refs
 
 
@@ -39,32 +41,115 @@ class Outputs:
         values: Values,
         definer: Mapping[int, Definition],
         library: Library,
+        gradients: Gradients,
+        late_argument: Callable[[Any], Any],
     ) -> None:
         self.builder = builder
         self.trace = trace
         self.values = values
         self.definer = definer
         self.library = library
+        self.gradients = gradients
+        self.late_argument = late_argument
         self.real: dict[int, Node] = {}
         self.given: set[Node] = set()
+        self.found: dict[int, Output] = {}
+        self.late: list[Late] = []
 
     def outputs(self, numbers: Sequence[int]) -> tuple[Output, ...]:
-        """One output for each value, in order."""
+        """One output for each value, in order, but for the results of late calls; then what these read."""
         leaving = set(numbers)
-        return tuple(self._output(value, leaving) for value in numbers)
+        self._late_writes()
+        for value in numbers:
+            if not self._is_late(value, leaving):
+                self.found[value] = self._output(value, leaving)
+        for value in numbers:
+            if self._is_late(value, leaving):
+                self._make_late(value)
+        return tuple(self.found.values())
+
+    def writes(self) -> tuple[Write, ...]:
+        """New contents of inputs through which no gradient flows."""
+        return tuple(
+            Write(self.values.inputs[value], peel(self.values.contents[value]), bumps)
+            for value, bumps in self.values.written.items()
+            if not self._carries(value)
+        )
+
+    # ---- results that require grad -----------------------------------------------------------------------------------
+
+    def _carries(self, value: int) -> bool:
+        return self.gradients.on and self.gradients.carries(self.values.contents[value])
+
+    def _is_late(self, value: int, leaving: set[int]) -> bool:
+        """Whether a value that leaves is a view that requires grad: made by eager's own call, in grad mode."""
+        if value in self.values.inputs or not self._carries(value) or not self._bases(value):
+            return False
+        meta = self.trace.metas[value]
+        return self._shared(value, leaving) or dense_order(meta.sizes, meta.strides) is None
+
+    def _shared(self, value: int, leaving: set[int]) -> bool:
+        return any(other in leaving or other in self.values.inputs for other in self.values.shares(value))
+
+    def _bases(self, value: int) -> list[int]:
+        """The operands of the value's call in whose memory it lies."""
+        call, storage = self.definer[value].call, self.trace.metas[value].storage
+        return [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
+
+    def _make_late(self, value: int) -> None:
+        """Lists the calls that make a view, and the one output that is its base."""
+        if value in self.found or value in self.values.inputs or any(late.value == value for late in self.late):
+            return
+        definition = self.definer[value]
+        call, bases = definition.call, self._bases(value)
+        if not bases:
+            meta = self.trace.metas[value]
+            order = dense_order(meta.sizes, meta.strides)
+            if order is None or self.values.sets[meta.storage].root != value or not self._carries(value):
+                text = f"{call.name} gives a tensor whose memory others share in a way that is not followed"
+                raise Stop(reason("gradient", text, call.line))
+            node = self._tensor(value)
+            rows = tuple(range(len(order)))
+            self.found[value] = Output(value, node, order if node.op != "result" else rows, None, True)
+            return
+        if set(refs((call.args, call.kwargs))) - set(bases):
+            raise Stop(reason("gradient", f"{call.name} gives a view that depends on further tensors", call.line))
+        for base in bases:
+            self._make_late(base)
+        args, kwargs = self.late_argument(call.args), self.late_argument(call.kwargs)
+        self.late.append(Late(call.target, call.name, args, kwargs, value, definition.path))
+
+    def _late_writes(self) -> None:
+        """Contents that require grad are written to their inputs by eager's copy_, which carries the gradient."""
+        for value, bumps in self.values.written.items():
+            if not self._carries(value):
+                continue
+            hidden = -1 - len(self.late)
+            contents = self.values.contents[value]
+            self.given.add(contents)
+            self.found[hidden] = Output(hidden, contents, tuple(range(len(contents.shape))), None, True)
+            self.late.append(Late(torch.Tensor.copy_, "copy_", (Ref(value), Ref(hidden)), {}))
+            if bumps > 1:
+                more = Late(torch._C._increment_version, "version", ([Ref(value)] * (bumps - 1),), {})
+                self.late.append(more)
+
+    # ---- results -----------------------------------------------------------------------------------------------------
 
     def _output(self, value: int, leaving: set[int]) -> Output:
+        found = self._place(value, leaving)
+        return replace(found, requires_grad=True) if found.input is None and self._carries(value) else found
+
+    def _place(self, value: int, leaving: set[int]) -> Output:
         meta = self.trace.metas[value]
         order = dense_order(meta.sizes, meta.strides)
         place = self.values.inputs.get(value)
         rows = tuple(range(len(meta.sizes)))
         if place is not None:
             return Output(value, self._input_node(value), order or rows, place)
-        shared = any(other in leaving or other in self.values.inputs for other in self.values.shares(value))
-        if shared or order is None:
+        if self._shared(value, leaving) or order is None:
             node = self._tensor(value)
             return Output(value, node, order if order is not None and node.op != "result" else rows)
-        node = self.values.contents[value]
+        node = peel(self.values.contents[value])
         if self._is_real(node, value) and node not in self.given:
             self.given.add(node)
             return Output(value, node, order)
@@ -138,7 +223,7 @@ class Outputs:
 
     def _base(self, value: int) -> Node:
         """The first value of a storage, in the memory order that eager gave it."""
-        node, meta = self.values.contents[value], self.trace.metas[value]
+        node, meta = peel(self.values.contents[value]), self.trace.metas[value]
         family = self.values.sets[meta.storage]
         if family.root != value:
             if self._is_real(node, value) and self._beside(family.root, value):
@@ -160,7 +245,7 @@ class Outputs:
     def _beside(self, root: int, value: int) -> bool:
         """Whether both are unchanged results of one library call, which share memory as that call gave them."""
         same = root in self.definer and self.definer[root].call is self.definer[value].call
-        return same and self._is_real(self.values.contents[root], root)
+        return same and self._is_real(peel(self.values.contents[root]), root)
 
     def _plain_call(
         self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape

@@ -12,13 +12,13 @@ from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Real, constant_real
+from framefuse.ir.strides import dense_strides
 from framefuse.lower.activations import leaky_relu
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import where
 from framefuse.lower.library import Draw
 from framefuse.lower.promotion import is_number
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
-from framefuse.lower.strides import dense_strides
 
 ALPHA = 1.7580993408473766  # of SELU, as at::alpha_dropout has it
 

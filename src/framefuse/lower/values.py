@@ -8,10 +8,10 @@ from typing import Any
 from framefuse.errors import Reason, Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
+from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Ref, Trace
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, path_between, replay, scatter
 from framefuse.lower.context import Lowering
-from framefuse.lower.strides import dense_order
 
 END = 1 << 60
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tests.unit.lower.recording import check, lowered, ops, run, trace_of
 
-from framefuse.capture.record import record
 from framefuse.errors import Stop
 from framefuse.fuse import fuse
 from framefuse.ir.loop_printer import kernel_text
@@ -181,15 +180,6 @@ def test_forms_of_writing():
 def test_what_has_no_pure_form_is_refused(function, x):
     trace = trace_of(function, x)
     with pytest.raises(Stop):
-        lower(trace)
-
-
-def test_a_recorded_gradient_is_refused():
-
-    weight = torch.randn(3, requires_grad=True)
-    trace = record(lambda x: x * weight, (torch.randn(3),), {}, owner=None).trace
-    assert trace is not None
-    with pytest.raises(Stop, match="backward"):
         lower(trace)
 
 

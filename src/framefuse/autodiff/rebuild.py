@@ -1,0 +1,69 @@
+"""Makes graphs out of parts of others: what some nodes need, up to given leaves, with or without marks for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from framefuse.ir.graph import Graph, Node, Output
+
+MARKS = ("detach", "derived")  # rows that speak of gradients alone: their value is that of their first operand
+
+
+def needed_for(wanted: Iterable[Node], ends: Collection[Node], marks: bool = True) -> set[Node]:
+    """``wanted`` and all that they are made of, up to ``ends``; what only marks name is left out unless ``marks``."""
+    needed: set[Node] = set()
+    waiting = list(wanted)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            if node not in ends:
+                waiting += node.inputs if marks or node.op not in MARKS else node.inputs[:1]
+    return needed
+
+
+def extract(
+    nodes: Sequence[Node], wanted: Iterable[Node], leaves: Mapping[Node, Node], marks: bool = False
+) -> dict[Node, Node]:
+    """``wanted`` and all that they are made of from ``leaves``, as new nodes; the rows that speak of gradients alone
+    stay if ``marks``.
+
+    ``nodes`` are in program order. The result maps each old node to its new one, in program order; ``leaves`` say
+    what stands for the nodes at which the walk ends.
+    """
+    needed = needed_for(wanted, leaves, marks)
+    made: dict[Node, Node] = {}
+    for node in nodes:
+        if node not in needed:
+            continue
+        if node in leaves:
+            made[node] = leaves[node]
+        elif node.op in MARKS and not marks:
+            made[node] = made[node.inputs[0]]
+        else:
+            inputs = tuple([made[operand] for operand in node.inputs])
+            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+            made[node] = node if same else replace(node, inputs=inputs)
+    return made
+
+
+def without_marks(graph: Graph) -> Graph:
+    """The graph without the rows that speak of gradients alone."""
+    if all(node.op not in MARKS for node in graph.nodes):
+        return graph
+    kept = [node for node in graph.nodes if node.op not in MARKS]
+    return mapped(graph, extract(graph.nodes, [*kept, *(output.node for output in graph.outputs)], {}), ())
+
+
+def mapped(graph: Graph, made: Mapping[Node, Node], further: Sequence[Output]) -> Graph:
+    """The graph with other nodes in place of its own, and further outputs."""
+    outputs = tuple(replace(output, node=made[output.node]) for output in graph.outputs)
+    return replace(
+        graph,
+        inputs=tuple(made[node] for node in graph.inputs),
+        nodes=tuple(dict.fromkeys(made.values())),
+        outputs=(*outputs, *further),
+        writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
+        bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
+    )
