@@ -1,4 +1,4 @@
-"""Makes graphs out of parts of others: what some nodes need, up to given leaves, with or without marks for gradients."""
+"""Makes graphs out of parts of others: what some nodes need, up to given leaves, with marks for gradients or not."""
 
 from __future__ import annotations
 

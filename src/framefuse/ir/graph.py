@@ -54,9 +54,9 @@ class Output:
 
     ``node`` gives the contents. ``order`` is the permutation of dimensions, outermost first, in which a fresh tensor
     is laid out as eager's was (None: as is best). ``input`` is the number of the graph input when the output is that
-    very tensor. An output that shares memory with an input or with another output is the result of a ``library`` node (eager's own
-    view call), never a computed copy. ``requires_grad`` is what eager said of it; the value may be one that only
-    ``late`` calls of the graph read.
+    very tensor. An output that shares memory with an input or with another output is the result of a ``library`` node
+    (eager's own view call), never a computed copy. ``requires_grad`` is what eager said of it; the value may be one
+    that only ``late`` calls of the graph read.
     """
 
     value: int
