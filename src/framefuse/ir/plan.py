@@ -107,7 +107,8 @@ class CallStep:
     from a result's real sizes. A slot in ``normal`` must have the sizes and strides that its Slot says (kernels read
     it so): if torch returned other strides it is copied into that layout. ``inside`` is True when the callable may see
     arena or view slots (it neither keeps nor returns its operands' memory); otherwise operands are input, fresh or
-    call slots. ``name`` is for printing.
+    call slots. ``commits`` is True for a call that other processes take part in: the plan does not decline after it.
+    ``name`` is for printing.
     """
 
     name: str
@@ -119,6 +120,7 @@ class CallStep:
     normal: tuple[int, ...] = ()
     inside: bool = False
     grad: bool = False
+    commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Plan:
     slot of the arena's size in bytes (-1 for none). ``inputs`` maps guard tensor slots to plan slots by position: plan
     slot i < len(inputs) takes its tensor from guard register ``inputs[i]``. ``steps`` run in order; ``finish`` are
     Python callables with templates run after all steps (effects in program order); then ``result`` is built.
+    ``generators`` are templates of the random number generators that a step advances before another may decline: a run
+    that declines puts their states back.
     """
 
     name: str
@@ -185,6 +189,7 @@ class Plan:
     arena: int
     finish: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
     result: Any
+    generators: tuple[Any, ...] = ()
 
 
 # Guard instructions, tuples with the name first. Registers hold borrowed Python objects; ``d`` is a destination

@@ -114,7 +114,7 @@ class Lowering(Builder):
 
     def draw(self, target: Any, args: tuple[Any, ...], dtype: DType, shape: Shape, strides: Shape, device: str) -> Node:
         """The result of a library call that advances a generator: made once, in program order, read or not."""
-        attrs = (
+        attrs: tuple[tuple[str, Any], ...] = (
             ("target", target), ("name", target.__name__), ("args", args), ("kwargs", {}), ("random", True),
             ("orders", ()),
         )  # fmt: skip

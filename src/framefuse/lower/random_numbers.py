@@ -53,14 +53,14 @@ def _dropout(lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None
     lo.require("!=", count, ZERO, "a tensor without elements is not dropped from")
     if not isinstance(p, Real) and p == 1:
         return lo.compute(lambda a: a * 0.0, input)
-    keep = Real("sub", (constant_real(1.0), p)) if isinstance(p, Real) else 1.0 - float(p)
+    keep = Real("sub", (constant_real(1.0), p)) if isinstance(p, Real) else 1.0 - p
     mask = draw(lo, "bernoulli_", (keep,), BOOL, input.shape if shape is None else shape, input)
-    if isinstance(keep, Real):
+    if isinstance(p, Real):
         if alpha:
             raise Unsupported("a run-time probability")
         noise = lo.compute(lambda m: m / keep, lo.cast(mask, input.dtype))
         return lo.compute(lambda a, n: a * n, input, noise)
-    factors, shifts = _two_values(input.dtype.torch, float(p), alpha)
+    factors, shifts = _two_values(input.dtype.torch, p, alpha)
     noise = lo.compute(lambda m: m * factors[1], lo.cast(mask, input.dtype))
     result = lo.compute(lambda a, n: a * n, input, noise)
     if not alpha:

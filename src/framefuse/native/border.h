@@ -92,7 +92,8 @@ struct Frame {
     PyObject **registers; /* owned: those that the plan's templates name, in the plan's own order */
     char *arena;          /* owned, 64-byte aligned */
     size_t arena_size;
-    bool busy;
+    PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
+    bool busy, committed; /* committed: something that must not happen twice has happened */
 };
 
 PyObject *frame_tensor(Frame *frame, int32_t slot); /* the slot as a tensor, a new reference; arena and view slots are wrapped for the occasion */

@@ -197,6 +197,7 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
                           slot_data(plan, frame, info->c), &plan->slots[info->out]);
     }
     case STEP_CALL:
+        frame->committed |= step->as.call->commits;
         return call_run(plan, frame, step->as.call);
     case STEP_NUMBERS:
         for (int32_t i = 0; i < step->own_count; i++)
@@ -325,22 +326,22 @@ static void unload(PlanProgram *plan, Frame *frame)
         Py_CLEAR(frame->registers[i]);
 }
 
-/* An interrupt is not the program's business and must not be lost: it is not answered by running the program again. */
-static bool must_propagate(void) { return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception); }
-
 static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *const *registers, const int64_t *numbers, PyObject **result)
 {
     *result = NULL;
     int answer = RUN_DONE;
     PyObject *before = NULL;
-    if (LIKELY(load(plan, frame, registers, numbers, &before) == 0 && run_steps(plan, frame, buffers) == 0)) {
+    frame->committed = false;
+    if (LIKELY(load(plan, frame, registers, numbers, &before) == 0 && (!plan->generator_count || rewind_save(plan, frame) == 0)
+               && run_steps(plan, frame, buffers) == 0)) {
         if (run_finish(plan, frame))
             *result = template_build(&plan->result, frame);
-    } else if (!must_propagate()) {
-        PyErr_Clear();
+    } else if (!run_must_end(frame)) {
+        plan_rewind(plan, frame);
         plan->declines++;
         answer = RUN_DECLINED;
     }
+    Py_CLEAR(frame->states);
     unload(plan, frame);
     Py_XDECREF(before);
     return answer;

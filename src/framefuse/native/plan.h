@@ -29,7 +29,7 @@ typedef struct {
     int32_t bind_count;
     int32_t *normal; /* owned */
     int32_t normal_count;
-    bool grad;
+    bool grad, commits;
 } CallInfo;
 
 typedef struct {
@@ -79,6 +79,8 @@ struct PlanProgram {
     Step *steps;
     Finish *finish;
     Template result;
+    Template *generators; /* owned: those whose state a declined run puts back */
+    int32_t generator_count;
     int32_t slot_count, step_count, finish_count;
     int32_t *inputs, input_count;       /* guard registers of the first slots */
     int32_t *own, own_count;            /* owned: the inputs that a run takes itself */
@@ -97,6 +99,9 @@ struct PlanProgram {
 
 int plan_compile(PlanProgram *plan);
 void plan_free(PlanProgram *plan);
+int rewind_save(const PlanProgram *plan, Frame *frame); /* 0, or -1 with an exception */
+bool run_must_end(const Frame *frame); /* whether a run that failed ends with its exception, which is set then; else it declines */
+void plan_rewind(const PlanProgram *plan, Frame *frame); /* drops the exception as well */
 int matmul_run(const MatmulInfo *info, const int64_t *numbers, char *out, char *a, char *c, const Slot *slot); /* 0, or -1: declines */
 int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call);                                   /* 0, or -1 with an exception */
 

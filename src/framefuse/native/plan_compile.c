@@ -279,7 +279,7 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
     for (int32_t i = 0; i < call->normal_count; i++)
         if (plan->slots[call->normal[i]].place != CALL)
             return wrong("a normal slot that is no call slot", source);
-    return read_bool(source, "grad", &call->grad);
+    return read_bool(source, "grad", &call->grad) < 0 ? -1 : read_bool(source, "commits", &call->commits);
 }
 
 static int read_numbers_step(PlanProgram *plan, PyObject *source, Step *step)
@@ -421,6 +421,17 @@ static int read_finish(PlanProgram *plan, PyObject *pair, Finish *finish)
     return 0;
 }
 
+static int read_generators(PlanProgram *plan, PyObject *templates)
+{
+    if (!(plan->generators = zeros((size_t)PyTuple_GET_SIZE(templates), sizeof *plan->generators)))
+        return -1;
+    plan->generator_count = (int32_t)PyTuple_GET_SIZE(templates);
+    for (int32_t i = 0; i < plan->generator_count; i++)
+        if (read_template(plan, PyTuple_GET_ITEM(templates, i), &plan->generators[i], false, plan->plan) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyObject *steps, PyObject *finish, PyObject *result)
 {
     plan->slot_count = (int32_t)PyTuple_GET_SIZE(slots), plan->step_count = (int32_t)PyTuple_GET_SIZE(steps);
@@ -462,15 +473,18 @@ int plan_compile(PlanProgram *plan)
         || read_indices(source, "inputs", INT32_MAX, &plan->inputs, &plan->input_count) < 0)
         return -1;
     PyObject *numbers = read_tuple(source, "numbers"), *slots = read_tuple(source, "slots"), *steps = read_tuple(source, "steps"),
-             *finish = read_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result");
+             *finish = read_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result"),
+             *generators = read_tuple(source, "generators");
     int status = -1;
-    if (numbers && slots && steps && finish && result && (plan->held = PyTuple_Pack(5, numbers, slots, steps, finish, result)))
-        status = read_parts(plan, numbers, slots, steps, finish, result);
+    if (numbers && slots && steps && finish && result && generators
+        && (plan->held = PyTuple_Pack(6, numbers, slots, steps, finish, result, generators)))
+        status = read_parts(plan, numbers, slots, steps, finish, result) < 0 ? -1 : read_generators(plan, generators);
     Py_XDECREF(numbers);
     Py_XDECREF(slots);
     Py_XDECREF(steps);
     Py_XDECREF(finish);
     Py_XDECREF(result);
+    Py_XDECREF(generators);
     return status;
 }
 
@@ -511,6 +525,9 @@ void plan_free(PlanProgram *plan)
         PyMem_Free(plan->finish[i].args);
     }
     template_clear(&plan->result);
+    for (int32_t i = 0; i < plan->generator_count; i++)
+        template_clear(&plan->generators[i]);
+    PyMem_Free(plan->generators);
     PyMem_Free(plan->own);
     PyMem_Free(plan->keep);
     PyMem_Free(plan->initial);

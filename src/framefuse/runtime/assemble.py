@@ -15,6 +15,7 @@ from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
 from framefuse.ir.schedule import Allocate, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Ref, Trace
+from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
 
@@ -87,6 +88,7 @@ class _Assembler:
             arena=arena,
             finish=(),
             result=result,
+            generators=kept_generators(self.schedule),
         )
 
     # ---- slots -------------------------------------------------------------------------------------------------------
@@ -207,6 +209,7 @@ class _Assembler:
             binds=tuple((self._slot(out), dimension, number) for out, dimension, number in bound),
             normal=() if late else normal,
             inside=item.inside,
+            commits=getattr(target, "commits", False),
         )
         if not late:
             self._add(step)

@@ -237,12 +237,15 @@ def backend_plan(
     tensors = ((place, feed.value) for place, feed in enumerate(captured.feeds) if isinstance(feed, Ref))
     places = tuple(place for place, value in tensors if value in written)
     whole = _undoing(function, places) if places else function
-    step = CallStep("backend", whole, args, (), tuple(outs), grad=True)
+    commits = any(getattr(call.target, "commits", False) for call in trace.calls)
+    step = CallStep("backend", whole, args, (), tuple(outs), grad=True, commits=commits)
+    generators = (("const", torch.default_generator),) if any(call.random for call in trace.calls) else ()
     result = result_template(trace.result, trace.effects, leaf)
     registers = tuple(register_of[entry.source] for entry in inputs)
     return Plan(
-        trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result
-    )
+        trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result,
+        generators,
+    )  # fmt: skip
 
 
 def _written_inputs(trace: Trace) -> frozenset[int]:

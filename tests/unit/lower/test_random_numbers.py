@@ -219,3 +219,21 @@ def test_a_rule_that_fails_after_drawing_draws_once(monkeypatch):
 
     monkeypatch.setitem(rules._BY_TARGET, F.dropout, rules.Entry(("dropout",), "test", wrong))
     assert libraries(same(lambda x: F.dropout(x, 0.5) * 2.0, several(5, 6))) == [["dropout"]]
+
+
+def test_a_call_that_declines_draws_once():
+    def function(x, index):
+        return F.dropout(x, 0.5)[index] * torch.rand(3)
+
+    x, good, bad = torch.randn(50, 3), torch.tensor([1, 2]), torch.tensor([1, 99])
+    states = []
+    with torch.no_grad():
+        for call in (function, framefuse.compile(function)):
+            torch.manual_seed(1)
+            for index in (good, good, bad, good):
+                try:
+                    states.append(call(x, index))
+                except IndexError:
+                    states.append(torch.rand(3))
+                states.append(torch.get_rng_state())
+    assert all(map(torch.equal, states[: len(states) // 2], states[len(states) // 2 :]))

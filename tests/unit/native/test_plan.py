@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import dataclasses
 import gc
 import itertools
 import math
@@ -681,3 +682,52 @@ class TestNumbers:
             assert math.isclose(plan_twin.real_of(found[2]), plan_twin.real_of(expected), rel_tol=1e-15, abs_tol=0)
         else:
             assert found[2] == expected, (op, words)
+
+
+def test_a_declined_run_puts_generators_back() -> None:
+    own = torch.Generator()
+    w = Writer()
+    y = w.input(0, (w.const(3),))
+    x = w.slot("call", (w.const(3),))
+    w.call(torch.rand, (("const", 3),), x)
+    w.call(lambda: torch.rand(3, generator=own), ())
+    w.negative(y, w.const(3))
+    plan = dataclasses.replace(w.plan(("tensor", x)), generators=(("const", torch.default_generator), ("register", 1)))
+    program = _native.PlanProgram(plan)
+    before = torch.get_rng_state(), own.get_state()
+    for _ in range(2):
+        with pytest.raises(_native.Declined):
+            program.run((torch.tensor([1.0, -1.0, 0.0]), own), ())
+        assert torch.equal(torch.get_rng_state(), before[0]) and torch.equal(own.get_state(), before[1])
+    expected = torch.rand(3)
+    torch.set_rng_state(before[0])
+    assert torch.equal(program.run((torch.ones(3), own), ()), expected)
+    assert not torch.equal(own.get_state(), before[1])
+
+
+def test_after_a_call_that_commits_nothing_declines() -> None:
+    sent: list[int] = []
+    for broken in ("step", "kernel"):
+        w = Writer()
+        x = w.input(0, (w.const(3),))
+        w.call(sent.append, (("const", 1),))
+        w.steps[-1] = dataclasses.replace(w.steps[-1], commits=True)
+        if broken == "step":
+            w.call(fails, ())
+        else:
+            w.negative(x, w.const(3))
+        program = _native.PlanProgram(w.plan(("const", 1)))
+        with pytest.raises(RuntimeError, match="in the call" if broken == "step" else "after a collective"):
+            program.run((torch.tensor([1.0, -1.0, 0.0]),), ())
+        assert program.declines == 0
+    assert sent == [1, 1]
+    w = Writer()  # one that fails before it declines, and the next run starts anew
+    x = w.input(0, (w.const(3),))
+    w.negative(x, w.const(3))
+    w.call(sent.append, (("const", 2),))
+    w.steps[-1] = dataclasses.replace(w.steps[-1], commits=True)
+    program = _native.PlanProgram(w.plan(("const", 1)))
+    assert program.run((torch.ones(3),), ()) == 1
+    with pytest.raises(_native.Declined):
+        program.run((torch.tensor([1.0, -1.0, 0.0]),), ())
+    assert sent == [1, 1, 2]
