@@ -86,7 +86,7 @@ class _Joint:
         alive = set(results)
         for node in reversed(backward):
             if node in alive:
-                alive.update(node.inputs)
+                alive.update(_operands(node))
         self.read: dict[Node, Use] = {}
         rests: set[Node] = set()
         self.primal = list(forward)
@@ -94,14 +94,14 @@ class _Joint:
         for node in backward:
             if node not in alive:
                 continue
-            if node.op != "input" and rests.isdisjoint(node.inputs):
+            if node.op != "input" and rests.isdisjoint(_operands(node)):
                 self.primal.append(node)
                 continue
             rests.add(node)
             place += 1
             is_call = TABLE[node.op].kind == CALL
             calls += is_call
-            for operand in node.inputs:
+            for operand in _operands(node):
                 if operand not in rests:
                     self._note(operand, Use(place, place, calls, calls, is_call))
         for node in results - rests:
@@ -119,7 +119,7 @@ class _Joint:
     def pass_on(self, node: Node, use: Use) -> None:
         """The operands are read where ``node``, to be computed again, is."""
         through = use.in_memory and TABLE[node.op].kind == VIEW
-        for operand in node.inputs:
+        for operand in _operands(node):
             known = self.uses.get(operand)
             if known is None:
                 known = self.uses[operand] = Use(use.first, use.last, use.first_call, use.last_call)
@@ -148,7 +148,7 @@ class _Prices:
 
     def _in_memory(self, operands: Sequence[Node]) -> None:
         for operand in operands:
-            while TABLE[operand.op].kind == VIEW and len(operand.inputs) == 1:
+            while TABLE[operand.op].kind == VIEW and len(_operands(operand)) == 1:
                 operand = operand.inputs[0]
             self.in_memory.add(operand)
 
@@ -201,10 +201,15 @@ class _Prices:
             elif node.op == "expand":
                 light = node.inputs[0] in found or self.count(node) != self.count(node.inputs[0])
             else:
-                light = kind not in (CALL, REDUCE) and all(operand in found for operand in node.inputs)
+                light = kind not in (CALL, REDUCE) and all(operand in found for operand in _operands(node))
             if light:
                 found.add(node)
         return found
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    """What the value is computed from; the other operands of a ``derived`` node take its gradient only."""
+    return node.inputs[:1] if node.op == "derived" else node.inputs
 
 
 def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
@@ -240,7 +245,7 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
             if price:
                 arcs.append((SOURCE, tail, price))
             joint.pass_on(node, use)
-            for operand in dict.fromkeys(node.inputs):
+            for operand in dict.fromkeys(_operands(node)):
                 if operand.op != "full" and operand not in joint.read:
                     if operand not in heads:
                         heads[operand], size = size, size + 1
@@ -256,7 +261,7 @@ def _drags(node: Node, use: Use, uses: Mapping[Node, Use], prices: _Prices) -> b
     """Whether computing ``node`` again would need an operand, computed again itself, far from where that is read: a
     residual sum and what the layer before computes from its own. Then it takes no more memory to save the node.
     """
-    for operand in node.inputs:
+    for operand in _operands(node):
         while True:
             row = TABLE[operand.op]
             if row.kind == CALL or row.kind == CREATE:
@@ -264,7 +269,7 @@ def _drags(node: Node, use: Use, uses: Mapping[Node, Use], prices: _Prices) -> b
             known = uses.get(operand)
             if known is not None and replace(known).widen(use).far:
                 return prices.bytes(node) <= prices.bytes(operand)
-            if row.kind != VIEW or len(operand.inputs) != 1:
+            if row.kind != VIEW or len(_operands(operand)) != 1:
                 break
             operand = operand.inputs[0]
     return False
