@@ -22,7 +22,8 @@ from framefuse.capture.code import DECODED_LIMIT
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations",
     "torch.ao.nn",
-    "torch.autograd.grad_mode", "torch.backends",
+    "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
+    "torch.cuda.amp.autocast_mode",
 )  # fmt: skip
 NATIVE_MODULES = frozenset(
     "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
@@ -91,6 +92,7 @@ def runs_natively(function: types.FunctionType) -> bool:
         native = False
     else:
         native = top in NATIVE_MODULES and (module, function.__name__) not in INTERPRETED_FUNCTIONS
+        native = native and not hasattr(function, "__deprecated__")  # it warns, and calls what it stands for
     if not code.co_freevars:
         if len(_native_code) > DECODED_LIMIT:
             _native_code.clear()  # it holds code objects
@@ -197,7 +199,7 @@ TORCH_QUERIES = frozenset(
     "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing "
     "_get_privateuse1_backend_name "
     "_is_torch_function_enabled _has_torch_function _has_torch_function_unary _has_torch_function_variadic "
-    "is_autocast_enabled "
+    "is_autocast_enabled _is_autocast_available "
     "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled "
     "_cuda_isCurrentStreamCapturing "
     ""
@@ -248,7 +250,6 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
 
 # Classes of torch that only hold what they are given; what is done with them is looked at there.
 SILENT_CLASSES = frozenset((torch.autocast,))
-PURE |= SILENT_CLASSES
 
 
 def class_stop(cls: type) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from framefuse.capture import opcodes
+from framefuse.capture import autocast, opcodes
 from framefuse.capture.attributes import type_get
 from framefuse.capture.breaks import Break
 from framefuse.capture.code import COROUTINE_FLAGS, decode
@@ -24,7 +24,7 @@ from framefuse.capture.recorder import Recorder
 from framefuse.capture.resume import rebuild
 from framefuse.capture.run import Machine
 from framefuse.capture.snapshot import Unrepresentable, take
-from framefuse.capture.state import autocast_state, refusal
+from framefuse.capture.state import refusal
 from framefuse.capture.tracebacks import users
 from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
@@ -413,9 +413,7 @@ class _Run:
         recorder = self.recorder
         build = recipes.build
         effects = recorder.journal.effects(build)
-        if autocast_state() != recorder.state.autocast:
-            recorder.kill("autocast", "The call")
-            return None
+        effects += autocast.left(recorder)
         if torch.is_grad_enabled() != self.grad_enabled:
             mode = Build("tuple", None, (torch.is_grad_enabled(),))
             effects += (Effect("run", Build("const", torch._C._set_grad_enabled), None, mode, recorder.line()),)

@@ -17,7 +17,7 @@ from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
 from framefuse.capture.sources import ATOMS, Sources
-from framefuse.capture.state import global_state
+from framefuse.capture.state import Ambient, global_state
 from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
@@ -80,6 +80,7 @@ class Recorder:
         self.data_symbols: set[Symbol] = set()
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
+        self.ambient = Ambient()
         self.mode = RecordingMode(self)
         self.tracked = False
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one

@@ -520,19 +520,6 @@ def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
     return None
 
 
-@special(torch.autocast.__enter__, torch.autocast.__exit__)
-def _autocast(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls carry the state of the CPU's autocast in which they were made; another device's must not change."""
-    context = args[0]
-    same = context._enabled == torch.is_autocast_enabled(context.device) and not context._enabled
-    if kwargs or id(context) in machine.recorder.sources.known or not (context.device == "cpu" or same):
-        return MISSING
-    method = torch.autocast.__enter__ if len(args) == 1 else torch.autocast.__exit__
-    with torch._C.DisableTorchFunction():  # it looks at the modes, and imports what it compares them with
-        frame.stack.append(method(*args))
-    return None
-
-
 @special(torch.jit.annotate)
 def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:

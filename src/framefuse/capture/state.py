@@ -8,6 +8,31 @@ import torch
 
 from framefuse.ir.facts import GlobalState
 
+GUARDED = ("cpu", "cuda")  # whether autocast is on for these is part of the state to which every trace is bound
+
+
+class Ambient:
+    """Autocast as a segment found it: by device type whether it is on and its dtype; ``nested`` counts the contexts
+    that it entered and did not leave.
+    """
+
+    def __init__(self) -> None:
+        self.rows = {kind: autocast_of(kind) for kind in GUARDED}
+        self.cache = torch.is_autocast_cache_enabled()
+        self.nested = 0
+
+    def row(self, kind: str) -> tuple[bool, torch.dtype]:
+        """The state of a device type, as it was before anything here changed it."""
+        found = self.rows.get(kind)
+        if found is None:
+            found = self.rows[kind] = autocast_of(kind)
+        return found
+
+
+def autocast_of(kind: str) -> tuple[bool, torch.dtype]:
+    """Whether autocast is on for a device type now, and its dtype."""
+    return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
 
 def _mode_name(value: Any) -> str:
     return str(value).removeprefix("torch.")
@@ -16,7 +41,7 @@ def _mode_name(value: Any) -> str:
 def autocast_state() -> tuple[tuple[str, bool, str], ...]:
     """Device, whether autocast is on for it, and its dtype."""
     return tuple(
-        (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in ("cpu", "cuda")
+        (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in GUARDED
     )
 
 

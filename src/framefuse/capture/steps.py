@@ -51,7 +51,7 @@ def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str,
         return MISSING
     if kwargs.get("exc_info") or kwargs.get("stack_info") or target in RECALLS:
         return MISSING  # what they tell of is gone when the call is replayed
-    if target is warnings.warn and not _plain_warning(machine, args):
+    if target is warnings.warn and not plain_warning(machine, args):
         return MISSING
     if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
         return MISSING
@@ -89,7 +89,7 @@ def _lasts(machine: Any, value: Any) -> bool:
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
 
 
-def _plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
+def plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
     """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
     if not args or type(args[0]) is not str:
         return False
