@@ -44,8 +44,8 @@ stops: $(VENV)/.built ## write the pages under docs/stops from the catalogue of 
 ops: $(VENV)/.built ## the primitives by element type, and which of torch's functions become them
 	@$(PY) -m framefuse.cli ops
 
-bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about a quarter of an hour)
-	@for part in "curve --fresh" "models --fresh" kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
+bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about half an hour)
+	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
 
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build src/*.egg-info src/framefuse/_native*.so .mypy_cache .pytest_cache .ruff_cache demo-out bench-out

@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import capture, curve, guards, kernels, memory, models
+from framefuse.bench import capture, curve, guards, kernels, memory, models, train
 from framefuse.bench.compilers import cold_caches, warm_up
-from framefuse.bench.report import Field, Row, Say, hardware, progress, save, show
+from framefuse.bench.report import Field, Row, Say, hardware, markdown, progress, save, show
+from framefuse.bench.training_steps import SECONDS, STEPS, Settings
+from framefuse.bench.training_zoo import TRAININGS
 from framefuse.bench.zoo import MODELS
 
 Options = argparse.Namespace
@@ -23,7 +25,8 @@ class Bench:
     """One row of the table below.
 
     `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
-    compilers; `findings` says in words what the rows show; `plot` draws them.
+    compilers; `findings` says in words what the rows show; `plot` draws them. `rest` has the title and the fields of a
+    second table, where one has not the room.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Bench:
     measure: Callable[[Say, Options, Sequence[str]], list[Row]]
     findings: Callable[[Sequence[Row]], list[str]] = lambda rows: []
     plot: Callable[[Sequence[Row], Path, str], None] | None = None
+    rest: tuple[str, Sequence[Field]] | None = None
 
 
 def curve_options(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +58,17 @@ def models_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=list(MODELS), metavar="MODEL", help=f"some of {', '.join(MODELS)}")
     parser.add_argument("--seconds", type=float, default=models.SECONDS, help=f"for each model ({models.SECONDS:g})")
     parser.add_argument("--fresh", action="store_true", help="take first calls in processes of their own")
+
+
+def train_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench train` takes."""
+    names = ", ".join(TRAININGS)
+    parser.add_argument("--only", nargs="+", choices=list(TRAININGS), metavar="MODEL", help=f"some of {names}")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of the loss curves ({STEPS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of timing for each model ({SECONDS:g})")
+    parser.add_argument("--batch", type=int, help="rows, texts or pictures in a batch (32, 4, 4)")
+    parser.add_argument("--length", type=int, help="tokens of a text (32)")
+    parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too: ten minutes more")
 
 
 def memory_options(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +95,17 @@ def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[
 def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of the models for the options given."""
     return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh)
+
+
+def train_settings(options: Options, compilers: Sequence[str]) -> Settings:
+    """What the options say of training."""
+    sizes = {"steps": options.steps, "seconds": options.seconds, "batch": options.batch, "length": options.length}
+    return Settings(tuple(compilers), options.whole, **sizes)
+
+
+def measure_train(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of training for the options given."""
+    return train.train(say, options.only or tuple(TRAININGS), train_settings(options, compilers))
 
 
 def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
@@ -109,6 +135,18 @@ BENCHES = (
         measure_models,
         models.findings,
         models.plot,
+    ),
+    Bench(
+        "train",
+        "twelve models, training: milliseconds a step, peak memory, first steps, losses against eager's",
+        train.TITLE,
+        train.FIELDS,
+        train_options,
+        lambda options, compilers: train.steps(options.only or tuple(TRAININGS), train_settings(options, compilers)),
+        measure_train,
+        train.findings,
+        train.plot,
+        (train.REST_TITLE, train.REST),
     ),
     Bench(
         "capture",
@@ -182,9 +220,15 @@ def present(bench: Bench, options: Options, compilers: Sequence[str], console: C
         rows = bench.measure(say, options, compilers)
     caption = hardware(getattr(options, "device", "cpu"))
     show(console, bench.title, bench.fields, rows)
+    if bench.rest is not None:
+        console.print()
+        show(console, *bench.rest, rows)
     for line in bench.findings(rows):
         console.print(line, markup=False, highlight=False)
     files = save(options.out, bench.name, bench.title, bench.fields, rows, caption)
+    if bench.rest is not None:
+        with files[-1].open("a") as text:
+            text.write("\n" + markdown(*bench.rest, rows, caption))
     if bench.plot is not None:
         files.append(options.out / f"{bench.name}.png")
         bench.plot(rows, files[-1], caption)

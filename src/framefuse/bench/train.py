@@ -1,0 +1,146 @@
+"""Shows steps of training under eager, torch.compile and framefuse: milliseconds, memory, first steps, losses."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from framefuse.bench.report import Field, Row, Say, number
+from framefuse.bench.training_steps import SAYS, Settings
+from framefuse.bench.training_zoo import TRAININGS
+from framefuse.bench.zoo import MissingLibrary
+
+TITLE = "Training, milliseconds a step (forward, loss, backward, optimizer); whole: the step is compiled, not the model"
+FIELDS = (
+    Field("model", "model"),
+    Field("eager_ms", "eager", "{:.1f}"),
+    Field("torch_ms", "torch", "{:.1f}"),
+    Field("framefuse_ms", "framefuse", "{:.1f}"),
+    Field("framefuse_whole_ms", "whole", "{:.1f}"),
+    Field("framefuse_times_eager", "times eager", "{:.2f}"),
+    Field("framefuse_whole_times_eager", "whole eager", "{:.2f}"),
+    Field("framefuse_times_torch", "times torch", "{:.2f}"),
+    Field("framefuse_whole_times_torch", "whole torch", "{:.2f}"),
+)
+REST_TITLE = (
+    "Peak MB of a step above weights and optimizer; first steps above an eager one, seconds; losses against eager"
+)
+REST = (
+    Field("model", "model"),
+    Field("eager_peak_mb", "MB eager", "{:.1f}"),
+    Field("torch_peak_mb", "MB torch", "{:.1f}"),
+    Field("framefuse_peak_mb", "MB framefuse", "{:.1f}"),
+    Field("framefuse_first_s", "first", "{:.2f}"),
+    Field("torch_first_s", "torch first", "{:.1f}"),
+    Field("framefuse_loss_difference", "loss differs", "{:.0e}"),
+    Field("compiled", "runs compiled"),
+    Field("equal", "equal"),
+)
+RATIOS = (
+    ("with the model compiled", "framefuse_times_eager", "framefuse_times_torch"),
+    ("with the whole step compiled", "framefuse_whole_times_eager", "framefuse_whole_times_torch"),
+)
+SLOWER, MORE = 0.98, 1.02  # times eager below which a model counts as slower; parts of eager's memory that are more
+
+
+def steps(names: Sequence[str], settings: Settings) -> int:
+    """How often `train` reports progress."""
+    return len(names) * (1 + len(settings.columns()))
+
+
+def train(say: Say, names: Sequence[str], settings: Settings) -> list[Row]:
+    """One row for each model, each measured in a process of its own."""
+    return [in_fresh_process(name, settings, say) for name in names]
+
+
+def in_fresh_process(name: str, settings: Settings, say: Say) -> Row:
+    """What `training_steps` finds for the model; a row that says so where a library is missing."""
+    command = [sys.executable, "-m", "framefuse.bench.training_steps", name]
+    command += ["--threads", str(torch.get_num_threads()), "--settings", json.dumps(asdict(settings))]
+    lines: list[str] = []
+    output, errors = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdout=output, stderr=errors, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith(SAYS):
+                say(line.removeprefix(SAYS).strip())
+    if not process.returncode:
+        row: Row = json.loads(lines[-1])
+        return row
+    if lines and MissingLibrary.__name__ in lines[-1]:
+        return {"model": TRAININGS[name].title, "equal": f"not run: {lines[-1].partition(': ')[2].strip()}"}
+    raise RuntimeError(f"{' '.join(command)} failed:\n{''.join(lines[-30:])}")
+
+
+def mean(rows: Sequence[Row], key: str) -> float | None:
+    """The geometric mean of what the rows have under `key`; None where none has."""
+    there = [math.log(number(row, key)) for row in rows if row.get(key) is not None]
+    return math.exp(sum(there) / len(there)) if there else None
+
+
+def titles(rows: Sequence[Row]) -> str:
+    """The names of the models in the rows."""
+    return ", ".join(str(row["model"]) for row in rows) or "none"
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """Geometric means, what is slower than eager or takes more memory, and what differs from eager."""
+    wrong = [f"  {row['model']}: {row['equal']}" for row in rows if row["equal"] != "yes"]
+    rows = [row for row in rows if row.get("eager_ms") is not None]
+    said = []
+    for what, eager, torch_compile in RATIOS:
+        means = [(mean(rows, eager), "eager"), (mean(rows, torch_compile), "torch.compile")]
+        times = ", ".join(f"{value:.2f} times {name}" for value, name in means if value is not None)
+        slower = [row for row in rows if number(row, eager) < SLOWER]
+        said.append(f"{what}, geometric means: {times}; slower than eager: {titles(slower)}")
+    ratio = mean([{"": number(row, "framefuse_peak_mb") / number(row, "eager_peak_mb")} for row in rows], "")
+    more = [row for row in rows if number(row, "framefuse_peak_mb") > MORE * number(row, "eager_peak_mb")]
+    said += [] if ratio is None else [f"peak memory: {ratio:.2f} of eager's, geometric mean; more: {titles(more)}"]
+    for what, key in (("model", "framefuse_runs"), ("step", "framefuse_whole_runs")):
+        kept = [row for row in rows if row[key] != "compiled"]
+        said += [
+            f"the {what} is not all compiled: " + "; ".join(f"{row['model']} ({row[key]})" for row in kept)
+        ] * bool(kept)
+    equal = sum(row["equal"] == "yes" for row in rows)
+    said.append(f"{equal} of {len(rows)} models follow eager: gradients of the first step, losses of all steps")
+    return said + wrong
+
+
+def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
+    """Draws for each model how many times faster than eager a step is, a bar for each column, as PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 0.7 + 0.6 * len(rows)), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    bars = (
+        ("framefuse_ms", "framefuse, model", "#1d4ed8"),
+        ("framefuse_whole_ms", "framefuse, whole step", "#60a5fa"),
+        ("torch_ms", "torch.compile, model", "#ea580c"),
+        ("torch_whole_ms", "torch.compile, whole step", "#fdba74"),
+    )
+    shown = [bar for bar in bars if any(row.get(bar[0]) is not None for row in rows)]
+    height = 0.8 / max(1, len(shown))
+    for place, (key, label, colour) in enumerate(shown):
+        offset = (place - (len(shown) - 1) / 2) * height
+        measured = [(i + offset, row) for i, row in enumerate(rows) if row.get(key) is not None]
+        times = [number(row, "eager_ms") / number(row, key) for _, row in measured]
+        drawn = axes.barh([y for y, _ in measured], times, height=height, color=colour, label=label)
+        axes.bar_label(drawn, fmt="{:.2f}", padding=3, fontsize=6)
+    axes.axvline(1, color="#6b7280", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
+    axes.invert_yaxis()
+    axes.margins(x=0.1)
+    axes.set_xlabel("times faster than eager (1: eager)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280", va="top")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight")
