@@ -21,7 +21,7 @@ from framefuse.ir.trace import Build, Effect
 @dataclass(slots=True)
 class Write:
     """A write in the journal; ``before`` is the value that stood there first, ``value`` the one that stands there
-    last.
+    last, ``read`` what the program had read there before it wrote.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Write:
     value: Any
     line: Line | None
     before: Any = MISSING
-    known_before: bool = False
+    read: Any = MISSING
 
 
 # What a place held when something had been written there before.
@@ -111,7 +111,7 @@ class Journal:
         else:  # an entry that was deleted and made again stands at the end of its dict
             if place in sources.written:
                 before = UNKNOWN
-            write = Write(kind, holder, key, value, self.recorder.line(), before, place in sources.seen)
+            write = Write(kind, holder, key, value, self.recorder.line(), before, sources.seen.get(place, MISSING))
             self.last[place] = write
             self.writes.append(write)
         sources.written[place] = value
@@ -165,8 +165,8 @@ class Journal:
         stated now.
         """
         sources = self.recorder.sources
-        if write.known_before:
-            return True
+        if write.read is not MISSING:
+            return type(write.read) not in TRACKED  # a number that differs at each call was read as a run-time value
         if write.kind == "attr" and type(write.before) in ATOMS:
             sources.learn(Source("attr", sources.source(write.holder), write.key), write.before)
             return True

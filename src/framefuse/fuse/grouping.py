@@ -99,7 +99,7 @@ class Grouping:
         results = self.results.get(node, ())
         needed = any(r in self.demands or r in self.readers or r in self.required for r in results)
         binds = any(caller is node for caller in self.callers.values())
-        if not needed and not binds and not node.attr("random"):
+        if not needed and not binds and not node.attr("random") and node not in self.required:
             return
         group = self.call_group(node)
         if node.attr("random"):

@@ -68,6 +68,7 @@ class Wanted:
             if node.op != "input":
                 wanted.required.add(node)
             wanted.writes.append(node)
+        wanted.required |= {*graph.kept}
         wanted.graph = replace(graph, nodes=(*graph.nodes, *copies))
         return wanted
 

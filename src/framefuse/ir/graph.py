@@ -103,7 +103,9 @@ class Graph:
     lowering assumed about sizes beyond the trace's own assumptions: they are guarded. ``values`` maps each symbol of
     the trace that belongs to an intermediate value to its expression over inputs' symbols and run-time symbols.
     ``bound`` are symbols set at run time by library results: (symbol, node, dimension). ``differentiable`` are the
-    numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node.
+    numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node. ``kept`` are
+    the nodes that run for the error that they may raise, where nothing reads them, or not all of them: library calls,
+    and values that are computed whole.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Graph:
     hints: dict[Symbol, int] = field(default_factory=dict)
     differentiable: tuple[int, ...] = ()
     late: tuple[Late, ...] = ()
+    kept: tuple[Node, ...] = ()
 
     @property
     def trains(self) -> bool:

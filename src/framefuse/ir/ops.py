@@ -26,7 +26,8 @@ class Op:
     operands ``a b c``; ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over
     operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows; ``zero``: eager gives zeros;
     on rows that are not pointwise it names what the rule of stage autodiff does). ``cost`` is the rough time
-    of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes.
+    of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes. ``fails`` names what
+    of the second operand makes eager raise: ``divisor`` (an integer zero) or ``position`` (out of bounds).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Op:
     derivative: tuple[str | None, ...] | None = None
     cost: float = 0.05
     attrs: tuple[str, ...] = ()
+    fails: str = ""
 
 
 # Eager's own conventions: pow has no slope where the exponent is 0, nor in the exponent where 0 is raised to it; of two
@@ -88,11 +90,13 @@ def _pointwise() -> Iterable[Op]:
     yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(r, b)))"), cost=0.12, **float_)
     # floor of the quotient, as torch.floor_divide (Python's //) does per dtype; integer zero divisors raise
     # ZeroDivisionError
-    yield row("floordiv", 2, "torch.floor_divide(a, b)", ("zero", "zero"), cost=0.5, **number)
+    yield row("floordiv", 2, "torch.floor_divide(a, b)", ("zero", "zero"), cost=0.5, fails="divisor", **number)
     # the divisor's sign, as torch.remainder (Python's %)
-    yield row("remainder", 2, "torch.remainder(a, b)", ("g", "neg(mul(g, floordiv(a, b)))"), cost=0.6, **number)
+    slopes = ("g", "neg(mul(g, floordiv(a, b)))")
+    yield row("remainder", 2, "torch.remainder(a, b)", slopes, cost=0.6, fails="divisor", **number)
     # the dividend's sign, as torch.fmod (C's)
-    yield row("fmod", 2, "torch.fmod(a, b)", ("g", "neg(mul(g, trunc(div(a, b))))"), cost=0.6, **number)
+    slopes = ("g", "neg(mul(g, trunc(div(a, b))))")
+    yield row("fmod", 2, "torch.fmod(a, b)", slopes, cost=0.6, fails="divisor", **number)
     yield row("pow", 2, "torch.pow(a, b)", POW, cost=2.5, **number)
     yield row("atan2", 2, "torch.atan2(a, b)", ATAN2, cost=2.0, **float_)
     yield row("hypot", 2, "torch.hypot(a, b)", ("mul(g, div(a, r))", "mul(g, div(b, r))"), cost=0.8, **float_)
@@ -185,11 +189,11 @@ def _reads() -> Iterable[Op]:
     # index is eager's error (the kernel reports, eager re-runs).
     formula = "a[(slice(None),) * axis + (b.long(),)]"
     vjp: tuple[str | None, ...] = ("add_rows(g, b)", None)
-    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, derivative=vjp, cost=0.3)
+    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, derivative=vjp, cost=0.3, fails="position")
     # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64, a bad one is eager's error
     formula = "torch.gather(a, axis, b.long())"
     vjp = ("scatter_add(g, b)", None)
-    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0)
+    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0, fails="position")
     # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.
     for name, slope in (("sum", "expand(g)"), ("amax", "share(g, eq(a, r))"), ("amin", "share(g, eq(a, r))")):
         yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=(slope,), cost=0.06)

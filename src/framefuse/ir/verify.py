@@ -21,6 +21,8 @@ def verify(graph: Graph, after: str = "lower") -> None:
         if wrong:
             raise CompilerBug(f"after {after}: node {place} ({node.op}): {wrong}")
         seen.add(node)
+    if not seen.issuperset(graph.kept):
+        raise CompilerBug(f"after {after}: a kept node is not among the nodes")
     for output in graph.outputs:
         if output.node not in seen:
             raise CompilerBug(f"after {after}: output {output.value} is not among the nodes")

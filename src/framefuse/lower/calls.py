@@ -16,12 +16,12 @@ from framefuse.ir.strides import dense_order, dense_strides, order_like
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, Parts, UnderAutocast, of_torch
+from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, TOTAL, Parts, UnderAutocast, of_torch
 from framefuse.lower.values import Values, refs
 
 
 class LibraryCalls:
-    """Makes library nodes. ``bound`` are the sizes that their results set at run time, ``kept`` the calls that stay
+    """Makes library nodes. ``bound`` are the sizes that their results set at run time, ``kept`` the calls that run
     even when nothing reads them; ``number`` brings a recorded number over the graph's symbols.
     """
 
@@ -63,30 +63,24 @@ class LibraryCalls:
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
-        stays = call.random or not metas or self._may_fail(operands) or not _no_numbers(template, named)
+        random = call.random or not metas or _draws((call.args, call.kwargs))
         attrs = (
             ("target", target),
             ("name", call.name),
             ("args", template),
             ("kwargs", named),
-            ("random", stays),
+            ("random", random),
             ("orders", self._orders(call, operands, replaced)),
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
-        if stays:
+        # What eager raises for some contents, sizes or numbers is raised also where nobody reads the result.
+        if random or call.name not in TOTAL or not _no_numbers(template, named):
             self.kept.append(node)
         results = []
         for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
             results.append(self._result(node, path, meta, shapes[place] if shapes is not None else None))
         return tuple(results)
-
-    def _may_fail(self, operands: Sequence[Node]) -> bool:
-        """Whether sizes known only at run time decide if the call raises: then it runs, also for nobody, as a call with
-        run-time numbers does.
-        """
-        late = self.builder.bound
-        return any(not late.isdisjoint(size.symbols) for node in operands for size in node.shape)
 
     def _result(self, call: Node, path: tuple[int, ...], meta: TensorMeta, shape: Shape | None) -> Node:
         fresh: list[tuple[Symbol, int]] = []
@@ -146,6 +140,13 @@ class LibraryCalls:
 
 def _constant(nodes: Sequence[Node]) -> bool:
     return all(size.constant is not None for node in nodes for size in node.shape)
+
+
+def _draws(value: Any) -> bool:
+    """Whether a generator is among the arguments: it may be another than the one that the recorder watches."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_draws, value))
+    return any(map(_draws, value.values())) if isinstance(value, dict) else isinstance(value, torch.Generator)
 
 
 def _no_numbers(*templates: Any) -> bool:

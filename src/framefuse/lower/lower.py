@@ -18,6 +18,7 @@ from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import casts
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
+from framefuse.lower.failing import failing
 from framefuse.lower.gradients import Gradients
 from framefuse.lower.library import (
     EFFECTS,
@@ -59,6 +60,7 @@ class _Lowerer:
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
         self.gradients = Gradients(self.builder, trace, self.values)
         self.taken: set[Node] = set()
+        self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}
 
     def graph(self) -> Graph:
@@ -73,10 +75,11 @@ class _Lowerer:
         outputs = leaving.outputs(outside(self.trace))
         writes = leaving.writes()
         self._check_relations()
+        kept = self._kept(outputs, writes)
         return Graph(
             name=self.trace.name,
             inputs=inputs,
-            nodes=self._live(inputs, outputs, writes),
+            nodes=self._live(inputs, outputs, writes, kept),
             outputs=outputs,
             writes=writes,
             relations=tuple(self.builder.relations),
@@ -85,6 +88,7 @@ class _Lowerer:
             hints=self.builder.hints,
             differentiable=self.gradients.differentiable,
             late=tuple(leaving.late),
+            kept=kept,
         )
 
     # ---- inputs ------------------------------------------------------------------------------------------------------
@@ -145,6 +149,7 @@ class _Lowerer:
     def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
         own = node if node.op == "result" and node not in self.taken else None
         self.taken.add(node)
+        self.computed.append(node)
         self.definer[value] = Definition(call, path, own)
         self.values.define(value, self.gradients.made(call, self.trace.metas[value], node))
         self._bind_symbols(value, node.shape)
@@ -272,6 +277,7 @@ class _Lowerer:
         if len(written) == 1 and not fresh:
             node = self._new_contents(call, written[0])
             if node is not None:
+                self.computed.append(node)
                 self._assign(call, written[0], node, index)
                 return
         if call.random and any(not self._is_dense(value) for value in written):
@@ -371,10 +377,17 @@ class _Lowerer:
                 fact = f"The program branches on a size that is known only while it runs ({relation})."
                 raise Stop(Reason("run-time-size", fact, "Branch on the size of an argument instead."))
 
-    def _live(self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
-        """The nodes that something outside needs, in program order."""
+    def _kept(self, outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
+        """What runs for the error that it may raise."""
+        roots = [*(output.node for output in outputs), *(write.node for write in writes), *self.calls.kept]
+        return (*self.calls.kept, *failing(self.builder, self.computed, roots))
+
+    def _live(
+        self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write], kept: Sequence[Node]
+    ) -> tuple[Node, ...]:
+        """The nodes that something outside needs, and those that run for their error, in program order."""
         marked: set[Node] = set(inputs)
-        waiting = [output.node for output in outputs] + [write.node for write in writes] + self.calls.kept
+        waiting = [*(output.node for output in outputs), *(write.node for write in writes), *kept]
         binder = {symbol: node for symbol, node, _ in self.calls.bound}
         if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
             effects = [(effect.key, effect.value) for effect in self.trace.effects]
