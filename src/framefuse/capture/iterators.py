@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 RangeObjectIterator = type(iter(range(0)))
@@ -15,6 +17,56 @@ NATIVE_ITERATORS = frozenset(
     )
 )  # fmt: skip
 SEQUENCE_ITERATORS = frozenset((type(iter([])), type(iter(())), type(iter("")), type(iter(b"")), RangeObjectIterator))
+# Iterators over what may grow and shrink, each with what makes it; their __reduce__ tells the elements that are left,
+# not whose they are.
+VIEWS: dict[type, Callable[[Any], Iterator[Any]]] = {
+    type(iter({})): dict.__iter__,
+    type(iter({}.values())): lambda holder: iter(dict.values(holder)),
+    type(iter({}.items())): lambda holder: iter(dict.items(holder)),
+    type(iter(set())): lambda holder: type(holder).__iter__(holder),
+}
+
+
+def place_in_view(iterator: Any) -> tuple[Any, int] | None:
+    """The dict or set behind an iterator of one of the VIEWS and the number of elements handed out; None at its end.
+
+    Raises RuntimeError where its holder changed meanwhile, so that no fresh iterator goes on as this one does.
+    """
+    holder = next((held for held in gc.get_referents(iterator) if isinstance(held, (dict, set, frozenset))), None)
+    if holder is None:
+        return None
+    left, every = iterator.__reduce__()[1][0], list(VIEWS[type(iterator)](holder))
+    given = len(every) - len(left)
+    pairs = zip(left, every[max(given, 0) :], strict=False)
+    if given < 0 or not all(_same_element(one, other) for one, other in pairs):
+        raise RuntimeError("elements changed during iteration")
+    return holder, given
+
+
+def _same_element(one: Any, other: Any) -> bool:
+    """Whether two elements of a view are the same; those of items are pairs, made anew each time."""
+    if one is other:
+        return True
+    return type(one) is tuple is type(other) and len(one) == len(other) == 2 and all(map(_is, one, other))
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def continue_view(kind: type, holder: Any, given: int, size: int) -> Any:
+    """An iterator over ``holder`` behind its first ``given`` elements; it began when there were ``size``, and where
+    there are others now it raises as CPython's does.
+    """
+    if len(holder) != size:
+        changed: Any = dict.fromkeys(range(2)) if isinstance(holder, dict) else {0, 1}
+        iterator = VIEWS[kind](changed)
+        changed.clear()
+        return iterator
+    iterator = VIEWS[kind](holder)
+    for _ in range(given):
+        next(iterator)
+    return iterator
 
 
 class RangeIterator:

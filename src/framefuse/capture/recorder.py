@@ -148,6 +148,14 @@ class Recorder:
         self.real_hints[name] = value
         self.tracked = True
 
+    def compared(self) -> None:
+        """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
+        memory lies.
+        """
+        if any(call.name == "contiguous" for call in self.calls):
+            self.pin_sizes()
+            self.exact_strides = True
+
     def relate(self, op: str, left: Expr, right: Expr) -> None:
         """The program learnt that ``left op right`` holds."""
         if not self.alive or (op, left, right) in self.relations:

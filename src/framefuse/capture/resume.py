@@ -9,7 +9,7 @@ from typing import Any
 
 from framefuse.capture.code import decode
 from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
-from framefuse.capture.iterators import RangeIterator
+from framefuse.capture.iterators import RangeIterator, continue_view
 from framefuse.capture.points import Point
 from framefuse.capture.snapshot import Part
 from framefuse.ir.facts import Source
@@ -141,6 +141,12 @@ class _Builder:
             iterator.__setstate__(position)
         return self.keep(part, iterator)
 
+    def entries(self, part: Part) -> Any:
+        kind, given, size = part.value
+        (holder,) = self.parts(part)
+        self.sources.whole(holder)
+        return self.keep(part, continue_view(kind, holder, given, size))
+
 
 MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
     "const": _Builder.const,
@@ -152,6 +158,7 @@ MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
     "view": _Builder.view,
     "tuple": _Builder.tuple,
     "iterator": _Builder.iterator,
+    "entries": _Builder.entries,
     "object": _Builder.object,
     "counting": lambda builder, part: builder.keep(part, RangeIterator(*builder.parts(part))),
     "slice": lambda builder, part: slice(*builder.parts(part)),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker
-from framefuse.capture.iterators import NATIVE_ITERATORS, RangeIterator, RangeObjectIterator
+from framefuse.capture.iterators import NATIVE_ITERATORS, VIEWS, RangeIterator, RangeObjectIterator, place_in_view
 from framefuse.capture.liveness import live
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
@@ -43,7 +43,7 @@ def _key(kind: str, value: Any) -> Any:
     if kind == "frame":
         code, variables, *rest = value
         return (id(code), id(variables), *rest)
-    if type(value) in (int, str, bool, type(None), bytes):
+    if type(value) in (int, str, bool, type(None), bytes) or kind == "entries":
         return (type(value), value)
     if type(value) in (float, complex):
         return (type(value), repr(value))
@@ -166,6 +166,8 @@ class _Taker:
             return Part("const", value)
         if isinstance(value, tuple) and id(kind) not in made:
             return Part("tuple", kind, tuple([self.part(part) for part in value]))
+        if kind in VIEWS:
+            return self._view(value, kind)
         if kind in NATIVE_ITERATORS:
             return self._iterator(value)
         if id(kind) not in made and self._holds_generator(value):
@@ -265,6 +267,18 @@ class _Taker:
         names = tuple(vars(value))
         parts = (Part("const", kind), *[Part("const", name) for name in names])
         return Part("object", None, (*parts, *[self.part(part) for part in vars(value).values()]), index)
+
+    def _view(self, value: Any, kind: type) -> Part:
+        """An iterator over a dict or set: what happens to that one later, it meets."""
+        try:
+            place = place_in_view(value)
+        except RuntimeError as error:
+            raise Unrepresentable(f"an iterator of which {error}") from None
+        if place is None:
+            return self._iterator(value)
+        holder, given = place
+        index = self.index(value)
+        return Part("entries", (kind, given, len(holder)), (self.part(holder),), index)
 
     def _iterator(self, value: Any) -> Part:
         """An iterator of C that tells how it is made; its position stays a constant of the shape."""

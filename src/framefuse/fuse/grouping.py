@@ -9,7 +9,7 @@ from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import may_see_views
 from framefuse.fuse.cells import Cell, Group
 from framefuse.fuse.indexing import MOVES
-from framefuse.fuse.layout import Order, dense_strides, preferred_orders
+from framefuse.fuse.layout import Order, dense_strides, lies_in, preferred_orders
 from framefuse.fuse.products import product_order, product_view
 from framefuse.fuse.ranges import ZERO
 from framefuse.fuse.reductions import inner_index, may_join_reduction
@@ -113,6 +113,8 @@ class Grouping:
             view = strided(operand, self.strides_of, self.graph.hints) if may_see_views(node) else None
             if view is not None and not view.is_whole and (not view.strides or view.strides[-1].constant != 1):
                 view = None
+            if view is not None and not lies_in(view, node.attr("orders")[number], self.graph.hints):
+                view = None  # torch lays its results out as its operands lie
             self.read(group, node, number, view)
 
     def call_group(self, node: Node) -> Group:

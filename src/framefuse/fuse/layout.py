@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from framefuse.fuse.ranges import ONE
+from framefuse.fuse.strided import View
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
@@ -47,6 +48,15 @@ def dense_strides(sizes: Sequence[Expr], order: Order | None) -> tuple[Expr, ...
         # A size of zero leaves no element; torch then counts it as one in strides.
         step = step if sizes[axis].constant == 0 else step * sizes[axis]
     return tuple(strides)
+
+
+def lies_in(view: View, order: Order | None, hints: Mapping[Symbol, int]) -> bool:
+    """Whether the dimensions of a view lie in ``order``, outermost first (None: any)."""
+    if order is None or view.is_whole:
+        return True
+    real = [axis for axis in order if estimate(view.node.shape[axis], hints) != 1]
+    strides = [estimate(view.strides[axis], hints) for axis in real]
+    return strides == sorted(strides, reverse=True)
 
 
 def _of_library_operands(graph: Graph) -> dict[Node, Order]:

@@ -32,6 +32,7 @@ class LibraryCalls:
         self.number = number
         self.bound: list[tuple[Symbol, Node, int]] = []
         self.kept: list[Node] = []
+        self.copies: dict[tuple[Node, tuple[int, ...]], Node] = {}
 
     def library(
         self,
@@ -112,13 +113,29 @@ class LibraryCalls:
             if value < 0:
                 found[replaced[value]] = tuple(range(len(replaced[value].shape)))
                 continue
-            meta, node = self.trace.metas[value], replaced.get(value) or self.values.contents[value]
+            meta, node = self.trace.metas[value], replaced.get(value) or self._as_it_lies(value)
             found.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
         return tuple(found[node] for node in operands)
 
+    def _as_it_lies(self, value: int) -> Node:
+        """The value's node; where that is another tensor, whose dimensions lie in another order than eager's own do, a
+        copy: torch's results lie as its operands do.
+        """
+        node, meta = self.values.contents[value], self.trace.metas[value]
+        order = dense_order(meta.sizes, meta.strides)
+        if node.op not in ("input", "result") or node.strides is None or order is None:
+            return node
+        if dense_order(meta.sizes, self.builder.sizes(node.strides)) == order:
+            return node
+        copy = self.copies.get((node, order))
+        if copy is None:
+            copy = self.builder.opaque("expand", (node,), (), node.dtype, node.shape, None, node.device)
+            self.copies[node, order] = copy
+        return copy
+
     def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
         if isinstance(value, Ref):
-            node = replaced.get(value.value) or self.values.contents[value.value]
+            node = replaced.get(value.value) or self._as_it_lies(value.value)
             if node not in operands:
                 operands.append(node)
             return Arg(operands.index(node))

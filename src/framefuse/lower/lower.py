@@ -20,6 +20,7 @@ from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.failing import failing
 from framefuse.lower.gradients import Gradients
+from framefuse.lower.layout import settle
 from framefuse.lower.library import (
     EFFECTS,
     LAYOUT,
@@ -69,6 +70,7 @@ class _Lowerer:
             self.builder.line = call.line
             self._call(index, call)
         self.builder.line = None
+        settle(self.builder, self.trace, self.values)
         leaving = Outputs(
             self.builder, self.trace, self.values, self.definer, self.calls.library, self.gradients, self._late_argument
         )

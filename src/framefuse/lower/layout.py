@@ -1,0 +1,187 @@
+"""Requires of sizes and strides that calls which give a view or a copy, as memory lies, give again what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+
+from framefuse.errors import Reason, Stop
+from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.trace import Call, Ref, Trace
+from framefuse.lower.values import Values, outside
+
+# Calls that give their operand or a view of it where its memory allows that, and else a copy or, REFUSING, an error.
+RESHAPES = frozenset(("reshape", "reshape_as", "flatten", "ravel", "view", "view_as"))
+REFUSING = frozenset(("view", "view_as"))
+WHY = "where a tensor lies in memory"
+
+
+def settle(lo: Builder, trace: Trace, values: Values) -> None:
+    """Adds to the relations of ``lo`` what fixes the outcome of such calls, where somebody may see it: the result
+    leaves the trace, or one of the two is written. Raises Stop where only a run tells.
+    """
+    written = {trace.metas[value].storage for call in trace.calls for value in call.written}
+    seen = {trace.metas[value].storage for value in outside(trace)} | written
+    for call in trace.calls:
+        if call.name != "contiguous" and call.name not in RESHAPES:
+            continue
+        operand, result = call.args[0] if call.args else None, call.result
+        if not isinstance(operand, Ref) or not isinstance(result, Ref):
+            continue
+        storage = trace.metas[operand.value].storage
+        if call.name in REFUSING or trace.metas[result.value].storage in seen or storage in written:
+            try:
+                _settle(lo, call, values, operand.value, result.value)
+            except Unprovable as error:
+                fact = f"{call.name} gives a view or a copy as sizes decide that are known only while it runs ({error})."
+                raise Stop(Reason("memory-order", fact, "Call .clone() on its operand first.", call.line)) from error
+
+
+def _settle(lo: Builder, call: Call, values: Values, operand: int, result: int) -> None:
+    shape = values.contents[operand].shape
+    strides = _strides(lo, values, operand)
+    other = call.kwargs.get("memory_format", torch.contiguous_format) is not torch.contiguous_format
+    if strides is None or other or any(isinstance(value, torch.dtype) for value in call.args):
+        for size in shape:
+            _agree(lo, size, expr(lo.size(size)))
+    elif not stays_contiguous(lo, shape, strides) and call.name in RESHAPES:
+        stays_view(lo, shape, strides, values.contents[result].shape)
+
+
+def _strides(lo: Builder, values: Values, value: int) -> Shape | None:
+    """The strides of a value in eager's memory, as far as they follow from those of the inputs."""
+    family = values.sets[values.trace.metas[value].storage]
+    path, meta, root = family.paths[value], values.trace.metas[family.root], values.contents[family.root]
+    if path is None:
+        return None
+    place = values.inputs.get(family.root)
+    if place is not None:
+        own = next(node for node in lo.nodes if node.op == "input" and node.attr("index") == place)
+        return through(lo, path, own.shape, own.strides or ())
+    order = dense_order(meta.sizes, meta.strides)
+    return None if order is None else through(lo, path, root.shape, dense_strides(root.shape, order))
+
+
+def through(lo: Builder, path: Sequence[Node], shape: Shape, strides: Shape) -> Shape | None:
+    """The strides behind the views of ``path`` on a tensor of these sizes and strides; None where they are unknown."""
+    found: Shape | None = strides
+    for step in path:
+        if found is None:
+            return None
+        if step.op == "permute":
+            found = tuple(found[axis] for axis in step.attr("axes"))
+        elif step.op == "slice":
+            found = tuple(stride * every for stride, every in zip(found, step.attr("steps"), strict=True))
+        elif step.op == "expand":
+            missing = len(step.shape) - len(shape)
+            sizes = zip(step.shape[missing:], shape, found, strict=True)
+            found = (ZERO,) * missing + tuple(stride if own is size else ZERO for size, own, stride in sizes)
+        else:
+            found = _reshaped(lo, shape, found, step.shape)
+        shape = step.shape
+    return found
+
+
+def _reshaped(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Strides of the view of another shape: the sizes of each follow from groups with equal products."""
+    if 0 in lo.sizes(shape):
+        return None
+    found: list[Expr] = []
+    left = list(zip(shape, strides, strict=True))
+    sizes = list(new)
+    while sizes:
+        inside = [sizes.pop()]
+        held: list[tuple[Expr, Expr]] = []
+        while lo.size(product(inside)) != lo.size(product(size for size, _ in held)):
+            if lo.size(product(inside)) < lo.size(product(size for size, _ in held)):
+                inside.append(sizes.pop())
+            else:
+                held.append(left.pop())
+        real = [pair for pair in held if pair[0] is not ONE]
+        if any(outer is not inner * size for (size, inner), (_, outer) in pairwise(real)):
+            return None
+        stride = real[0][1] if real else ONE
+        for size in inside:
+            found.append(stride)
+            stride = stride * size
+    return tuple(reversed(found))
+
+
+def stays_contiguous(lo: Builder, shape: Shape, strides: Shape) -> bool:
+    """Whether the tensor is contiguous as recorded, which it is or is not at later calls too."""
+    sizes = lo.sizes(shape)
+    if 0 in sizes:
+        lo.require("==", shape[sizes.index(0)], ZERO, WHY)
+        return True
+    lying: list[tuple[Expr, Expr, Expr]] = []
+    expected = ONE
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if lo.size(size) != 1 and lo.size(stride) != lo.size(expected):
+            _differ(lo, size, ONE)
+            _differ(lo, stride, expected)
+            _not_empty(lo, shape)
+            return False
+        lying.append((size, stride, expected))
+        expected = expected * size
+    for size, stride, wanted in lying:
+        if stride is not wanted and size is not ONE:
+            if lo.size(stride) == lo.size(wanted):
+                lo.require("==", stride, wanted, WHY)
+            else:
+                lo.require("==", size, ONE, WHY)
+    return True
+
+
+def stays_view(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> None:
+    """Requires that a tensor can, or cannot, be seen in the shape ``new`` without a copy, as when recorded."""
+    sizes = lo.sizes(shape)
+    if 0 in sizes:
+        lo.require("==", shape[sizes.index(0)], ZERO, WHY)
+        return
+    real = [axis for axis, size in enumerate(sizes) if size != 1]
+    borders = []  # (outer axis, inner axis) that lie apart in memory
+    for outer, inner in pairwise(real):
+        if lo.size(strides[outer]) != lo.size(strides[inner] * shape[inner]):
+            borders.append((outer, inner))
+    heads = [product(new[:count]) for count in range(len(new) + 1)]
+    for outer, inner in borders:
+        head = product(shape[: outer + 1])
+        if lo.size(head) not in lo.sizes(heads):  # a copy, for this border
+            for axis in range(outer, inner + 1):
+                (_differ if axis in (outer, inner) else _agree)(lo, shape[axis], ONE)
+            _differ(lo, strides[outer], strides[inner] * shape[inner])
+            for other in heads:
+                _differ(lo, head, other)
+            _not_empty(lo, shape)
+            return
+    for axis, size in enumerate(shape):
+        if axis not in real:
+            _agree(lo, size, ONE)
+    for outer, inner in pairwise(real):
+        if (outer, inner) not in borders:
+            lo.require("==", strides[outer], strides[inner] * shape[inner], WHY)
+            continue
+        head = product(shape[: outer + 1])
+        if not any(head is other for other in heads):
+            lo.require("==", head, next(other for other in heads if lo.size(other) == lo.size(head)), WHY)
+
+
+def _agree(lo: Builder, left: Expr, right: Expr) -> None:
+    if left is not right:
+        lo.require("==", left, right, WHY)
+
+
+def _differ(lo: Builder, left: Expr, right: Expr) -> None:
+    if (left - right).constant is None:
+        lo.require("!=", left, right, WHY)
+
+
+def _not_empty(lo: Builder, shape: Shape) -> None:
+    for size in shape:
+        if size.constant is None:
+            lo.require("!=", size, ZERO, WHY)
