@@ -273,6 +273,41 @@ FOUND = {
             yield call(data(1, 3), 2)
             yield call(data(1, 3), 0.5)
     """),
+    "a number that is written where another was read": (2, "native", """
+        class Box:
+            kind = 2
+
+        BOX = Box()
+        BOX.n = 2
+
+        def target(x):
+            v = BOX.n
+            BOX.n = BOX.kind
+            return x + 1
+
+        def calls():
+            for n in (2, 2, 5):
+                BOX.n = n
+                yield call(data(1, 2, 3))
+    """),
+    "a view of memory that torch kept to itself": (2, "native", """
+        def target(y):
+            v = y.repeat_interleave(2, dim=0)
+            return v, v.view_as(v)
+
+        def calls():
+            for seed in (1, 2, 3):
+                yield call(data(seed, 2, 3))
+    """),
+    "a tensor that is contiguous only at a later call": (1, "native", """
+        def target(x):
+            return x.contiguous()
+
+        def calls():
+            yield call(data(1, 2, 6)[..., ::2])
+            yield call(data(1, 2, 6)[..., ::2])
+            yield call(data(2, 2, 3))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

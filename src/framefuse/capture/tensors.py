@@ -44,6 +44,7 @@ def describe(tensor: Any, storages: dict[int, int]) -> TensorMeta:
         storage=number,
         plain=kind in PLAIN_TYPES and not (tensor.is_conj() or tensor.is_neg()),
         type=kind,
+        view=tensor._is_view(),
     )
 
 

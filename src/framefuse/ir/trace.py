@@ -40,6 +40,7 @@ class TensorMeta:
     storage: int
     plain: bool  # strided, not conj/neg/quantised/subclass/functional/meta: kernels may read it
     type: type = torch.Tensor
+    view: bool = False  # of another tensor, which may be one that torch keeps to itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
             try:
                 _settle(lo, call, values, operand.value, result.value)
             except Unprovable as error:
-                fact = f"{call.name} gives a view or a copy as sizes decide that are known only while it runs ({error})."
+                fact = f"Sizes that are known only while it runs decide whether {call.name} gives a view ({error})."
                 raise Stop(Reason("memory-order", fact, "Call .clone() on its operand first.", call.line)) from error
 
 

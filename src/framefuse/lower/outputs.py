@@ -28,6 +28,7 @@ class Definition:
     own: Node | None
 
 
+MADE = Ref(-1)  # the operand of a call of our own
 Library = Callable[..., tuple[Node, ...]]
 
 
@@ -211,10 +212,15 @@ class Outputs:
             return self._input_node(value)
         definition = self.definer[value]
         call = definition.call
-        storage = self.trace.metas[value].storage
+        meta = self.trace.metas[value]
+        storage = meta.storage
         bases = [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
         if not bases:
-            return self._base(value)
+            base = self._base(value)
+            if not meta.view or self._is_real(base, value):
+                return base
+            # Eager's is a view of a tensor that torch kept to itself, as others of this memory are: all or none.
+            return self._plain_call(torch.Tensor.view_as, "view_as", (base, MADE), {}, meta, base.shape)
         contents = self.values.contents[value]
         operands = {operand: self._tensor(operand) for operand in bases}
         # Made again even where contents are this call's result: kernels may have had that one copied to dense memory.
@@ -251,6 +257,5 @@ class Outputs:
         self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape
     ) -> Node:
         """A library call of our own on the node that is its first argument."""
-        number = -1
-        call = Call(target, name, (Ref(number), *args[1:]), kwargs, None, None)
-        return self.library(call, target, [()], [meta], [shape], {number: args[0]}, {})[0]
+        call = Call(target, name, (MADE, *args[1:]), kwargs, None, None)
+        return self.library(call, target, [()], [meta], [shape], {MADE.value: args[0]}, {})[0]

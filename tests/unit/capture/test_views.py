@@ -7,7 +7,7 @@ import framefuse
 
 
 def popped(x, held):
-    for key, value in held.items():
+    for _, value in held.items():
         x = x + value
         if x.sum() > 0:
             held.pop("a", None)
@@ -40,7 +40,7 @@ def grown(x, held):
 
 def own_dict(x, held):
     mine = {**held, "z": 1.0}
-    for key, value in mine.items():
+    for _, value in mine.items():
         if x.sum() > 0:
             mine.pop("a", None)
         x = x + value
@@ -61,7 +61,7 @@ def members(x, held):
 
 def members_changed(x, held):
     names = set(held)
-    for name in names:
+    for _ in names:
         if x.sum() > 0:
             names.discard("a")
         x = x + 1

@@ -58,7 +58,9 @@ CASES = {
     ),
     "rows at rows of positions": (lambda x, i, j: x[i[j][:1]], (TABLE, GOOD, GOOD), (TABLE, GOOD, BAD)),
     "unread list of positions": (reads(lambda x: x[..., [0, 0]]), (TABLE,), (TABLE[:, :0],)),
-    "written list of positions": (reads(lambda x: x.clone().__setitem__((..., [0, 0]), 1.0)), (TABLE,), (TABLE[:, :0],)),
+    "written list of positions": (
+        reads(lambda x: x.clone().__setitem__((..., [0, 0]), 1.0)), (TABLE,), (TABLE[:, :0],),
+    ),
     "unread one_hot": (reads(lambda x, i: F.one_hot(i, 4)), (TABLE, GOOD), (TABLE, BAD)),
     "unread index_add": (
         reads(lambda x, i: torch.zeros(4).index_add(0, i, torch.ones(3))), (TABLE, GOOD), (TABLE, BAD),
@@ -76,7 +78,7 @@ def test_eager_raises_and_so_does_compiled_code(name):
         for _ in range(3):
             torch.testing.assert_close(compiled(*good), function(*good))
         assert compiled.hits == 2
-        with pytest.raises(Exception) as expected:  # noqa: PT011
+        with pytest.raises(Exception) as expected:
             function(*bad)
         with pytest.raises(type(expected.value)) as found:
             compiled(*bad)
