@@ -26,8 +26,8 @@ class Op:
     operands ``a b c``; ``derivative`` gives, for each operand, the vector-Jacobian product in primitives over
     operands ``a b c``, result ``r`` and incoming gradient ``g`` (None: no gradient flows; ``zero``: eager gives zeros;
     on rows that are not pointwise it names what the rule of stage autodiff does). ``cost`` is the rough time
-    of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes. ``fails`` names what
-    of the second operand makes eager raise: ``divisor`` (an integer zero) or ``position`` (out of bounds).
+    of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes. ``fails`` names
+    what of the second operand makes eager raise: ``divisor`` (an integer zero) or ``position`` (out of bounds).
     """
 
     name: str
@@ -189,11 +189,12 @@ def _reads() -> Iterable[Op]:
     # index is eager's error (the kernel reports, eager re-runs).
     formula = "a[(slice(None),) * axis + (b.long(),)]"
     vjp: tuple[str | None, ...] = ("add_rows(g, b)", None)
-    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, derivative=vjp, cost=0.3, fails="position")
+    bad = "position"
+    yield Op("take", INDEX, 2, "first", attrs=("axis", "wrap"), formula=formula, derivative=vjp, cost=0.3, fails=bad)
     # result[p] = a[p with p[axis] replaced by index[p]]: torch.gather; the index is int64, a bad one is eager's error
     formula = "torch.gather(a, axis, b.long())"
     vjp = ("scatter_add(g, b)", None)
-    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0, fails="position")
+    yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0, fails=bad)
     # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.
     for name, slope in (("sum", "expand(g)"), ("amax", "share(g, eq(a, r))"), ("amin", "share(g, eq(a, r))")):
         yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=(slope,), cost=0.06)

@@ -19,7 +19,8 @@ DATA_DEPENDENT = frozenset(
 # Calls of which contents and sizes decide no error, only what the trace fixes: nobody misses one that nobody reads.
 TOTAL = frozenset(
     (
-        "clone", "contiguous", "permute", "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "msort", "empty_like",
+        "clone", "contiguous", "permute", "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "msort", "empty",
+        "empty_like", "new_empty",
         "i0", "special_i0e", "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr",
     )
 )  # fmt: skip

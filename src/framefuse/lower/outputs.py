@@ -217,7 +217,7 @@ class Outputs:
         bases = [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
         if not bases:
             base = self._base(value)
-            if not meta.view or self._is_real(base, value):
+            if not meta.view or self._is_real(base, value) or self._carries(value):
                 return base
             # Eager's is a view of a tensor that torch kept to itself, as others of this memory are: all or none.
             return self._plain_call(torch.Tensor.view_as, "view_as", (base, MADE), {}, meta, base.shape)
