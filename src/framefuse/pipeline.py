@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
-from framefuse.autodiff import without_marks
+from framefuse.autodiff import halves, without_marks
 from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.llvm import compile_kernel
+from framefuse.derivatives import derivative, savable
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
@@ -24,7 +25,9 @@ from framefuse.fuse.verify import problems
 from framefuse.guards.changes import moving
 from framefuse.guards.check import explain
 from framefuse.guards.program import build
+from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.graph import Graph
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -33,6 +36,7 @@ from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
+from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
 
@@ -51,12 +55,49 @@ class Pass:
 
 def _lower(p: Mapping[str, Any], options: Options) -> Any:
     graph = lower(p["trace"])
-    if graph.trains or graph.late:
-        raise Stop(reason("gradient", "A result that requires grad", p["trace"].line))
-    graph = without_marks(graph)
     if options["check"]:
         verify(graph)
     return graph
+
+
+def _halves(p: Mapping[str, Any], options: Options) -> Halves | None:
+    graph: Graph = p["lowered"]
+    if not graph.trains:
+        return None
+    return halves(graph, *savable(graph, p["trace"]))
+
+
+def _forward(p: Mapping[str, Any], options: Options) -> Graph:
+    """The graph that runs when the function is called."""
+    cut: Halves | None = p["halves"]
+    graph = without_marks(p["lowered"]) if cut is None else cut.forward
+    if options["check"]:
+        verify(graph, "autodiff")
+    return graph
+
+
+def _inference(p: Mapping[str, Any], options: Options) -> Graph:
+    graph: Graph = p["lowered"]
+    if graph.trains or graph.late:
+        raise Stop(reason("gradient", "A result for another backend requires grad", p["trace"].line))
+    return without_marks(graph)
+
+
+def _attach(p: Mapping[str, Any], options: Options) -> Derivative | None:
+    cut: Halves | None = p["halves"]
+    if cut is None:
+        return None
+    trace: Trace = p["trace"]
+
+    def compile(graph: Graph, case: Trace) -> Any:
+        products: Products = {"lowered": graph, "trace": case}
+        run(CASE, products, options)
+        return _native.Compiled(_native.GuardSet(products["guards"].program), _native.PlanProgram(products["plan"]))
+
+    def report(error: Exception) -> None:
+        report_bug(error, trace.line, options)
+
+    return derivative(cut, p["schedule"], trace, compile, report)
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
@@ -103,18 +144,28 @@ def _examples(p: Mapping[str, Any], options: Options) -> tuple[Any, ...]:
 def _assemble(p: Mapping[str, Any], options: Options) -> Any:
     guards = p["guards"]
     return assemble(
-        p["trace"], p["schedule"], p["kernels"], guards.number_of, guards.program.numbers, guards.register_of
+        p["trace"],
+        p["schedule"],
+        p["kernels"],
+        guards.number_of,
+        guards.program.numbers,
+        guards.register_of,
+        p["derivative"],
     )
 
 
-NATIVE = (
-    Pass("lower", _lower, ("trace",), "graph"),
+# From a graph to its plan: that of a trace, and that of each case of a backward.
+CASE = (
+    Pass("autodiff", _halves, ("lowered", "trace"), "halves"),
+    Pass("autodiff", _forward, ("lowered", "halves"), "graph"),
     Pass("fuse", _fuse, ("graph",), "schedule"),
     Pass("codegen", _codegen, ("schedule",), "kernels"),
     Pass("guards", _assume, ("trace", "graph"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace"), "guards"),
-    Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards"), "plan"),
+    Pass("autodiff", _attach, ("halves", "schedule", "trace"), "derivative"),
+    Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivative"), "plan"),
 )
+NATIVE = (Pass("lower", _lower, ("trace",), "lowered"), *CASE)
 
 
 def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
@@ -138,7 +189,8 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
 
     return (
         Pass("fx", lambda p, options: fx_graph(p["trace"]), ("trace",), "captured"),
-        Pass("lower", _lower, ("trace",), "graph"),
+        Pass("lower", _lower, ("trace",), "lowered"),
+        Pass("lower", _inference, ("lowered", "trace"), "graph"),
         Pass("guards", _assume_trace, ("trace", "graph"), "assumptions"),
         Pass("guards", _guards, ("assumptions", "trace"), "guards"),
         Pass("examples", _examples, ("captured", "guards", "bound", "trace"), "examples"),

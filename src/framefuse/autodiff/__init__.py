@@ -1,5 +1,7 @@
 """Turns a graph into a forward graph that saves values and backward graphs that compute gradients from them."""
 
+from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves
+from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
 
-__all__ = ["without_marks"]
+__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "without_marks"]

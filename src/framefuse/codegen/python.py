@@ -15,14 +15,17 @@ from framefuse.ir.printer import Program, program
 def compile_graph(graph: Graph) -> Any:
     """A function of the graph's input tensors and, by keyword, its free numbers; it gives a tuple of the outputs.
 
-    Outputs have eager's memory order; new contents of inputs are copied into them.
+    Outputs have eager's memory order; new contents of inputs are copied into them. Torch's autograd sees the
+    operations where ``grad`` is given and True.
     """
     printed = program(graph)
     function = load(printed)
 
-    def run(inputs: Sequence[torch.Tensor], numbers: Mapping[str, int | float] | None = None) -> tuple[Any, ...]:
+    def run(
+        inputs: Sequence[torch.Tensor], numbers: Mapping[str, int | float] | None = None, grad: bool = False
+    ) -> tuple[Any, ...]:
         given = {name: value for name, value in (numbers or {}).items() if name in printed.numbers}
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.set_grad_enabled(grad), torch.autocast("cpu", enabled=False):
             results = function(*inputs, **given)
         return tuple(
             result

@@ -8,13 +8,16 @@ from typing import Any
 
 import torch
 
+from framefuse.ir.derivative import Saved
+from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
-from framefuse.ir.graph import Arg, Graph
+from framefuse.ir.graph import Arg, Graph, Late
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
 from framefuse.ir.schedule import Allocate, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Ref, Trace
+from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
@@ -30,13 +33,14 @@ def assemble(
     number_of: Mapping[Symbol | str, int],
     number_count: int,
     register_of: Mapping[Source, int],
+    derivative: Derivative | None = None,
 ) -> Plan:
-    """The plan of ``schedule``.
+    """The plan of ``schedule``, whose outputs ``derivative`` hangs into autograd.
 
     ``kernels[i]`` is the compiled code of item ``i``; ``number_of`` and ``register_of`` say which of the
     ``number_count`` numbers and which registers the guard program sets.
     """
-    return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels)
+    return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivative)
 
 
 def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
@@ -66,15 +70,20 @@ class _Assembler:
         self.slots: list[Slot | None] = []
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
+        self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
 
-    def plan(self, kernels: Mapping[int, CompiledKernel]) -> Plan:
+    def plan(self, kernels: Mapping[int, CompiledKernel], derivative: Derivative | None) -> Plan:
         inputs = self._input_slots()
         arena = -1
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
+        if derivative is not None:
+            self._attach(derivative)
         self._writes()
+        for late in self.graph.late:
+            self._late(late)
         result = result_template(self.trace.result, self.trace.effects, self._result_leaf)
         self._flush()
         return Plan(
@@ -230,6 +239,39 @@ class _Assembler:
                 increment = torch._C._increment_version
                 self._add(CallStep("version", increment, (("list", tensor),), (), ()))
 
+    # ---- gradients -----------------------------------------------------------------------------------------------------
+
+    def _attach(self, derivative: Derivative) -> None:
+        """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""
+        cut = derivative.halves
+        values: list[Any] = [("tensor", place) for place in cut.inputs]
+        values += [("tensor", self._slot(self.schedule.outputs[place])) for place in cut.outputs]
+        values += [self._saved(entry) for entry in (*cut.saved, *cut.roots)]
+        for name in cut.numbers:
+            symbolic = isinstance(name, Symbol)
+            slot = self.numbers.slot_of(name.expr if isinstance(name, Symbol) else Real("symbol", (name,)))
+            values.append(("int" if symbolic else "real", slot))
+        self._add(CallStep("attach", derivative.attach, tuple(values), (), (), grad=True))
+
+    def _saved(self, entry: Saved) -> Any:
+        slot = entry.place if entry.kind == "input" else self._slot(self.schedule.outputs[entry.place])
+        return ("tensor", slot)
+
+    def _late(self, late: Late) -> None:
+        """A call of eager's own in grad mode, on real tensors."""
+
+        def leaf(value: Any) -> Any:
+            return self._result_tensor(value.value) if isinstance(value, Ref) else self._number_leaf(value)
+
+        args = tuple(argument_template(value, leaf) for value in late.args)
+        kwargs = tuple((name, argument_template(value, leaf)) for name, value in late.kwargs.items())
+        outs: tuple[tuple[tuple[int, ...], int], ...] = ()
+        if late.value is not None:
+            self.slots.append(Slot("call", BY_TORCH[self.trace.metas[late.value].dtype].name, (), ()))
+            self.late[late.value] = len(self.slots) - 1
+            outs = ((late.path, len(self.slots) - 1),)
+        self._add(CallStep(late.name, late.target, args, kwargs, outs, grad=True))
+
     # ---- results -----------------------------------------------------------------------------------------------------
 
     def _number_leaf(self, value: Expr | Real) -> Any:
@@ -246,6 +288,8 @@ class _Assembler:
         return self._number_leaf(value)
 
     def _result_tensor(self, number: int) -> Any:
+        if number in self.late:
+            return ("tensor", self.late[number])
         for output, memory in zip(self.graph.outputs, self.schedule.outputs, strict=True):
             if output.value == number:
                 return ("tensor", output.input if output.input is not None else self._slot(memory))

@@ -1,0 +1,86 @@
+"""Grows a graph by the nodes of its gradients, and cuts parts out of what has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+
+
+@dataclass(slots=True)
+class Joint:
+    """A graph with its gradients on one builder.
+
+    ``tangents[i]`` is the input node that stands for the gradient of differentiable output ``i`` (None: none came),
+    ``results[j]`` the gradient of the ``j``-th input that requires grad, None where it is not wanted or nothing flows
+    to it.
+    """
+
+    builder: Builder
+    tangents: tuple[Node | None, ...]
+    results: tuple[Node | None, ...]
+    made: list[Node] = field(default_factory=list)  # by the reverse sweep, in program order
+
+    @staticmethod
+    def of(graph: Graph, given: Sequence[bool], wanted: Sequence[bool]) -> Joint:
+        """Runs the reverse sweep for the outputs whose gradient is given and the inputs that want one."""
+        builder = builder_over(graph)
+        known = len(builder.nodes)
+        outputs = [output.node for output in graph.outputs if output.requires_grad]
+        tangents = tuple(
+            builder.opaque("input", (), (("index", place),), node.dtype, node.shape, None, node.device) if here else None
+            for place, (node, here) in enumerate(zip(outputs, given, strict=True))
+        )
+        seeds = [(node, tangent) for node, tangent in zip(outputs, tangents, strict=True) if tangent is not None]
+        inputs = [graph.inputs[place] for place in graph.differentiable]
+        asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
+        found = gradients(builder, seeds, asked)
+        results = tuple(found[node] if here else None for node, here in zip(inputs, wanted, strict=True))
+        return Joint(builder, tangents, results, builder.nodes[known:])
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """What the reverse sweep assumed about sizes."""
+        return tuple(self.builder.relations)
+
+
+def carrying(graph: Graph, differentiable: Sequence[int]) -> Graph:
+    """The graph with those inputs that require grad, and the outputs that eager would say require it."""
+    found = {graph.inputs[place] for place in differentiable}
+    for node in graph.nodes:
+        if passes_gradients(node) and not found.isdisjoint(node.inputs):
+            found.add(node)
+    outputs = tuple(
+        replace(output, requires_grad=output.input is None and output.node in found) for output in graph.outputs
+    )
+    return replace(graph, differentiable=tuple(differentiable), outputs=outputs)
+
+
+def passes_gradients(node: Node) -> bool:
+    """Whether eager's autograd leads from the node to its operands."""
+    return node.op != "detach" and (node.op == "library" or node.dtype.is_float)
+
+
+def names_of(value: Any) -> set[Symbol | str]:
+    """The symbols and names of floats in a node's shape, strides and attributes, or in any nested value."""
+    if isinstance(value, Node):
+        return names_of((value.shape, value.strides, [attr for _, attr in value.attrs]))
+    if isinstance(value, Expr):
+        return set(value.symbols)
+    if isinstance(value, Real):
+        return set(value.names)
+    if isinstance(value, dict):
+        return names_of(tuple(value.values()))
+    if isinstance(value, slice):
+        return names_of((value.start, value.stop, value.step))
+    if isinstance(value, (tuple, list)):
+        found: set[Symbol | str] = set()
+        for part in value:
+            found |= names_of(part)
+        return found
+    return set()

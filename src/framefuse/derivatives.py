@@ -1,0 +1,172 @@
+"""The stages of backward passes: turns the halves of a graph into its place in autograd, and each case into a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from framefuse.autodiff import backward_graph, carrying, differentiable_graph
+from framefuse.capture.state import global_state
+from framefuse.capture.tensors import keys_of
+from framefuse.codegen.python import compile_graph
+from framefuse.errors import Stop
+from framefuse.ir.builder import Shape
+from framefuse.ir.derivative import Backward, Case, Halves, Saved
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
+from framefuse.ir.graph import Graph
+from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.schedule import Schedule
+from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.trace import Build, Ref, Trace
+from framefuse.runtime.derivative import Derivative, Values
+
+SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
+
+# (graph, its trace) -> the native entry; raises what the stages raise
+Compile = Callable[[Graph, Trace], Any]
+
+
+def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]:
+    """The numbers of the inputs and the places of the outputs that may be saved as themselves."""
+    written = {write.input for write in graph.writes}
+    places = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
+    written |= {places[late.args[0].value] for late in graph.late if late.name == "copy_"}
+    return frozenset(range(len(graph.inputs))) - written, frozenset()
+
+
+def derivative(
+    halves: Halves, schedule: Schedule, trace: Trace, compile: Compile, report: Callable[[Exception], Any]
+) -> Derivative:
+    """The place in autograd of the graph that ``schedule`` runs; ``report`` is told of faults of ours."""
+    cases = _Cases(halves, schedule, trace, compile, report)
+    return Derivative(halves, cases.compile, cases.reference)
+
+
+@dataclass(frozen=True)
+class _Cases:
+    """Compiles the cases of one graph's backward."""
+
+    halves: Halves
+    schedule: Schedule
+    trace: Trace
+    stages: Compile
+    report: Callable[[Exception], Any]
+
+    def compile(self, values: Values, again: bool) -> Any:
+        """The native entry for these values; None where none can be made."""
+        try:
+            backward = self.graph(values, again)
+            return self.stages(backward.graph, self.recorded(backward, values, again))
+        except Stop:
+            return None
+        except Exception as error:
+            self.report(error)
+            return None
+
+    def reference(self, values: Values, again: bool) -> tuple[Any, ...]:
+        """The gradients, computed primitive by primitive."""
+        saved, tangents, numbers, _ = values
+        backward = self.graph(values, again)
+        given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
+        names = {str(name): value for name, value in zip(self.halves.numbers, numbers, strict=True)}
+        found = compile_graph(backward.graph)(given, names, grad=again)
+        return tuple(None if place is None else found[place] for place in backward.results)
+
+    # ---- the graph of a case -----------------------------------------------------------------------------------------
+
+    def graph(self, values: Values, again: bool) -> Backward:
+        """The graph of the case at hand."""
+        halves = self.halves
+        given, tangents, _, mask = values
+        shapes = [halves.primal.outputs[place].node.shape for place in halves.outputs]
+        case = Case(
+            tuple(None if t is None else _strides(t, shape) for t, shape in zip(tangents, shapes, strict=True)),
+            tuple(bool(mask >> place & 1) for place in range(len(halves.inputs))),
+        )
+        kept = halves.roots if again else halves.saved
+        strides = [self.lies(entry) for entry in kept]
+        if not again:
+            return backward_graph(halves, case, strides)
+        backward = differentiable_graph(halves, case, strides)
+        tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
+        needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
+        return replace(backward, graph=carrying(backward.graph, needing))
+
+    def lies(self, entry: Saved) -> Shape:
+        """The strides of a saved value."""
+        if entry.kind == "input":
+            strides = self.halves.primal.inputs[entry.place].strides
+            assert strides is not None, "inputs have strides"
+            return strides
+        return self.schedule.memories[self.schedule.outputs[entry.place]].strides
+
+    # ---- the trace of a case -----------------------------------------------------------------------------------------
+
+    def recorded(self, backward: Backward, values: Values, again: bool) -> Trace:
+        """What a recording of the case would have left."""
+        graph = backward.graph
+        given, tangents, numbers, mask = values
+        places = [Source("item", SAVED, place) for place in backward.saved]
+        places += [Source("item", TANGENTS, place) for place in backward.tangents]
+        tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
+        inputs = tuple(
+            Input(number, source, self.spec(number, tensor, graph, again))
+            for number, (source, tensor) in enumerate(zip(places, tensors, strict=True))
+        )
+        facts = [Fact(SAVED, "type", list), Fact(SAVED, "length", len(given)), Fact(WANTED, "int", mask)]
+        facts += [
+            Fact(Source("item", TANGENTS, place), "is", None) for place, came in enumerate(tangents) if came is None
+        ]
+        for place, (name, value) in enumerate(zip(self.halves.numbers, numbers, strict=True)):
+            kind = "integer" if isinstance(name, Symbol) else "real"
+            facts.append(Fact(Source("item", NUMBERS, place), kind, name))
+        parts = tuple(None if place is None else Ref(graph.outputs[place].value) for place in backward.results)
+        return Trace(
+            name=graph.name,
+            line=self.trace.line,
+            assumptions=Assumptions(global_state(), tuple(facts), inputs, ()),
+            calls=(),
+            metas=(),
+            size_symbols={},
+            hints=dict(graph.hints),
+            real_hints=dict(self.trace.real_hints),
+            result=Build("tuple", None, parts),
+            effects=(),
+        )
+
+    def spec(self, number: int, tensor: Any, graph: Graph, again: bool) -> TensorSpec:
+        """What is checked of a tensor that comes to backward: its sizes follow from the numbers."""
+        node = graph.inputs[number]
+        assert node.strides is not None, "inputs have strides"
+        hints = {**self.trace.hints, **graph.hints}
+        sizes = [size.evaluate(hints) for size in node.shape]
+        strides = [stride.evaluate(hints) for stride in node.strides]
+        order = dense_order(sizes, strides)
+        loose: tuple[Symbol | int, ...] | None = None
+        if order is None:
+            loose = tuple(
+                Symbol(f"t{number}_{axis}") if stride.constant is None else stride.constant
+                for axis, stride in enumerate(node.strides)
+            )
+        return TensorSpec(
+            type(tensor),
+            keys_of(tensor),
+            BY_TORCH[tensor.dtype],
+            str(tensor.device),
+            tuple(Symbol(f"d{number}_{axis}") for axis in range(len(sizes))),
+            order,
+            loose,
+            tensor.requires_grad if again else None,
+        )
+
+
+def _strides(tensor: Any, shape: Shape) -> Shape:
+    """The strides of a gradient that came, over the symbols of its shape."""
+    order = dense_order(tuple(tensor.shape), tensor.stride())
+    if order is not None:
+        return dense_strides(shape, order)
+    return tuple(expr(stride) for stride in tensor.stride())

@@ -1,0 +1,80 @@
+"""The place of one compiled graph in autograd: its node's bodies, which compile each case of a backward at first sight."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.ir.derivative import Halves
+
+Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
+
+
+class Derivative:
+    """``attach`` hangs the outputs of the forward plan into autograd.
+
+    ``compile(values, again)`` gives the native entry of the case at hand (None where that failed), ``reference(values,
+    again)`` its gradients without compiled code; ``again`` is True for gradients that are to be differentiated.
+    """
+
+    def __init__(
+        self,
+        halves: Halves,
+        compile: Callable[[Values, bool], Any],
+        reference: Callable[[Values, bool], tuple[Any, ...]],
+    ) -> None:
+        self.halves = halves
+        self.compile = compile
+        self.reference = reference
+        self.lock = threading.RLock()
+        self.backward = _Side(self, False)
+        self.differentiable = _Side(self, True)
+        own = sum(entry.kind == "own" for entry in halves.saved)
+        self.attach = _native.Attach(
+            self.backward.dispatch,
+            self.differentiable.dispatch,
+            inputs=len(halves.inputs),
+            outputs=len(halves.outputs),
+            through=len(halves.saved) - own,
+            own=own,
+            roots=len(halves.roots),
+            numbers=len(halves.numbers),
+            name=halves.primal.name,
+        )
+
+
+class _Side:
+    """One of the two ways backward is asked, with its compiled cases."""
+
+    def __init__(self, derivative: Derivative, again: bool) -> None:
+        self.derivative = derivative
+        self.again = again
+        self.dispatch = _native.Dispatch(self.run, self.miss, point=4)
+
+    def run(self, *values: Any) -> tuple[Any, ...]:
+        """Computes the gradients without compiled code."""
+        return self.derivative.reference(values, self.again)
+
+    def miss(self, values: Values, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """A case that was not met yet."""
+        if torch.is_autocast_enabled("cpu"):  # the forward said what is cast; backward runs in those dtypes
+            with torch.autocast("cpu", enabled=False):
+                found: tuple[Any, ...] = self.dispatch(*values)
+                return found
+        with self.derivative.lock:
+            entry = None
+            if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
+                if len(self.dispatch.entries) < LIMIT:
+                    entry = self.derivative.compile(values, self.again)
+                if entry is None or type(entry.guards.check(values)) is not tuple:
+                    return self.run(*values)
+                self.dispatch.add(entry)
+        result: tuple[Any, ...] = self.dispatch(*values)
+        return result
+
+
+LIMIT = 32  # cases of one backward: which gradients came, how they lie, which are wanted
