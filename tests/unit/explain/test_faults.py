@@ -16,12 +16,14 @@ from framefuse.explain import faults, files
 
 STAGES = {  # what fails: the products that were there
     "lower": ("trace",),
-    "fuse": ("trace", "graph"),
-    "compile_kernel": ("trace", "graph", "schedule"),
-    "build": ("trace", "graph", "schedule", "kernels", "assumptions"),
-    "assemble": ("trace", "graph", "schedule", "kernels", "assumptions", "guards"),
+    "fuse": ("trace", "lowered", "halves", "graph"),
+    "compile_kernel": ("trace", "lowered", "halves", "graph", "schedule"),
+    "build": ("trace", "lowered", "halves", "graph", "schedule", "kernels", "assumptions"),
+    "assemble": (
+        "trace", "lowered", "halves", "graph", "schedule", "kernels", "assumptions", "guards", "derivative",
+    ),
     "record": (),
-}
+}  # fmt: skip
 FILES = {"trace": "1_captured.txt", "graph": "3_graph.py", "guards": "2_guards.txt"}
 
 
