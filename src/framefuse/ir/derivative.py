@@ -39,9 +39,9 @@ class Halves:
 
     ``primal`` is the graph as it was lowered; ``forward`` the same without the cuts of gradients and with one further
     output for each ``own`` saved value. ``inputs`` are the numbers of the inputs that require grad, ``outputs`` the
-    places of the outputs that do. ``saved`` is what backward reads, the ``own`` ones last; ``roots`` what it takes to compute
-    the gradients from the beginning, as a function that can be differentiated again: inputs, and results of calls
-    that must not run twice. ``numbers`` are the run-time sizes and names of floats that both may need.
+    places of the outputs that do. ``saved`` is what backward reads, the ``own`` ones last; ``roots`` what it takes to
+    compute the gradients from the beginning, as a function that can be differentiated again: inputs, and results of
+    calls that must not run twice. ``numbers`` are the run-time sizes and names of floats that both may need.
     """
 
     primal: Graph

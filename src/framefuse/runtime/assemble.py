@@ -239,7 +239,7 @@ class _Assembler:
                 increment = torch._C._increment_version
                 self._add(CallStep("version", increment, (("list", tensor),), (), ()))
 
-    # ---- gradients -----------------------------------------------------------------------------------------------------
+    # ---- gradients ---------------------------------------------------------------------------------------------------
 
     def _attach(self, derivative: Derivative) -> None:
         """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""

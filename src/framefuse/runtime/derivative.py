@@ -1,4 +1,4 @@
-"""The place of one compiled graph in autograd: its node's bodies, which compile each case of a backward at first sight."""
+"""The place of one compiled graph in autograd: its node's bodies, which compile each case of a backward once."""
 
 from __future__ import annotations
 
