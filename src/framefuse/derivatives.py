@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
-
-import torch
 
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph
 from framefuse.capture.state import global_state
@@ -109,7 +107,7 @@ class _Cases:
     def recorded(self, backward: Backward, values: Values, again: bool) -> Trace:
         """What a recording of the case would have left."""
         graph = backward.graph
-        given, tangents, numbers, mask = values
+        given, tangents, _, mask = values
         places = [Source("item", SAVED, place) for place in backward.saved]
         places += [Source("item", TANGENTS, place) for place in backward.tangents]
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
@@ -121,7 +119,7 @@ class _Cases:
         facts += [
             Fact(Source("item", TANGENTS, place), "is", None) for place, came in enumerate(tangents) if came is None
         ]
-        for place, (name, value) in enumerate(zip(self.halves.numbers, numbers, strict=True)):
+        for place, name in enumerate(self.halves.numbers):
             kind = "integer" if isinstance(name, Symbol) else "real"
             facts.append(Fact(Source("item", NUMBERS, place), kind, name))
         parts = tuple(None if place is None else Ref(graph.outputs[place].value) for place in backward.results)
