@@ -229,5 +229,8 @@ def watch_open(trusted: bool) -> bool:
 def saved_drop(saved: list[Any], index: int) -> None:
     """Puts None in the place of one saved tensor, which dies if nobody else holds it."""
 
+def spare_bytes() -> int:
+    """The bytes that are kept for the temporaries of later runs, of whichever plans."""
+
 def numbers_run(instructions: tuple[tuple[Any, ...], ...], numbers: tuple[int, ...]) -> tuple[int, ...] | None:
     """Runs number instructions over raw words; None when they decline."""

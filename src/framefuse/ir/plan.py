@@ -107,8 +107,8 @@ class CallStep:
     from a result's real sizes. A slot in ``normal`` must have the sizes and strides that its Slot says (kernels read
     it so): if torch returned other strides it is copied into that layout. ``inside`` is True when the callable may see
     arena or view slots (it neither keeps nor returns its operands' memory); otherwise operands are input, fresh or
-    call slots. ``commits`` is True for a call that other processes take part in: the plan does not decline after it.
-    ``name`` is for printing.
+    call slots. ``commits`` is True for a call that cannot run twice (other processes take part in it, or it lets go of
+    an input): the plan does not decline after it. ``name`` is for printing.
     """
 
     name: str
@@ -125,7 +125,7 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseStep:
-    """Drops the tensors of slots that no later step reads."""
+    """Drops the tensors of slots that no later step reads; of an input, the reference that the run holds."""
 
     slots: tuple[int, ...]
 

@@ -82,6 +82,12 @@ extern PyTypeObject *PlanProgram_Type;
 extern PyObject *Declined;
 extern PyTypeObject *make_plan_type(PyObject *module);
 
+/* Memory for temporaries, 64-byte aligned. */
+typedef struct {
+    char *memory; /* owned, or NULL */
+    size_t size, needed; /* needed: the most that its run asked for */
+} Arena;
+
 /* What one run of a plan works on. A plan owns one for its usual run; a run that finds it busy makes another. */
 struct Frame {
     const PlanProgram *plan; /* borrowed: the runner holds it */
@@ -90,8 +96,7 @@ struct Frame {
     PyObject *kept;       /* owned: the tuple that holds the kept inputs which stand in `tensors`, NULL: none stand there */
     char **data;          /* of each slot; valid from the slot's step on */
     PyObject **registers; /* owned: those that the plan's templates name, in the plan's own order */
-    char *arena;          /* owned, 64-byte aligned */
-    size_t arena_size;
+    Arena arena;          /* owned, during a run */
     PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
     bool busy, committed; /* committed: something that must not happen twice has happened */
 };
@@ -107,6 +112,13 @@ void plan_forget(PlanProgram *plan);                   /* keeps no inputs until 
 bool plan_swapped(PlanProgram *plan);                  /* since it was asked last, a kept input was replaced */
 Py_ssize_t plan_registers_needed(PlanProgram *plan);
 Py_ssize_t plan_numbers_bound(PlanProgram *plan);
+
+/* ---- arena.c ---- */
+
+bool arena_reach(Arena *arena, int64_t bytes); /* makes it so large at least, and keeps what is in it; false: no memory */
+void arena_return(Arena *arena);               /* after the run */
+void arena_user(int more);                     /* 1 for each plan that takes arenas, -1 when it goes */
+PyObject *spare_bytes_py(PyObject *module, PyObject *none);
 
 /* ---- threads.c ---- */
 

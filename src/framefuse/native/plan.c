@@ -8,7 +8,6 @@ PyObject *Declined;
 
 /* Measured on two cores: a parallel region pays off above some 8 us of serial work, and giving up the GIL above some 20 us. */
 static const int64_t PARALLEL_NS = 8000, RELEASE_GIL_NS = 20000;
-enum { ALIGNMENT = 64 };
 
 /* ---- frames ---- */
 
@@ -32,7 +31,6 @@ static void frame_free(const PlanProgram *plan, Frame *frame)
         PyMem_Free(frame->tensors - 1);
     PyMem_Free(frame->data);
     PyMem_Free(frame->registers);
-    free(frame->arena);
     memset(frame, 0, sizeof *frame);
 }
 
@@ -50,24 +48,6 @@ static bool frame_make(const PlanProgram *plan, Frame *frame)
         return false;
     }
     memcpy(frame->numbers, plan->initial, (size_t)plan->count * sizeof *frame->numbers);
-    return true;
-}
-
-/* Grows the arena, keeping what is in it: a size that only a step's result tells may come while earlier slots are in use. */
-static bool frame_arena(Frame *frame, int64_t size)
-{
-    if (LIKELY(size >= 0 && (size_t)size <= frame->arena_size))
-        return true;
-    if (size < 0 || size > (int64_t)1 << 46)
-        return false;
-    size_t room = ((size_t)size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    char *grown = aligned_alloc(ALIGNMENT, room);
-    if (!grown)
-        return false;
-    if (frame->arena_size)
-        memcpy(grown, frame->arena, frame->arena_size);
-    free(frame->arena);
-    frame->arena = grown, frame->arena_size = room;
     return true;
 }
 
@@ -161,13 +141,13 @@ static int reach_arena(const PlanProgram *plan, Frame *frame, int32_t index)
     for (int32_t i = 0; i < slot->ndim; i++) {
         int64_t size = frame->numbers[slot->sizes[i]], reach;
         if (size == 0)
-            return frame_arena(frame, frame->numbers[slot->base] + ALIGNMENT) ? 0 : -1;
+            return arena_reach(&frame->arena, frame->numbers[slot->base] + 1) ? 0 : -1;
         if (__builtin_mul_overflow(size - 1, frame->numbers[slot->strides[i]], &reach) || __builtin_add_overflow(end, reach, &end))
             return -1;
     }
     if (__builtin_mul_overflow(end, slot->item_size, &end) || __builtin_add_overflow(end, frame->numbers[slot->base], &end))
         return -1;
-    return frame_arena(frame, end) ? 0 : -1;
+    return arena_reach(&frame->arena, end) ? 0 : -1;
 }
 
 static int reach_arenas(const PlanProgram *plan, Frame *frame, const Step *step)
@@ -206,7 +186,8 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
         return 0;
     default:
         for (int32_t i = 0; i < step->slot_count; i++)
-            Py_CLEAR(frame->tensors[step->slots[i]]);
+            if (LIKELY(!plan->slots[step->slots[i]].kept))
+                Py_CLEAR(frame->tensors[step->slots[i]]);
         return 0;
     }
 }
@@ -294,7 +275,7 @@ static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, con
             return -1;
     if (run_numbers(plan, frame, 0, plan->early_numbers) < 0)
         return -1;
-    return plan->arena_number < 0 || plan->arena_late || frame_arena(frame, frame->numbers[plan->arena_number]) ? 0 : -1;
+    return plan->arena_number < 0 || plan->arena_late || arena_reach(&frame->arena, frame->numbers[plan->arena_number]) ? 0 : -1;
 }
 
 static bool run_finish(const PlanProgram *plan, Frame *frame)
@@ -324,6 +305,10 @@ static void unload(PlanProgram *plan, Frame *frame)
         Py_CLEAR(frame->tensors[i]);
     for (int32_t i = 0; i < plan->register_count; i++)
         Py_CLEAR(frame->registers[i]);
+    if (frame->arena.memory) {
+        plan->arena_bytes = frame->arena.needed > plan->arena_bytes ? frame->arena.needed : plan->arena_bytes;
+        arena_return(&frame->arena);
+    }
 }
 
 static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *const *registers, const int64_t *numbers, PyObject **result)
@@ -449,6 +434,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(plan);
         return PyErr_NoMemory();
     }
+    arena_user(plan->takes_arena = plan->arena_number >= 0);
     return (PyObject *)plan;
 }
 
@@ -481,6 +467,7 @@ static void plan_dealloc(PlanProgram *plan)
     PyTypeObject *type = Py_TYPE(plan);
     PyObject_GC_UnTrack(plan);
     frame_free(plan, &plan->frame);
+    arena_user(-plan->takes_arena);
     plan_free(plan);
     plan_clear(plan);
     PyMem_Free(plan->buffers);
@@ -508,7 +495,7 @@ static PyObject *plan_run_py(PlanProgram *plan, PyObject *args)
     return answer == RUN_DECLINED ? NULL : result;
 }
 
-static PyObject *get_arena_bytes(PlanProgram *plan, void *Py_UNUSED(closure)) { return PyLong_FromSize_t(plan->frame.arena_size); }
+static PyObject *get_arena_bytes(PlanProgram *plan, void *Py_UNUSED(closure)) { return PyLong_FromSize_t(plan->arena_bytes); }
 
 static PyMethodDef plan_methods[] = {
     {"run", (PyCFunction)plan_run_py, METH_VARARGS, "Runs the plan without guards; raises Declined."},

@@ -72,6 +72,8 @@ struct PlanProgram {
     PyObject *held; /* strong: the plan's parts, from which everything below borrows its Python objects */
     int32_t bound, count, arena_number;
     bool arena_late; /* its size depends on what a step binds */
+    bool takes_arena;
+    size_t arena_bytes; /* the most that a run took */
     int64_t *initial; /* the constants among the numbers */
     Number *numbers;
     int32_t number_count, early_numbers; /* the first `early_numbers` run before the steps */
@@ -116,7 +118,7 @@ static inline char *slot_data(const PlanProgram *plan, const Frame *frame, int32
 {
     const Slot *slot = &plan->slots[index];
     if (slot->place == ARENA)
-        return frame->arena + frame->numbers[slot->base];
+        return frame->arena.memory + frame->numbers[slot->base];
     if (slot->place == VIEW)
         return slot_data(plan, frame, slot->base) + (slot->offset < 0 ? 0 : frame->numbers[slot->offset] * slot->item_size);
     return frame->data[index];

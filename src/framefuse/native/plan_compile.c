@@ -310,12 +310,7 @@ static int read_step(PlanProgram *plan, PyObject *source, Step *step)
     }
     if (strcmp(name, "ReleaseStep") == 0) {
         step->kind = STEP_RELEASE;
-        if (read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count) < 0)
-            return -1;
-        for (int32_t i = 0; i < step->slot_count; i++)
-            if (plan->slots[step->slots[i]].place == INPUT)
-                return wrong("a release of an input", source);
-        return 0;
+        return read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
     }
     if (strcmp(name, "NumbersStep") == 0) {
         step->kind = STEP_NUMBERS;

@@ -36,6 +36,6 @@ void plan_rewind(const PlanProgram *plan, Frame *frame)
 bool run_must_end(const Frame *frame)
 {
     if (frame->committed && !PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "an index is out of range, an integer is divided by zero or memory ran out, after a collective of this call had run");
+        PyErr_SetString(PyExc_RuntimeError, "an index is out of range, an integer is divided by zero or memory ran out, after a step of this call that cannot run twice");
     return frame->committed || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception));
 }
