@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.function import FunctionMeta
 
 from framefuse import _native
 from framefuse.ir import dtypes
 from framefuse.native import nodes, tags
+from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
 # Where the allocator does not say how long a TensorImpl is: those of the torch versions known are 22 words or more.
 LEAST_WORDS = 22
@@ -40,43 +40,6 @@ WORDS = _impl_length()
 
 Facts = dict[str, Any]
 Probe = Callable[["Scratch"], Facts]
-
-
-class Unknown(Exception):
-    """A probe found nothing, or more than one possibility."""
-
-
-class Libraries:
-    """The shared libraries that torch has loaded; a missing one, or a missing symbol, is an unknown fact."""
-
-    def __init__(self) -> None:
-        folder = Path(torch.__file__).parent / "lib"
-        self.folder = folder
-        self.cpu = self._open(folder / "libtorch_cpu.so", ctypes.CDLL)
-        self.c10 = self._open(folder / "libc10.so", ctypes.CDLL)
-        self.python = self._open(folder / "libtorch_python.so", ctypes.PyDLL)
-        gomp = next(iter(sorted(folder.glob("libgomp*.so*"))), None)
-        self.gomp = self._open(gomp, ctypes.CDLL) if gomp else None
-
-    @staticmethod
-    def _open(path: Path, kind: type[ctypes.CDLL]) -> ctypes.CDLL | None:
-        try:
-            return kind(str(path), mode=ctypes.DEFAULT_MODE | os.RTLD_NOLOAD)
-        except OSError:
-            return None
-
-    @staticmethod
-    def find(library: ctypes.CDLL | None, name: str) -> Any:
-        """The function; :class:`Unknown` when there is none."""
-        try:
-            return library[name]  # type: ignore[index]
-        except (AttributeError, TypeError) as error:
-            raise Unknown(name) from error
-
-    @staticmethod
-    def address(function: Any) -> int:
-        """Where the function starts."""
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class Scratch:
@@ -107,30 +70,8 @@ def keys_of(tensor: torch.Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
-def _word(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
-
-
 def _impl_words(tensor: torch.Tensor) -> list[int]:
-    return [_word(tensor._cdata + 8 * index) for index in range(WORDS)]
-
-
-class Peek:
-    """Reads memory that may not be there: the kernel, asked to copy from it, refuses where a load would crash."""
-
-    def __enter__(self) -> Peek:
-        self.out, self.into = os.pipe()
-        self.write = ctypes.CDLL(None)["write"]
-        self.write.restype, self.write.argtypes = ctypes.c_ssize_t, [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.out)
-        os.close(self.into)
-
-    def __call__(self, address: int, count: int) -> bytes | None:
-        """``count`` bytes (a few), or None."""
-        return os.read(self.out, count) if self.write(self.into, address, count) == count else None
+    return [word_at(tensor._cdata + 8 * index) for index in range(WORDS)]
 
 
 def _only(candidates: Iterable[Any]) -> Any:
@@ -151,7 +92,7 @@ def _offset_of(word: Callable[[torch.Tensor], int], tensors: Iterable[torch.Tens
 
 def _handle(scratch: Scratch) -> Facts:
     size = torch.Tensor.__basicsize__
-    sets = [{offset for offset in range(16, size - 7, 8) if _word(id(t) + offset) == t._cdata} for t in scratch.kinds]
+    sets = [{offset for offset in range(16, size - 7, 8) if word_at(id(t) + offset) == t._cdata} for t in scratch.kinds]
     offset = _only(set.intersection(*sets))
     # The word holds a TensorImpl*, as an at::Tensor does: a stable getter must be able to read through its address.
     dimensions = ctypes.c_int64(-1)
@@ -175,9 +116,9 @@ def _dtype(scratch: Scratch) -> Facts:
         here = {8 * i for i, value in enumerate(_impl_words(tensor)) if value & 0xFFFF == code}
         found = here if found is None else found & here
     offset = int(_only(found or ()))
-    words = {row.name: _word(tensor._cdata + offset) & 0xFF_FFFF_FFFF for row, tensor in samples.items()}
+    words = {row.name: word_at(tensor._cdata + offset) & 0xFF_FFFF_FFFF for row, tensor in samples.items()}
     device = {word >> 16 for word in words.values()}
-    meta = _word(torch.empty(2, device="meta")._cdata + offset) & 0xFF_FFFF_FFFF
+    meta = word_at(torch.empty(2, device="meta")._cdata + offset) & 0xFF_FFFF_FFFF
     if len(device) != 1 or meta >> 16 in device or meta & 0xFFFF != words["float32"] & 0xFFFF:
         raise Unknown("the device does not show")
     return {"dtype": offset, "cpu_words": words}
@@ -318,7 +259,7 @@ def _tls_keys(scratch: Scratch) -> Facts:
     for state in (torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu"), torch.enable_grad):
         with state():
             keys = thread_keys()
-            flips.add((_word(address) ^ keys[0], _word(address + 8) ^ keys[1]))
+            flips.add((word_at(address) ^ keys[0], word_at(address + 8) ^ keys[1]))
     included, excluded = _only(flips)
     library = str(scratch.libraries.folder / "libc10.so")
     return {"tls_library": library, "tls_included_flip": included, "tls_excluded_flip": excluded}
@@ -417,13 +358,6 @@ def _blas(scratch: Scratch) -> Facts:
     return facts
 
 
-def _raw_apply(scratch: Scratch) -> Facts:
-    found = nodes.raw_apply()
-    if found is None:
-        raise Unknown("torch applies a function in another way")
-    return {"raw_apply": found}
-
-
 # In the order in which they run: later ones use the handle. The names are those of ``initialise(without=...)``.
 PROBES: dict[str, Probe] = {
     "handle": _handle,
@@ -444,7 +378,10 @@ PROBES: dict[str, Probe] = {
     "num_threads": _num_threads,
     "gomp": _gomp,
     "blas": _blas,
-    "raw_apply": _raw_apply,
+    "raw_apply": lambda scratch: {"raw_apply": nodes.raw_apply()},
+    "saved_hooks": lambda scratch: {"hooks_state": nodes.hooks_state(scratch.libraries)},
+    "keeps_graph": lambda scratch: {"keeps_graph": nodes.keeps_graph(scratch.libraries)},
+    "edges": lambda scratch: nodes.edges(scratch.libraries),
 }
 TAGS = ("dict_tags", "type_tags", "dict_watchers")
 FACTS = (*PROBES, *TAGS)
@@ -553,6 +490,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "matmul": _matmul,
     "copy": _copy,
     "node_classes": nodes.node_classes,
+    "function_meta": FunctionMeta,
     "saved_hooks": nodes.hooks_active,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }

@@ -10,10 +10,10 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *backward, *differentiable;  /* strong; NULL after tp_clear */
     PyObject *function;                   /* strong: the class torch.autograd.Function that is applied */
+    PyObject *near[5];                    /* strong: what torch looks up on `function` in each call, by NEAR */
     PyObject *apply;                      /* strong: torch's own apply of it, past the checks that guards have made */
     PyObject *wanted;                     /* strong: the int whose first `inputs` bits are set */
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved; /* strong: descriptors of the node; the last may be NULL */
-    Py_ssize_t held;                      /* offset of the node's slot */
     Py_ssize_t inputs, outputs, through, own, roots, numbers;
     uint64_t calls, backwards;
 } Attach;
@@ -28,6 +28,7 @@ typedef struct {
 } Held;
 
 static PyTypeObject *Attach_Type, *Held_Type;
+static Py_ssize_t held_offset; /* of the slot that the nodes of every Attach have */
 
 /* The values of the call that is on its way through torch into `forward` of the same thread. */
 typedef struct {
@@ -40,6 +41,48 @@ static const char FREED[] =
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
     "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
     "backward through the graph a second time or if you need to access saved tensors after calling backward.";
+
+/* ---- the function's class ---- */
+
+/* Torch makes a new string for each attribute that it asks of the function's class, so that CPython's cache of attributes never hits, and looks
+   through all classes behind it: a third of the whole call. The metaclass answers during a call of ours. */
+static const struct {
+    const char *name;
+    Py_ssize_t length;
+} NEAR[] = {{"_backward_cls", 13}, {"forward", 7}, {"setup_context", 13}, {"clear_saved_tensors_on_access", 29}, {"boxed_grads_call", 16}};
+enum { NEAR_COUNT = sizeof NEAR / sizeof *NEAR };
+
+static PyTypeObject *Function_Type; /* the metaclass, made with the first Attach */
+
+static PyObject *function_getattr(PyObject *function, PyObject *name)
+{
+    if (passing && passing->attach->function == function && PyUnicode_IS_COMPACT_ASCII(name)) {
+        Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+        for (int i = 0; i < NEAR_COUNT; i++)
+            if (length == NEAR[i].length && !memcmp(PyUnicode_DATA(name), NEAR[i].name, (size_t)length) && passing->attach->near[i])
+                return Py_NewRef(passing->attach->near[i]);
+    }
+    return PyType_Type.tp_getattro(function, name);
+}
+
+static PyType_Slot function_slots[] = {
+    {Py_tp_getattro, function_getattr},
+    {Py_tp_doc, "The metaclass of functions that Attach applies: torch's own, with quicker look-ups."},
+    {0, NULL},
+};
+static PyType_Spec function_spec = {"framefuse._native.FunctionMeta", 0, 0, Py_TPFLAGS_DEFAULT, function_slots};
+
+static PyObject *metaclass(void)
+{
+    PyObject *base = abi.python ? PyDict_GetItemString(abi.python, "function_meta") : NULL;
+    if (!Function_Type && !base)
+        return PyErr_Format(PyExc_RuntimeError, "torch's binary interface is not initialised");
+    if (!Function_Type)
+        Function_Type = (PyTypeObject *)PyType_FromSpecWithBases(&function_spec, base);
+    return (PyObject *)Function_Type;
+}
+
+/* ---- Held ---- */
 
 static int held_traverse(Held *held, visitproc visit, void *arg)
 {
@@ -78,7 +121,7 @@ static PyType_Slot held_slots[] = {
 static PyType_Spec held_spec = {"framefuse._native.Held", offsetof(Held, items), sizeof(PyObject *),
                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, held_slots};
 
-static Held **held_of(const Attach *attach, PyObject *node) { return (Held **)((char *)node + attach->held); }
+static PyObject **held_of(PyObject *node) { return (PyObject **)((char *)node + held_offset); }
 
 static PyObject *get(PyObject *descriptor, PyObject *node) { return Py_TYPE(descriptor)->tp_descr_get(descriptor, node, (PyObject *)Py_TYPE(node)); }
 
@@ -94,14 +137,6 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 
 /* ---- forward: torch calls it with the node and the inputs; everything else comes by `passing` ---- */
 
-static int hooks_active(void)
-{
-    PyObject *answer = abi_call("saved_hooks", NULL, 0);
-    int active = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return active;
-}
-
 static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     Passing *call = passing;
@@ -111,7 +146,7 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     Attach *attach = call->attach;
     PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *through = outputs + attach->outputs;
     PyObject *const *own = through + attach->through;
-    int hooked = hooks_active();
+    int hooked = abi_hooks_active();
     if (hooked < 0 || set(attach->materialize, node, Py_False) < 0)
         return NULL;
     Py_ssize_t saved = attach->through + (hooked ? attach->own : 0), count_held = attach->own + attach->roots + attach->numbers;
@@ -130,7 +165,7 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     for (Py_ssize_t i = 0; i < count_held; i++)
         held->items[i] = hooked && i < attach->own ? NULL : Py_NewRef(own[i]);
     PyObject_GC_Track(held);
-    Py_XSETREF(*held_of(attach, node), held);
+    Py_XSETREF(*held_of(node), (PyObject *)held);
     return tuple_of(outputs, attach->outputs);
 }
 
@@ -154,13 +189,23 @@ static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t fla
 
 /* ---- backward: the engine calls it, in whichever thread it runs ---- */
 
-/* -1 with an exception */
-static int keeps_graph(void)
+/* Which inputs want a gradient, as the bits of an int. */
+static PyObject *wanted_by(const Attach *attach, PyObject *node)
 {
-    PyObject *answer = abi_call("keeps_graph", NULL, 0);
-    int kept = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return kept;
+    if (LIKELY(!abi_wants_some()))
+        return Py_NewRef(attach->wanted);
+    PyObject *bits = PyLong_FromLong(0), *width = PyLong_FromLong(32);
+    for (Py_ssize_t from = (attach->inputs - 1) / 32 * 32; bits && width && from >= 0; from -= 32) {
+        unsigned long word = 0;
+        for (Py_ssize_t i = from; i < attach->inputs && i < from + 32; i++)
+            word |= (unsigned long)abi_wants(node, i) << (i - from);
+        PyObject *low = PyLong_FromUnsignedLong(word), *high = PyNumber_Lshift(bits, width);
+        Py_SETREF(bits, low && high ? PyNumber_Or(high, low) : NULL);
+        Py_XDECREF(low);
+        Py_XDECREF(high);
+    }
+    Py_XDECREF(width);
+    return bits;
 }
 
 /* The held items from `from` on as a list; they leave `held` where `keep` is false. */
@@ -239,46 +284,58 @@ static void let_go(const Attach *attach, Held *held)
         Py_CLEAR(held->items[i]);
 }
 
-static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *const *given, Py_ssize_t count)
 {
-    PyObject *node = args[0];
-    PyObject *slot = count > 0 ? PyObject_GetAttrString(node, "_held") : NULL;
-    if (!slot || !Py_IS_TYPE(slot, Held_Type)) {
-        Py_XDECREF(slot);
-        return PyErr_Format(PyExc_RuntimeError, "not a node of a compiled graph");
-    }
-    Held *held = (Held *)slot;
-    Attach *attach = held->attach;
-    PyObject *list = NULL, *tangents = NULL, *numbers = NULL, *result = NULL;
-    int keep = keeps_graph();
     bool again = abi_grad_enabled();
-    PyObject *target = again ? attach->differentiable : attach->backward;
+    PyObject *target = again ? attach->differentiable : attach->backward, *result = NULL;
+    int keep = abi_keeps_graph();
     if (keep < 0)
-        goto done;
+        return NULL;
     if (held->freed) {
         PyErr_SetString(PyExc_RuntimeError, FREED);
-        goto done;
+        return NULL;
     }
-    if (count - 1 != attach->outputs || !target) {
-        PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count - 1);
-        goto done;
-    }
+    if (count != attach->outputs || !target)
+        return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count);
     attach->backwards++;
-    list = again ? root_list(attach, held, node) : saved_list(attach, held, node, keep);
-    tangents = list ? tuple_of(args + 1, count - 1) : NULL;
-    numbers = tangents ? tuple_of(held->items + attach->own + attach->roots, attach->numbers) : NULL;
-    if (!numbers)
-        goto done;
-    if (!keep)
-        let_go(attach, held);
-    Py_INCREF(target);
-    result = PyObject_Vectorcall(target, (PyObject *[]){list, tangents, numbers, attach->wanted}, 4, NULL);
-    Py_DECREF(target);
-done:
+    PyObject *wanted = wanted_by(attach, node), *tangents = tuple_of(given, count);
+    PyObject *numbers = tuple_of(held->items + attach->own + attach->roots, attach->numbers);
+    PyObject *list = again ? root_list(attach, held, node) : saved_list(attach, held, node, keep);
+    if (wanted && tangents && numbers && list) {
+        if (!keep)
+            let_go(attach, held);
+        Py_INCREF(target);
+        result = PyObject_Vectorcall(target, (PyObject *[]){list, tangents, numbers, wanted}, 4, NULL);
+        Py_DECREF(target);
+    }
     Py_XDECREF(list);
     Py_XDECREF(tangents);
     Py_XDECREF(numbers);
-    Py_DECREF(slot);
+    Py_XDECREF(wanted);
+    return result;
+}
+
+/* The engine's call: a method of the nodes. */
+static PyObject *apply(PyObject *node, PyObject *const *tangents, Py_ssize_t count)
+{
+    PyObject *held = *held_of(node);
+    if (!held || !Py_IS_TYPE(held, Held_Type))
+        return PyErr_Format(PyExc_RuntimeError, "not a node of a compiled graph");
+    Py_INCREF(held);
+    PyObject *result = walk(((Held *)held)->attach, (Held *)held, node, tangents, count);
+    Py_DECREF(held);
+    return result;
+}
+
+/* The same as the static method of the function's class. */
+static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *held = count ? PyObject_GetAttrString(args[0], "_held") : NULL, *result = NULL;
+    if (held && Py_IS_TYPE(held, Held_Type))
+        result = walk(((Held *)held)->attach, (Held *)held, args[0], args + 1, count - 1);
+    else if (!PyErr_Occurred())
+        PyErr_Format(PyExc_RuntimeError, "not a node of a compiled graph");
+    Py_XDECREF(held);
     return result;
 }
 
@@ -299,19 +356,7 @@ PyObject *saved_drop_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL};
 static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
 
-static PyObject *node_apply(PyObject *node, PyObject *const *args, Py_ssize_t count)
-{
-    PyObject *small[8], **all = count < 8 ? small : PyMem_Malloc((size_t)(count + 1) * sizeof *all);
-    if (!all)
-        return PyErr_NoMemory();
-    all[0] = node;
-    memcpy(all + 1, args, (size_t)count * sizeof *all);
-    PyObject *result = backward(NULL, all, count + 1);
-    if (all != small)
-        PyMem_Free(all);
-    return result;
-}
-static PyMethodDef apply_method = {"apply", (PyCFunction)(void (*)(void))node_apply, METH_FASTCALL, NULL};
+static PyMethodDef apply_method = {"apply", (PyCFunction)(void (*)(void))apply, METH_FASTCALL, NULL};
 
 /* Reads a data descriptor of the node's class. */
 static PyObject *descriptor(PyObject *type, const char *name)
@@ -327,23 +372,26 @@ static PyObject *descriptor(PyObject *type, const char *name)
 /* Makes the classes and finds out where their parts are. */
 static int attach_build(Attach *attach, PyObject *name)
 {
-    PyObject *bodies[3] = {name, PyCFunction_New(&forward_method, NULL), PyCFunction_New(&backward_method, NULL)};
-    PyObject *classes = bodies[1] && bodies[2] ? abi_call("node_classes", bodies, 3) : NULL, *slot = NULL, *apply = NULL;
-    Py_XDECREF(bodies[1]);
-    Py_XDECREF(bodies[2]);
+    PyObject *parts[4] = {name, metaclass(), PyCFunction_New(&forward_method, NULL), PyCFunction_New(&backward_method, NULL)};
+    PyObject *classes = parts[1] && parts[2] && parts[3] ? abi_call("node_classes", parts, 4) : NULL, *slot = NULL, *method = NULL;
+    Py_XDECREF(parts[2]);
+    Py_XDECREF(parts[3]);
     PyObject *function, *node;
     if (!classes || !PyArg_ParseTuple(classes, "OO!", &function, &PyType_Type, &node))
         goto failed;
     attach->function = Py_NewRef(function);
+    for (int i = 0; i < NEAR_COUNT; i++)
+        if (!(attach->near[i] = PyObject_GetAttrString(function, NEAR[i].name)))
+            PyErr_Clear(); /* another torch, which does not ask for it */
     slot = PyObject_GetAttrString(node, "_held");
-    apply = slot ? PyDescr_NewMethod((PyTypeObject *)node, &apply_method) : NULL;
-    if (!apply || PyObject_SetAttrString(node, "apply", apply) < 0)
+    method = slot ? PyDescr_NewMethod((PyTypeObject *)node, &apply_method) : NULL;
+    if (!method || PyObject_SetAttrString(node, "apply", method) < 0)
         goto failed;
     if (!Py_IS_TYPE(slot, &PyMemberDescr_Type)) {
         PyErr_SetString(PyExc_SystemError, "the node has no slot");
         goto failed;
     }
-    attach->held = ((PyMemberDescrObject *)slot)->d_member->offset;
+    held_offset = ((PyMemberDescrObject *)slot)->d_member->offset;
     if (!(attach->to_save = descriptor(node, "to_save")) || !(attach->materialize = descriptor(node, "materialize_grads"))
         || !(attach->saved_tensors = descriptor(node, "saved_tensors")))
         goto failed;
@@ -359,7 +407,7 @@ static int attach_build(Attach *attach, PyObject *name)
     if (!attach->apply || !attach->wanted)
         goto failed;
     Py_DECREF(slot);
-    Py_DECREF(apply);
+    Py_DECREF(method);
     Py_DECREF(classes);
     return 0;
 failed:
@@ -404,6 +452,8 @@ static int attach_traverse(Attach *attach, visitproc visit, void *arg)
     Py_VISIT(attach->differentiable);
     Py_VISIT(attach->function);
     Py_VISIT(attach->apply);
+    for (int i = 0; i < NEAR_COUNT; i++)
+        Py_VISIT(attach->near[i]);
     Py_VISIT(attach->to_save);
     Py_VISIT(attach->materialize);
     Py_VISIT(attach->saved_tensors);
@@ -425,6 +475,8 @@ static void attach_dealloc(Attach *attach)
     attach_clear(attach);
     Py_CLEAR(attach->function);
     Py_CLEAR(attach->apply);
+    for (int i = 0; i < NEAR_COUNT; i++)
+        Py_CLEAR(attach->near[i]);
     Py_CLEAR(attach->wanted);
     Py_CLEAR(attach->to_save);
     Py_CLEAR(attach->materialize);

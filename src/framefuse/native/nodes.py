@@ -1,30 +1,30 @@
-"""Makes the classes behind one kind of autograd node out of a name and two bodies written in C."""
+"""Makes the classes of an autograd node out of a name and two bodies in C, and finds out what C may ask torch about nodes."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd.function import BackwardCFunction, FunctionMeta
+from torch.autograd.function import BackwardCFunction
+
+from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
 
-def node_classes(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> tuple[FunctionMeta, type]:
+def node_classes(
+    name: str, metaclass: type, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> tuple[type, type]:
     """``(function, node)``: the function to apply, and the class of its nodes, printed as ``<name>Backward``.
 
-    A node has a slot ``_held``, at an offset that C reads, in place of an attribute in a dict. What torch looks up on
-    the function at each call stands in its own dict, since torch's look-ups miss CPython's cache of attributes.
+    ``metaclass`` is a subclass of torch's. A node has a slot ``_held``, at an offset that C reads, in place of an
+    attribute in a dict.
     """
-    base = torch.autograd.Function
-    near = {
-        key: getattr(base, key) for key in ("clear_saved_tensors_on_access", "boxed_grads_call") if hasattr(base, key)
-    }
-    members = {
-        **near, "forward": staticmethod(forward), "backward": staticmethod(backward),
-        "setup_context": staticmethod(base.setup_context), "__module__": __name__,
-    }  # fmt: skip
-    function = FunctionMeta(name, (base,), members)
-    made: Any = function._backward_cls
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward), "__module__": __name__}
+    function: Any = metaclass(name, (torch.autograd.Function,), members)
+    made = function._backward_cls
     more = {"_forward_cls": function, "_autograd_function_id": made._autograd_function_id, "__module__": __name__}
     node = type(made.__name__, (BackwardCFunction,), {**more, "__slots__": ("_held",)})
     function._backward_cls = node
@@ -36,20 +36,75 @@ def hooks_active() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
-class _Twice(torch.autograd.Function):
-    """What the probe applies."""
+class _First(torch.autograd.Function):
+    """What the probes apply: a function of two inputs that need not both require grad."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x * 2
 
 
+def _applied(apply: Callable[..., torch.Tensor] = _First.apply) -> torch.Tensor:
+    with torch.enable_grad():  # no probe walks back: an engine that has run may stand in the way of a fork
+        return apply(torch.ones(2, requires_grad=True), torch.ones(2))
+
+
 def raw_apply() -> Any:
-    """The descriptor of torch's own ``apply`` below autograd.Function's, None where it does not apply a function."""
+    """The descriptor of torch's own ``apply`` below that of autograd.Function."""
     found: Any = vars(torch._C._FunctionBase).get("apply")
     try:
-        with torch.enable_grad():  # no backward: an engine that has run may stand in the way of a fork
-            made = found.__get__(None, _Twice)(torch.ones(2, requires_grad=True))
-    except (AttributeError, TypeError, RuntimeError):
-        return None
-    return found if made.tolist() == [2, 2] and type(made.grad_fn) is _Twice._backward_cls else None
+        made = _applied(found.__get__(None, _First))
+    except (AttributeError, TypeError, RuntimeError) as error:
+        raise Unknown("torch applies a function in another way") from error
+    if made.tolist() != [2, 2] or type(made.grad_fn) is not _First._backward_cls:
+        raise Unknown("torch applies a function in another way")
+    return found
+
+
+def hooks_state(libraries: Libraries) -> int:
+    """Address of the function that gives this thread's saved_tensors_hooks, which begin with a deque of libstdc++.
+
+    That is empty where the words 2 and 6, the places of its first element and behind its last, are equal.
+    """
+    function = Libraries.find(libraries.cpu, "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv")
+    function.restype = ctypes.c_void_p
+    for depth in (0, 1, 17, 0):
+        with contextlib.ExitStack() as stack:
+            for _ in range(depth):
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t))
+            here = function()
+            if (word_at(here + 16) != word_at(here + 48)) != hooks_active() or hooks_active() != (depth > 0):
+                raise Unknown("the hooks do not show")
+    return Libraries.address(function)
+
+
+def keeps_graph(libraries: Libraries) -> int:
+    """Address of the function that says whether the graph that is walked is kept; without one it says yes."""
+    function = Libraries.find(libraries.cpu, "_ZN5torch8autograd33get_current_graph_task_keep_graphEv")
+    function.restype = ctypes.c_bool
+    if function() is not True:
+        raise Unknown("the engine answers otherwise")
+    return Libraries.address(function)
+
+
+def edges(libraries: Libraries) -> dict[str, int]:
+    """Where a Python node has its C++ node, and the functions that say which of its inputs the engine wants."""
+    wants = Libraries.find(libraries.cpu, "_ZNK5torch8autograd4Node26task_should_compute_outputEm")
+    task = Libraries.find(libraries.cpu, "_ZN5torch8autograd32get_current_graph_task_exec_infoEv")
+    wants.restype, wants.argtypes, task.restype = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+    node: Any = _applied().grad_fn
+    mark = 0x5A17_0BAD_CAFE_2A3D
+    node._set_sequence_nr(mark)
+    offsets = []
+    with Peek() as peek:
+        for offset in range(16, type(node).__basicsize__ - 7, 8):
+            pointer = word_at(id(node) + offset)
+            seen = peek(pointer, 256) if 0x10000 < pointer < 1 << 47 and pointer % 8 == 0 else None
+            if seen and mark.to_bytes(8, sys.byteorder) in (seen[i : i + 8] for i in range(0, 256, 8)):
+                offsets.append(offset)
+    if len(offsets) != 1:
+        raise Unknown(f"{len(offsets)} candidates")
+    here = word_at(id(node) + offsets[0])
+    if wants(here, 0) is not True or wants(here, 1) is not False or task() is not None:
+        raise Unknown("the engine answers otherwise")
+    return {"node": offsets[0], "wants": Libraries.address(wants), "graph_task": Libraries.address(task)}

@@ -254,6 +254,51 @@ int abi_thread_count(void)
     return (int)count;
 }
 
+/* ---- autograd ---- */
+
+static int ask(const char *name)
+{
+    PyObject *answer = abi_call(name, NULL, 0);
+    int yes = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return yes;
+}
+
+int abi_hooks_active(void)
+{
+    if (UNLIKELY(!abi.hooks_state))
+        return ask("saved_hooks");
+    const uint64_t *deque = abi.hooks_state();
+    return deque[2] != deque[6];
+}
+
+/* No probe could see the answer "no", for which the engine has to run: the first answers are compared with Python's. */
+int abi_keeps_graph(void)
+{
+    static unsigned generation, compared;
+    if (LIKELY(abi.keeps_graph && generation == abi.generation && compared == 3))
+        return abi.keeps_graph();
+    int kept = ask("keeps_graph");
+    if (generation != abi.generation)
+        generation = abi.generation, compared = 0;
+    if (abi.keeps_graph && kept >= 0 && abi.keeps_graph() != kept)
+        abi.keeps_graph = NULL;
+    else if (kept >= 0)
+        compared |= 1u << kept;
+    return kept;
+}
+
+/* A walk of the whole graph has no table of what to run; that table starts with two words of libstdc++'s hash table, and its count comes fourth. */
+bool abi_wants_some(void)
+{
+    if (!abi.wants || !abi.graph_task || abi.node < 0)
+        return false;
+    const size_t *table = abi.graph_task();
+    return table && table[3];
+}
+
+bool abi_wants(PyObject *node, Py_ssize_t input) { return abi.wants(*(void **)((char *)node + abi.node), (size_t)input); }
+
 /* ---- making tensors ---- */
 
 static PyObject *long_tuple(const int64_t *values, int64_t count)
@@ -437,6 +482,11 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     ADDRESS(parallel, "parallel");
     ADDRESS(sgemm, "sgemm");
     ADDRESS(dgemm, "dgemm");
+    OFFSET(node, "node");
+    ADDRESS(hooks_state, "hooks_state");
+    ADDRESS(keeps_graph, "keeps_graph");
+    ADDRESS(wants, "wants");
+    ADDRESS(graph_task, "graph_task");
     ADDRESS(tls_included_flip, "tls_included_flip");
     ADDRESS(tls_excluded_flip, "tls_excluded_flip");
     ADDRESS(plain_keys, "plain_keys");

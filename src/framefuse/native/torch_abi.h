@@ -43,6 +43,7 @@ typedef struct {
 
     /* offsets in bytes, -1 unknown */
     Py_ssize_t handle, key_set, dtype, ndim, sizes, strides, autograd_meta, version_pointer, version_count;
+    Py_ssize_t node; /* of an autograd node written in Python: its C++ node */
 
     /* stable C functions */
     int32_t (*get_sizes)(Handle, int64_t **), (*get_strides)(Handle, int64_t **), (*get_dim)(Handle, int64_t *);
@@ -69,6 +70,10 @@ typedef struct {
                   const int *, const float *, float *, const int *);
     void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *, const double *, const int *,
                   const double *, const int *, const double *, double *, const int *);
+    const uint64_t *(*hooks_state)(void);
+    bool (*keeps_graph)(void);
+    bool (*wants)(const void *, size_t);
+    const size_t *(*graph_task)(void);
     void *tls_library; /* libc10, for the per-thread address of the key sets; NULL unknown */
     uint64_t tls_included_flip, tls_excluded_flip;
     unsigned generation; /* of this struct, so that threads look the address up again */
@@ -96,6 +101,11 @@ bool abi_default_device(PyObject *expected); /* false where the legacy default d
 PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
                     char **data);
 PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype);
+
+int abi_hooks_active(void);                                /* saved_tensors_hooks of this thread; 1, 0, -1 with an exception */
+int abi_keeps_graph(void);                                 /* whether the graph that the engine walks now is kept; the same */
+bool abi_wants_some(void);                                 /* whether the engine may leave out some inputs of a node */
+bool abi_wants(PyObject *node, Py_ssize_t input);
 
 bool abi_grad_enabled(void);
 void abi_set_grad_enabled(bool on);

@@ -17,7 +17,7 @@ from framefuse.ir import dtypes
 from framefuse.ir.facts import GlobalState, TensorSpec
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.plan import GuardProgram
-from framefuse.native import abi
+from framefuse.native import abi, libraries
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_all_facts_are_known_on_this_torch() -> None:
 
 def test_the_probe_may_look_at_any_address() -> None:
     tensor = torch.tensor([77, -1], dtype=torch.int32)
-    with abi.Peek() as peek:
+    with libraries.Peek() as peek:
         assert [peek(address, 4) for address in (8, 0xDEAD_BEEF_000, 1 << 46)] == [None, None, None]
         assert peek(tensor.data_ptr(), 4) == (77).to_bytes(4, sys.byteorder)
         assert peek(tensor.data_ptr() + 4, 4) == b"\xff\xff\xff\xff"
