@@ -1,4 +1,4 @@
-"""Makes the classes of an autograd node out of a name and two bodies in C, and finds out what C may ask torch about nodes."""
+"""Makes the classes of an autograd node out of bodies in C, and finds out what C may ask torch about nodes."""
 
 from __future__ import annotations
 

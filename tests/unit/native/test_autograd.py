@@ -16,10 +16,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from framefuse import _native
 from framefuse.native import abi
 
+WITHOUT = [(), ("raw_apply",), ("grad_mode", "handle"), ("saved_hooks", "keeps_graph", "edges")]
 Gradients = tuple[torch.Tensor | None, ...]
 
 
-@pytest.fixture(scope="module", autouse=True, params=[(), ("raw_apply",), ("grad_mode", "handle")], ids=str)
+@pytest.fixture(scope="module", autouse=True, params=WITHOUT, ids=str)
 def known(request: pytest.FixtureRequest) -> Iterator[None]:
     abi.initialise(request.param)
     yield
@@ -472,6 +473,29 @@ def test_hooks_of_tensors_and_nodes_run() -> None:
     torch.testing.assert_close(x.grad, 2 * torch.autograd.grad(eager(x, w)[1], x)[0])
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_only_the_gradients_that_are_wanted_are_asked_for(create_graph: bool) -> None:
+    product = Product()
+    leaf, w = leaves()
+    x = leaf.clone()
+    grad, all_of_them = torch.autograd.grad, "edges" in abi.unknown
+
+    def asked(run: Callable[[torch.Tensor], Any]) -> int:
+        product.seen.clear()
+        run(product(x, w)[1])
+        return int(product.seen[0][2])
+
+    assert asked(lambda total: grad(total, w, create_graph=create_graph)) == (3 if all_of_them else 2)
+    assert asked(lambda total: grad(total, (leaf, x), create_graph=create_graph)) == (3 if all_of_them else 1)
+    assert asked(lambda total: grad(total, (w, leaf), create_graph=create_graph)) == 3
+    assert asked(lambda total: total.backward(inputs=[w])) == (3 if all_of_them else 2)
+    assert asked(lambda total: total.backward()) == 3 and leaf.grad is not None
+    total = product(x, w)[1]
+    with torch.set_grad_enabled(create_graph):
+        found = total.grad_fn.apply(None, torch.ones(()))  # no engine runs
+    assert equal(found, grad(eager(x, w)[1], (x, w))) and product.seen[-1][2] == 3
+
+
 def test_more_inputs_than_a_word_has_bits() -> None:
     seen: list[int] = []
 
@@ -481,5 +505,7 @@ def test_more_inputs_than_a_word_has_bits() -> None:
 
     many = [torch.ones(2, requires_grad=True) for _ in range(100)]
     (y,) = _native.Attach(backward, backward, inputs=100, outputs=1)(*many, torch.ones(2))
-    y.sum().backward()
-    assert seen == [2**100 - 1] and all(leaf.grad is not None and leaf.grad.tolist() == [1, 1] for leaf in many)
+    y.sum().backward()  # nothing is saved, so that the graph can be walked again
+    torch.autograd.grad(y.sum(), [*many[40:60], many[99]])
+    assert seen[1] in (2**100 - 1, sum(2**i for i in (*range(40, 60), 99)))
+    assert seen[0] == 2**100 - 1 and all(leaf.grad is not None and leaf.grad.tolist() == [1, 1] for leaf in many)
