@@ -396,7 +396,7 @@ def _line_of(state: CompiledFunction) -> Line:
 
 
 def _sources(trace: Trace) -> tuple[Source, ...]:
-    """The sources that the result and the effects read again at run time."""
+    """The sources that calls, the result and the effects read again at run time."""
     found: dict[Source, None] = {}
 
     def visit(part: Any) -> None:
@@ -412,6 +412,8 @@ def _sources(trace: Trace) -> tuple[Source, ...]:
             for child in part:
                 visit(child)
 
+    for call in trace.calls:
+        visit((call.args, *call.kwargs.values()))
     visit(trace.result)
     for effect in trace.effects:
         visit((effect.target, effect.key, effect.value))

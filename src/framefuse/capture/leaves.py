@@ -49,7 +49,7 @@ TORCH_SILENT = (
     "torch._ops", "torch.special",
     "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.cuda", "torch.utils._python_dispatch",
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
-    "torch.hub", "torch.library", "torch.distributed", "torch.utils.hooks", "torch.torch_version",
+    "torch.hub", "torch.library", "torch.utils.hooks", "torch.torch_version",
     "torch._namedtensor_internals",
     "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs",
     "torch._prims_common",
@@ -107,9 +107,13 @@ def _wraps_foreign(function: types.FunctionType) -> bool:
             value = cell.cell_contents
         except ValueError:
             continue
-        if isinstance(value, types.FunctionType) and not value.__globals__.get("__name__", "").startswith("torch"):
+        if isinstance(value, types.FunctionType) and not _is_torchs(value.__globals__.get("__name__", "")):
             return True
     return False
+
+
+def _is_torchs(module: str) -> bool:
+    return module.startswith("torch") or module == "typing_extensions"  # what marks a function as deprecated
 
 
 def _members(owner: Any, names: str) -> set[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture import leaves, queries
+from framefuse.capture import collectives, leaves, queries
 from framefuse.capture.attributes import type_get
 from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.leaves import runs_natively
@@ -101,6 +101,10 @@ class Natives(Operations):
     def _allowed(self, policy: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls native code that stands on a list."""
         recorder = self.recorder
+        if policy == "collective":
+            return collectives.call(recorder, target, args, kwargs)
+        if policy == "wait":
+            return collectives.wait(recorder, target, args[0])
         if policy == "torch":
             before = recorder.mode_calls
             value = self.handling(target, args, kwargs)
@@ -184,6 +188,9 @@ class Natives(Operations):
             return "new"
         if kind is types.FunctionType:
             module = target.__globals__.get("__name__", "")
+            if module.startswith("torch.distributed"):
+                allowed = collectives.may_record(recorder, target, args, kwargs)
+                return ("collective" if id(target) in collectives.COLLECTIVES else "torch") if allowed else None
             if module.partition(".")[0] == "torch":
                 code = leaves.torch_function_stop(target)
                 if code is not None:
@@ -195,6 +202,8 @@ class Natives(Operations):
             return "torch"
         if kind in leaves.NATIVE_KINDS:
             holder = getattr(target, "__self__", None)
+            if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
+                return "wait"
             if leaves.is_torch_native(target):
                 return "torch"
             if leaves.is_pure(target):

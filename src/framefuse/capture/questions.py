@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from framefuse.capture.contents import CARRIED
 
@@ -32,6 +33,7 @@ QUESTIONS: dict[Any, Question] = {
         torch.get_num_threads, torch.get_num_interop_threads, torch.get_float32_matmul_precision,
         torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
         torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,
+        *((dist.is_initialized, dist.get_rank, dist.get_world_size, dist.get_backend) if dist.is_available() else ()),
     )
 }  # fmt: skip
 

@@ -86,6 +86,7 @@ class Recorder:
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
         self.mode_calls = 0
         self.first_module_call = True
+        self.works: dict[int, tuple[Any, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self._operands: list[Any] = []
         self._has_numbers = False
 
@@ -128,7 +129,7 @@ class Recorder:
         self.sources = Sources(self)
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.versions = {}
+        self.versions, self.works = {}, {}
         self.looked_up.clear()
 
     def line(self) -> Line | None:
@@ -293,24 +294,26 @@ class Recorder:
             self._has_numbers = True
             return form_of(value)
         if kind is tuple or kind is torch.Size:
-            return tuple([self.argument(part) for part in self._parts(value)])
+            return tuple([self.argument(part) for part in self.parts(value)])
         if kind is list:
-            return [self.argument(part) for part in self._parts(value)]
+            return [self.argument(part) for part in self.parts(value)]
         if kind is dict:
             self.sources.extent(value)
             return {key: self.argument(self.sources.item(value, key, part)) for key, part in value.items()}
         if kind is slice:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
         if isinstance(value, tuple):
-            return tuple([self.argument(part) for part in self._parts(value)])
+            return tuple([self.argument(part) for part in self.parts(value)])
         if isinstance(value, (type, range)):
             return value
+        if isinstance(value, torch.Generator) and self.sources.source(value) is not None:
+            return self.sources.source(value)  # read again at each call
         if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
             return int.__int__(value) if isinstance(value, int) else float.__float__(value)
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
 
-    def _parts(self, values: Any) -> Any:
+    def parts(self, values: Any) -> Any:
         """The elements of a sequence as they are known."""
         if id(values) not in self.sources.known:
             return values
@@ -352,10 +355,11 @@ class Recorder:
         operands, state = prepared.operands, prepared.random_state
         written = self._written(name, operands, prepared.versions, args, kwargs)
         if written:
-            self._count_versions(written)
+            self.count_versions(written)
             if not self.alive:
                 return
         advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
+        advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
         data = queries.sizes_from_data(name, args, kwargs) or any(
             self.numbers[id(tensor)] in self.data_sized for tensor in operands
         )
@@ -400,13 +404,15 @@ class Recorder:
         found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
         return tuple(dict.fromkeys(found))
 
-    def _count_versions(self, written: tuple[int, ...]) -> None:
-        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``."""
+    def count_versions(self, written: tuple[int, ...], counted: bool = True) -> None:
+        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
+        unless such a write is known not to be ``counted``.
+        """
         storages = {self.metas[number].storage for number in written}
         for number, version in self.versions.items():
             if self.metas[number].storage in storages:
                 now = _versions([self.tensors[number]])[0]
-                if now == version and now is not None and number not in written:
+                if counted and now == version and now is not None and number not in written:
                     self.kill("tensor-attribute", "data")
                 self.versions[number] = now
 

@@ -16,7 +16,7 @@ from framefuse.ir.strides import dense_order, dense_strides, order_like
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, TOTAL, Parts, UnderAutocast, of_torch
+from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, TOTAL, Parts, UnderAutocast, commits, of_torch
 from framefuse.lower.values import Values, refs
 
 
@@ -57,14 +57,17 @@ class LibraryCalls:
         if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
             target = Parts(target, len(call.result))
         around = self.trace.assumptions.state.cpu_autocast
-        if call.autocast is not None and casts is None:
+        sent = commits(target)
+        if sent:
+            pass  # what is sent is not computed
+        elif call.autocast is not None and casts is None:
             target = UnderAutocast(target, getattr(torch, call.autocast))
         elif around not in (None, call.autocast) and policy(call.name) != "alone":  # an equal one casts nothing more
             target = UnderAutocast(target, None)
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
-        random = call.random or not metas or _draws((call.args, call.kwargs))
+        random = call.random or sent or not metas
         attrs = (
             ("target", target),
             ("name", call.name),
@@ -157,13 +160,6 @@ class LibraryCalls:
 
 def _constant(nodes: Sequence[Node]) -> bool:
     return all(size.constant is not None for node in nodes for size in node.shape)
-
-
-def _draws(value: Any) -> bool:
-    """Whether a generator is among the arguments: it may be another than the one that the recorder watches."""
-    if isinstance(value, (tuple, list)):
-        return any(map(_draws, value))
-    return any(map(_draws, value.values())) if isinstance(value, dict) else isinstance(value, torch.Generator)
 
 
 def _no_numbers(*templates: Any) -> bool:

@@ -77,6 +77,13 @@ def of_torch(target: Any) -> bool:
     return kind in ("method_descriptor", "wrapper_descriptor", "method-wrapper", "getset_descriptor")
 
 
+def commits(target: Any) -> bool:
+    """Whether other processes take part in a call of ``target``, as in a collective: it stays where the program has it,
+    is made once, and nobody asks for it again.
+    """
+    return bool(getattr(target, "commits", False))
+
+
 @dataclass(frozen=True, slots=True)
 class OnCopies:
     """Runs an in-place call on copies of the operands that it writes: returns its result, then each copy.
@@ -96,6 +103,11 @@ class OnCopies:
             holder[place] = value
         result = self.target(*positional, **named)
         return (result, *copies)
+
+    @property
+    def commits(self) -> bool:
+        """As that of the call inside."""
+        return commits(self.target)
 
     @property
     def __name__(self) -> str:

@@ -29,6 +29,7 @@ from framefuse.lower.library import (
     STATISTICS,
     UNCOUNTED,
     OnCopies,
+    commits,
 )
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.rules import Shapes, Unsupported, find
@@ -263,7 +264,7 @@ class _Lowerer:
 
     def _without_result(self, call: Call) -> None:
         """A question about a tensor is answered by the trace's facts; a call for its effect on a generator stays."""
-        if call.random or call.name in EFFECTS:
+        if call.random or call.name in EFFECTS or commits(call.target):
             self.calls.library(call, call.target, (), ())
         elif call.name not in QUERIES:
             fact = f"{call.name} gives no tensor."
@@ -286,8 +287,11 @@ class _Lowerer:
             fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
             raise Stop(Reason("memory-order", fact, "Fill a new tensor and copy it there.", call.line))
         target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
+        if getattr(target, "finishes", False):
+            self._finish(index, call, written)
+            return
         copies = OnCopies(target, self._places(call, written))
-        counted = call.name not in UNCOUNTED
+        counted = getattr(target, "counts", int(call.name not in UNCOUNTED))
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
@@ -297,9 +301,21 @@ class _Lowerer:
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
             self._assign(call, value, node, index, counted)
 
-    def _assign(self, call: Call, value: int, node: Node, index: int, counted: bool = True) -> None:
+    def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
         statistics = any(call.target is norm for norm, _ in STATISTICS)
         self.values.assign(value, self.gradients.written(call, value, node, statistics), index, call.line, counted)
+
+    def _finish(self, index: int, call: Call, written: tuple[int, ...]) -> None:
+        """The end of a call that began to fill its operands: they are its results, in the same memory."""
+        operands = [self.values.contents[value] for value in written]
+        if any(node.op != "result" or not commits(node.inputs[0].attr("target")) for node in operands):
+            fact = "A tensor is written while a collective fills it."
+            raise Stop(Reason("in-place", fact, "Write it after wait().", call.line))
+        metas = [self.trace.metas[value] for value in written]
+        paths = [(place,) for place in range(len(written))]
+        nodes = self.calls.library(call, call.target, paths, metas, [node.shape for node in operands])
+        for value, node in zip(written, nodes, strict=True):
+            self._assign(call, value, node, index, call.target.counts)
 
     def _is_dense(self, value: int) -> bool:
         meta = self.trace.metas[value]

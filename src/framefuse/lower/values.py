@@ -38,10 +38,10 @@ class Values:
         else:
             known.paths[value] = path_between(node, self.contents[known.root])
 
-    def assign(self, value: int, node: Node, index: int, line: Line | None, counted: bool = True) -> None:
+    def assign(self, value: int, node: Node, index: int, line: Line | None, counted: int = 1) -> None:
         """New contents of ``value`` by call number ``index``; raises Stop when a view of them cannot follow.
 
-        ``counted`` says whether eager counts a version for the write.
+        ``counted`` is how many versions eager counts for the write.
         """
         family = self.sets[self.trace.metas[value].storage]
         path = family.paths[value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -97,8 +97,12 @@ class _Assembler:
             arena=arena,
             finish=(),
             result=result,
-            generators=kept_generators(self.schedule),
+            generators=tuple(self._generators()),
         )
+
+    def _generators(self) -> Iterator[Any]:
+        for generator in kept_generators(self.schedule):
+            yield ("register", self.register_of[generator]) if isinstance(generator, Source) else ("const", generator)
 
     # ---- slots -------------------------------------------------------------------------------------------------------
 
@@ -197,6 +201,8 @@ class _Assembler:
         def leaf(value: Any) -> Any:
             if isinstance(value, Arg):
                 return ("tensor", self._slot(item.operands[value.index]))
+            if isinstance(value, Source):
+                return ("register", self.register_of[value])
             return self._number_leaf(value)
 
         node = item.node

@@ -124,6 +124,8 @@ class _Writer:
             return self._int(value)
         if isinstance(value, Real):
             return self._real(value)
+        if isinstance(value, Source):
+            raise Stop(reason("argument", f"the object {value}, in the graph of a backend", self.trace.line))
         if type(value) in (tuple, list):
             return type(value)(self._argument(item) for item in value)
         if type(value) is dict:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.schedule import RunCall, Schedule
 
@@ -13,16 +12,18 @@ CHECKED = frozenset(("take", "gather"))  # kernels of these find bad indices
 DIVIDING = frozenset(("floordiv", "remainder", "fmod"))  # and of these, zero divisors among integers
 
 
-def kept_generators(schedule: Schedule) -> tuple[Any, ...]:
-    """Templates of the generators that are advanced before something may make the run decline: what runs again eagerly
-    must draw the same numbers. A run of draws and kernels without checks keeps nothing.
+def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
+    """The generators that are advanced before something may make the run decline: what runs again eagerly must draw the
+    same numbers. A run of draws and kernels without checks keeps nothing.
     """
-    calls = [(place, item) for place, item in enumerate(schedule.items) if isinstance(item, RunCall)]
-    first = next((place for place, item in calls if item.node.attr("random")), None)
-    if first is None:
+    calls = [(place, item.node) for place, item in enumerate(schedule.items) if isinstance(item, RunCall)]
+    first = next((place for place, node in calls if node.attr("random")), None)
+    if first is None or not (
+        _checks(schedule.graph) or any(place > first and not draws(node) for place, node in calls)
+    ):
         return ()
-    raising = any(place > first and not draws(item.node) for place, item in calls)
-    return (("const", torch.default_generator),) if raising or _checks(schedule.graph) else ()
+    given = (node.attr("kwargs").get("generator") for _, node in calls)
+    return (torch.default_generator, *dict.fromkeys(part for part in given if isinstance(part, Source)))
 
 
 def draws(node: Node) -> bool:

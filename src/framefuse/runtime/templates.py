@@ -35,8 +35,8 @@ def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf, plain: b
 
 
 def argument_template(value: Any, leaf: Leaf) -> Any:
-    """The template of a call's argument: nested containers over Arg, Ref, Expr, Real and constants."""
-    if isinstance(value, (Arg, Ref, Expr, Real)):
+    """The template of a call's argument: nested containers over Arg, Ref, Expr, Real, Source and constants."""
+    if isinstance(value, (Arg, Ref, Expr, Real, Source)):
         return leaf(value)
     if type(value) in (tuple, list):
         parts = [argument_template(item, leaf) for item in value]
