@@ -308,6 +308,49 @@ FOUND = {
             yield call(data(1, 2, 6)[..., ::2])
             yield call(data(2, 2, 3))
     """),
+    "a count of elements that is written into a tensor": (2, "native", """
+        class Box:
+            n = 1
+
+        BOX = Box()
+
+        def target(x):
+            x.add_(1)
+            n = len(x[x > 0])
+            BOX.n = n
+            x[0] = n
+            return x
+
+        def calls():
+            for seed in (1, 2, 3):
+                yield call(data(seed, 2, 3))
+    """),
+    "sizes of a tensor inside the graph that decide how a float compares": (0, "native", """
+        def target(x, q):
+            v = torch.stack([x] * 2, dim=q % 2)
+            return v + 1 if 1 > v.numel() + 0.5 else v
+
+        def calls():
+            for q in (2, 2, 3, 2):
+                yield call(data(1, 2, 3), q)
+    """),
+    "a list takes no attribute": (2, "native", """
+        class Box:
+            pass
+
+        def target(x, q):
+            try:
+                q.tag = 2
+            except AttributeError as error:
+                print(error)
+                del q.tag
+            return x + 1
+
+        def calls():
+            box = Box()
+            for q in (box, box, [], [], {}, box, []):
+                yield call(data(1, 2, 3), q)
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

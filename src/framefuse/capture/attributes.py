@@ -476,8 +476,8 @@ class Attributes:
                 recorder.kill("write", f"{kind.__name__}.{name}")
             object.__setattr__(holder, name, bare(value) if known else value)
             return None
-        if known:
-            before = object.__getattribute__(holder, "__dict__").get(name, MISSING) if kind.__dictoffset__ else MISSING
+        if known and kind.__dictoffset__:  # else it takes no attribute
+            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
             recorder.journal.place("attr", holder, name, value, before)
             value = bare(value)
         object.__setattr__(holder, name, value)

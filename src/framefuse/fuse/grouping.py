@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import may_see_views
@@ -16,7 +17,7 @@ from framefuse.fuse.reductions import inner_index, may_join_reduction
 from framefuse.fuse.strided import Strides, View, strided
 from framefuse.fuse.work import Weight, points, weights
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
 
 CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
@@ -183,7 +184,10 @@ class Grouping:
         return group.node is None and len(cells) == 1 and may_join_reduction(group, cells[0], self.orders, self.threads)
 
     def compute(self, group: Group, cell: Cell) -> None:
-        """Makes the group compute the cell."""
+        """Makes the group compute the cell, after the calls that set numbers of it."""
+        for symbol in _symbols((cell.node.shape, [value for _, value in cell.node.attrs])) if self.callers else ():
+            if symbol in self.callers:
+                self.precede(self.call_group(self.callers[symbol]), group)
         if TABLE[cell.node.op].kind == "reduce":
             inner, axes = inner_index(group, cell)
             group.expand_reduce(cell, inner, axes)
@@ -201,9 +205,6 @@ class Grouping:
         group.roots[node] = cell
         self.home[node] = group
         self.compute(group, cell)
-        for size in node.shape:
-            for symbol in size.symbols & self.callers.keys():
-                self.precede(self.call_group(self.callers[symbol]), group)
         self.publish(node, group)
 
     def join_consumer(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
@@ -324,3 +325,12 @@ class Grouping:
     def _place(self, group: Group) -> int:
         nodes = [group.node] if group.node is not None else group.roots
         return max(self.position[node] for node in nodes)
+
+
+def _symbols(value: Any) -> set[Symbol]:
+    """The symbols in nested numbers."""
+    if isinstance(value, (Expr, Real)):
+        return set(value.symbols)
+    if isinstance(value, (tuple, list)):
+        return {symbol for part in value for symbol in _symbols(part)}
+    return set()

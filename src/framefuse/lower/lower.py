@@ -12,7 +12,7 @@ from framefuse.ir.builder import Shape, Unprovable
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
-from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import casts
@@ -389,7 +389,9 @@ class _Lowerer:
         return value
 
     def _check_relations(self) -> None:
-        for relation in self.trace.assumptions.relations:
+        assumed = self.trace.assumptions
+        relations: tuple[Relation | RealRelation, ...] = (*assumed.relations, *assumed.comparisons)
+        for relation in relations:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
                 fact = f"The program branches on a size that is known only while it runs ({relation})."

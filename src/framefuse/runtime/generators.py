@@ -6,10 +6,8 @@ import torch
 
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunCall, Schedule
-
-CHECKED = frozenset(("take", "gather"))  # kernels of these find bad indices
-DIVIDING = frozenset(("floordiv", "remainder", "fmod"))  # and of these, zero divisors among integers
 
 
 def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
@@ -32,4 +30,6 @@ def draws(node: Node) -> bool:
 
 
 def _checks(graph: Graph) -> bool:
-    return any(node.op in CHECKED or (node.op in DIVIDING and node.dtype.is_integral) for node in graph.nodes)
+    """Whether a kernel may find a bad index, or a zero divisor among integers."""
+    failing = [(node, TABLE[node.op].fails) for node in graph.nodes]
+    return any(fails == "position" or (fails == "divisor" and node.dtype.is_integral) for node, fails in failing)
