@@ -145,7 +145,7 @@ class Calls(Natives):
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:
                 self.finish(frame, self._get_attributes(frame, target, args[0]), then)
                 return None
-            if is_repeatable(target, args, kwargs):
+            if is_repeatable(target, args, kwargs, sources.known):
                 self.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
                 return None
             method = type_get(kind, "__call__")

@@ -76,6 +76,7 @@ class Contents:
     written: dict[tuple[int, str, Any], Any]
     changed: dict[int, Change]
     stated_lengths: set[int]
+    moving_tuples: set[int]
     fact: Any
     read_at: Any
     inside: Any
@@ -187,11 +188,15 @@ class Contents:
             return self.read_at(entry[1], place, "item", key, value, free)
         if isinstance(container, SEQUENCES) and type(key) is int:
             return self._element(container, entry[1], key, value, free)
+        if self._is_entry(container, key):
+            where: tuple[int, str, Any] = (id(container), "entry", id(key))
+            return self.read_at(entry[1], where, "entry", self.known[id(key)][1], value, free)
         self.whole(container)
         return value
 
     def _element(self, container: Any, base: Source, key: int, value: Any, free: int) -> Any:
         changed = self.changed.get(id(container))
+        free = True if id(container) in self.moving_tuples else free
         if changed is not None:
             if changed.owned:
                 return value
@@ -213,6 +218,11 @@ class Contents:
             key += len(container)
         return self.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
 
+    def _is_entry(self, container: Any, key: Any) -> bool:
+        """Whether a known dict holds something for a known tensor, as an optimizer's state does: found by identity."""
+        known = type(key) in (torch.Tensor, torch.nn.Parameter) and id(key) in self.known
+        return known and isinstance(container, dict) and id(container) not in self.changed
+
     def membership(self, container: Any, key: Any) -> bool:
         """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
         entry = self.known.get(id(container))
@@ -228,6 +238,9 @@ class Contents:
                 kind: Any = dict if isinstance(container, dict) else type(container)
                 had = kind.__contains__(container, key)
                 self.fact(entry[1], "present" if had else "absent", key, (type(key), key))
+            return True
+        if self._is_entry(container, key) and dict.__contains__(container, key):
+            self.item(container, key, dict.__getitem__(container, key))
             return True
         return False
 

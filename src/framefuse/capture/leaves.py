@@ -24,6 +24,7 @@ INTERPRETED_TORCH = (
     "torch.ao.nn",
     "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
     "torch.cuda.amp.autocast_mode",
+    "torch.optim", "torch.utils._foreach_utils",
 )  # fmt: skip
 NATIVE_MODULES = frozenset(
     "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
@@ -69,7 +70,6 @@ TORCH_STOPS = (
     ("torch.amp", "autocast"),
     ("torch.random", "random-state"),
     ("torch.cuda.random", "random-state"),
-    ("torch.optim", "native-call"),
 )
 
 # The types of what `framefuse.compile` makes of functions; whoever has them adds them.
@@ -244,6 +244,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     if isinstance(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
         return torch_function_stop(inner)
     module = function.__globals__.get("__name__", "")
+    if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
+        return None  # a mark for another compiler; torch's optimizers have some
     for prefix, code in TORCH_STOPS:
         if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
             return code
@@ -253,7 +255,9 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
 
 
 # Classes of torch that only hold what they are given; what is done with them is looked at there.
-SILENT_CLASSES = frozenset((torch.autocast,))
+HOLDING_CLASSES = frozenset((torch.autograd.profiler.record_function,))
+SILENT_CLASSES = HOLDING_CLASSES | {torch.autocast}
+PURE |= HOLDING_CLASSES
 
 
 def class_stop(cls: type) -> str | None:

@@ -15,6 +15,8 @@ from framefuse.ir.source import Line
 
 # Beyond this many points of one shape every number is a run-time value.
 ALIKE = 3
+# So many recordings may end at one place because the program made something there that it keeps.
+FIRST_USES = 4
 # What these give of a number is a method bound to its value: a step would not help.
 READS = frozenset(HANDLERS[name] for name in ("LOAD_ATTR", "LOAD_METHOD"))
 
@@ -80,6 +82,7 @@ class Points:
     by_shape: dict[Any, list[Point]] = field(default_factory=dict)
     learnt: dict[CodeType, dict[int, tuple[str, str] | None]] = field(default_factory=dict)
     limit: int = 64
+    waited: dict[CodeType, int] = field(default_factory=dict)
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
 
     def find(self, taken: Taken, name: str, line: Line, why: Reason) -> Point:
@@ -116,6 +119,11 @@ class Points:
             return False
         steps[at] = why
         return True
+
+    def waits(self, code: CodeType) -> bool:
+        """Whether a recording that ended here, as the program made state of its own, shall simply be tried again."""
+        self.waited[code] = count = self.waited.get(code, 0) + 1
+        return count <= FIRST_USES
 
     def cut(self, code: Code) -> Code:
         """``code`` with the learnt breaks in it."""

@@ -64,6 +64,11 @@ class Natives(Operations):
             policy = None
         elif policy == "torch":
             stopped = queries.STOPPED.get(queries.call_name(target))
+            if stopped == "item" and queries.call_name(target) == "item":
+                number = self._element(target, args)
+                if number is not None:
+                    self.finish(frame, number, then)
+                    return
             if stopped is not None and self.breakable():
                 policy, self.refused = None, stopped
         elif target in READS_VALUE if kind_hashable(target) else False:
@@ -76,6 +81,13 @@ class Natives(Operations):
             self.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
             return
         self.finish(frame, self._allowed(policy, target, args, kwargs), then)
+
+    def _element(self, target: Any, args: tuple[Any, ...]) -> float | None:
+        """``x.item()`` as a run-time number, None where it must be a step."""
+        holder = getattr(target, "__self__", None)
+        given = (holder, *args) if isinstance(holder, torch.Tensor) else args
+        found: float | None = self.recorder.element(given[0]) if len(given) == 1 else None
+        return found
 
     def native_value(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of native code, where the instruction goes on with it: no break is possible there."""

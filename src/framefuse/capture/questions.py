@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,15 @@ class Question:
 
 # Changes when any class is registered with an abstract one.
 REGISTRATIONS = Question(abc.get_cache_token)
+
+
+def _profiled() -> bool:
+    """Whether a profiler listens in this thread, or the monitor of CUDA's activity."""
+    monitor = sys.modules.get("torch.profiler._cupti_monitor")
+    return torch._C._autograd._profiler_enabled() or getattr(monitor, "_monitor_singleton", None) is not None
+
+
+PROFILER = Question(_profiled)
 QUESTIONS: dict[Any, Question] = {
     ask: Question(ask)
     for ask in (

@@ -15,14 +15,15 @@ from framefuse.capture import queries
 from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import Float, Integer, bare, form_of, integer
+from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, global_state
 from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, constant_real, expr
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -87,6 +88,7 @@ class Recorder:
         self.mode_calls = 0
         self.first_module_call = True
         self.works: dict[int, tuple[Any, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
+        self.scalars = Scalars(self)
         self._operands: list[Any] = []
         self._has_numbers = False
 
@@ -130,6 +132,7 @@ class Recorder:
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.versions, self.works = {}, {}
+        self.scalars = Scalars(self)
         self.looked_up.clear()
 
     def line(self) -> Line | None:
@@ -195,9 +198,15 @@ class Recorder:
         for symbol in real.symbols:
             self.relate("==", symbol.expr, Expr((((), self.hints[symbol]),)) if self.hints[symbol] else Expr(()))
         for name in _real_names(real):
+            value = self.real_hints[name]
             for fact in list(self.sources.facts.values()):
                 if fact.kind == "real" and fact.value == name:
-                    self.sources.fact(fact.source, "float", self.real_hints[name], repr(self.real_hints[name]))
+                    self.sources.fact(fact.source, "float", value, repr(value))
+                elif fact.kind == "scalar" and fact.value == name:
+                    if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
+                        self.kill("item", "Tensor.item")
+                        return
+                    self.relate_real("==", Real("symbol", (name,)), constant_real(value), True)
 
     def pin_sizes(self) -> None:
         """Something that may depend on every size was read: all sizes are fixed."""
@@ -228,6 +237,7 @@ class Recorder:
             not self.symbolic
             or isinstance(tensor, torch.nn.Parameter)
             or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
+            or _of_parameter(source)
         )
         marked = tensor.__dict__.get(DIMENSIONS, {})
         sizes: list[Symbol | int] = []
@@ -241,6 +251,7 @@ class Recorder:
             sizes.append(symbol)
         self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed and not marked)
         self.versions[number] = _versions([tensor])[0]
+        self.scalars.meet(number, tensor)
         return number
 
     def _add(self, tensor: Any) -> int:
@@ -278,6 +289,16 @@ class Recorder:
             if data:
                 self.data_symbols.add(symbol)
         return integer(value, symbol.expr, self)
+
+    def element(self, tensor: Any) -> float | None:
+        """The element of a tensor as a run-time number, None where reading it must be a step."""
+        number = self.number(tensor) if self.symbolic else None
+        form = self.scalars.form(number) if number is not None else None
+        if form is None or not self.alive:
+            return None
+        with torch._C.DisableTorchFunction():
+            value = float(tensor.item())
+        return floating(value, form, self)
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
@@ -482,6 +503,16 @@ class Recorder:
         symbol = self.sources.symbol("t")
         self.hints[symbol] = value
         return symbol
+
+
+def _of_parameter(source: Source) -> bool:
+    """Whether a tensor is a gradient, or lies in a dict under a tensor as key: it has a parameter's sizes."""
+    here: Source | None = source
+    while here is not None:
+        if here.kind in ("grad", "entry"):
+            return True
+        here = here.base
+    return False
 
 
 NO_TENSOR = object()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -30,14 +31,15 @@ class Repeated:
         return self.function(*self.args, **self.kwargs)
 
 
-def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Mapping[int, Any]) -> bool:
     """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done.
 
     The arguments must be known by value, since nothing says when others change. A fact holds the object that it is
-    about, so that a weak reference may give a tensor, which is known by its place, or nothing.
+    about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by another place,
+    or nothing.
     """
     if type(target) is weakref.ReferenceType:
-        return target() is None or isinstance(target(), torch.Tensor)
+        return target() is None or isinstance(target(), torch.Tensor) or id(target()) in known
     if type(target) is not functools._lru_cache_wrapper or target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
     return all(

@@ -271,6 +271,14 @@ class Machine(Calls, Attributes, Generators):
         elif code in STEPS:
             self.learnt |= self.points.learn(*place, (code, detail))
 
+    def later(self, detail: str) -> None:
+        """The program makes what it needs from its second call on, as optimizers make their state: the next call is
+        worth more than this one.
+        """
+        if self.breakable() and self.points.waits(self.frames[-1].code.code):
+            self.learnt = True
+        self.recorder.kill("first-use", detail)
+
     def settle_outcome(self, outcome: Any, then: Any) -> None:
         """The top frame takes the outcome of an opaque step."""
         try:

@@ -76,6 +76,7 @@ class Sources(Contents):
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
         self.volatile: set[int] = set()  # arguments in which every number and string is a run-time value
+        self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
         # Ids and keys for which a fact was stated: the same question comes many times.
         self.stated_types: set[int] = set()
         self.stated_versions: set[int] = set()
@@ -146,6 +147,10 @@ class Sources(Contents):
             self.fact(source, "type", kind)
             self.learn(Source("getattr", source, "type"), value.type)
             self.learn(Source("getattr", source, "index"), value.index)
+        elif kind is tuple and free is True and id(value) not in self.known and not source.is_argument:
+            self.known[id(value)] = (value, source)  # by its content: another one may stand there
+            self.fact(source, "type", tuple)
+            self.moving_tuples.add(id(value))
         elif kind is slice and free and id(value) not in self.known:
             return self._bounds(source, value)
         else:

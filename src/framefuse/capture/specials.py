@@ -7,6 +7,7 @@ import collections
 import functools
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, extreme
 from framefuse.capture.protocols import BUILTINS
-from framefuse.capture.questions import QUESTIONS, REGISTRATIONS, Question, answered
+from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.texts import Text
 from framefuse.capture.tracebacks import variables
@@ -516,11 +517,39 @@ def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(True)
+    # Under a compiler torch's optimizers compute step sizes in tensors, which round otherwise than eager's floats.
+    frame.stack.append(not frame.globals.get("__name__", "").startswith("torch.optim"))
     return None
 
 
-@special(torch.jit.annotate)
+@special(torch.autograd.profiler.record_function.__enter__, torch.autograd.profiler.record_function.__exit__)
+def _record_function(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Names a stretch of the program to a profiler: nothing while none listens."""
+    context, entering = args[0], len(args) == 1
+    if kwargs or type(context) is not torch.autograd.profiler.record_function:
+        return MISSING
+    if machine.attribute_now(frame, context, "record") is not None:
+        return MISSING
+    if entering and answered(machine.recorder.sources, PROFILER):
+        return MISSING
+    frame.stack.append(context if entering else None)  # what was entered in silence ends so
+    return None
+
+
+@special(torch._C._group_tensors_by_device_and_dtype)
+def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Sorts the tensors of lists by device and element type, which guards hold; the tensors are those it was given."""
+    sources = machine.recorder.sources
+    if kwargs or not args or id(args[0]) in sources.known or any(id(part) in sources.known for part in args[0]):
+        return MISSING
+    for tensor in (each for part in args[0] for each in part):
+        if isinstance(tensor, torch.Tensor):
+            machine.recorder.number(tensor)
+    frame.stack.append(torch._C._group_tensors_by_device_and_dtype(*args))
+    return None
+
+
+@special(torch.jit.annotate, typing.cast)
 def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:
         return MISSING

@@ -56,6 +56,8 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
         return content if kind == "dict" else dict.get(content, key, MISSING)
     if kind == "item" and isinstance(base, dict):
         return dict.get(base, key, MISSING)  # looking it up would make an entry of a defaultdict
+    if kind == "entry":
+        return dict.get(base, _value(key, arguments, values), MISSING)
     if kind == "item":
         plain: Any = next(each for each in (list, tuple, deque) if isinstance(base, each))
         return plain.__getitem__(base, key)

@@ -204,6 +204,10 @@ class _Run:
         else:
             self.load(d, MISSING)
 
+    def entry(self, d: int, r: int, key: int) -> None:
+        held = self.registers[key]
+        self.load(d, _entry(self.registers[r], held) if type(held) in PLAIN else MISSING)
+
     def global_(self, d: int, r: int, name: str) -> None:
         self.load(d, _global(self.registers[r], name))
 
@@ -301,6 +305,12 @@ class _Run:
         self.demand(type(held) is float, Said("a float"), held)
         self.numbers[number] = word_of(held)
 
+    def scalar(self, r: int, number: int) -> None:
+        held = self.registers[r]
+        good = isinstance(held, torch.Tensor) and held.ndim == 0 and held.device.type == "cpu"
+        self.demand(good and held.dtype in (torch.float32, torch.float64), Said("a float tensor of one element"), held)
+        self.numbers[number] = word_of(held.item())
+
     def count(self, r: int, number: int) -> None:
         self.numbers[number] = size = _size(self.registers[r])
         self.demand(size >= 0, Said("a length"), self.registers[r])
@@ -369,6 +379,7 @@ class _Run:
 
 
 SETS = (set, frozenset)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _size(held: Any) -> int:
@@ -486,19 +497,20 @@ RELATIONS: dict[str, Callable[[int, int], bool]] = {
 REAL_RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
 }  # fmt: skip
-UNARY_REALS = frozenset(("neg", "abs", "sqrt", "floor"))
+UNARY_REALS = frozenset(("neg", "abs", "sqrt", "floor", "float32"))
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "const": lambda a, b: a, "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max,
 }  # fmt: skip
 RULES: dict[str, Callable[..., None]] = {
     "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,
+    "entry": _Run.entry,
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
     "context": _Run.context,
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
     "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
-    _Run.integer, "real": _Run.real, "count": _Run.count, "code": _Run.code,
+    _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":
     _Run.disjoint, "version": _Run.version, "relation": _Run.relation,
     "real_relation": _Run.real_relation, "number": _Run.number,

@@ -26,6 +26,7 @@ class Node:
 
     source: Source
     base: Node | None
+    key: Node | None = None  # of an entry: the tensor that is its key
     known: Any = MISSING
     stated: bool = False
     settled: bool = False
@@ -56,7 +57,8 @@ class Nodes:
             mark = id(source.key) if source.kind == "object" else (type(source.key), source.key)
             found = siblings.get((source.kind, mark))
             if found is None:
-                found = siblings[(source.kind, mark)] = Node(source, base)
+                key = self.node(source.key) if source.kind == "entry" else None
+                found = siblings[(source.kind, mark)] = Node(source, base, key)
                 if source.kind == "object":
                     found.known, found.settled = source.key, True
             self._by_id[id(source)] = found
@@ -72,7 +74,8 @@ def resolve(node: Node) -> Any:
     if node.known is MISSING and node.base is not None:
         holder = resolve(node.base)
         if holder is not MISSING:
-            node.known = _read(node.source.kind, holder, node.source.key)
+            key = node.source.key if node.key is None else resolve(node.key)
+            node.known = _read(node.source.kind, holder, key)
     return node.known
 
 
@@ -85,6 +88,8 @@ def _read(kind: str, holder: Any, key: Any) -> Any:
         return MISSING if content is None else dict.get(content, key, MISSING)
     if kind == "item":
         return _element(holder, key)
+    if kind == "entry":
+        return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
     if kind == "global" and isinstance(holder, types.FunctionType):
         found = holder.__globals__.get(key, MISSING)
         return dict.get(getattr(holder, "__builtins__"), key, MISSING) if found is MISSING else found  # noqa: B009

@@ -180,11 +180,14 @@ class _Builder:
         """Makes sure that the program checks the identity of what ``node`` holds; False where that is no long-lived
         object.
 
-        A tensor is not held to its identity unless a fact says so: another one of its kind will do.
+        A tensor, or a tuple of which only the type is stated, is not held to its identity unless a fact says so:
+        another one of its kind will do.
         """
         if node.settled:
             return True
-        if resolve(node) is MISSING or (isinstance(node.known, torch.Tensor) and not node.stated):
+        held = resolve(node)
+        free = isinstance(held, torch.Tensor) or self.types.get(id(node)) is tuple
+        if held is MISSING or (free and not node.stated):
             return False
         if node.base is not None:
             self.settle(node.base)
@@ -237,6 +240,8 @@ class _Builder:
                 raise ValueError(f"no source begins with {kind}")
             return self.front, ("arg", key)
         if self.settle(base):
+            if node.key is not None:
+                return self.late, ("entry", self.constant(base.known), self.load(node.key))
             return self.read_held(kind, base.known, key)
         holder = self.load(base)
         part = self.front if base.where is self.front else self.late
@@ -248,6 +253,9 @@ class _Builder:
             return part, ("item_dict" if self.is_dict(base, key) else "item_seq", holder, key)
         if kind == "grad":
             return part, ("getattr", holder, "grad")
+        if node.key is not None:
+            other = self.load(node.key)
+            return (part if node.key.where is self.front else self.late), ("entry", holder, other)
         return part, (kind, holder) if kind in ("dict", "type", "func", "self") else (kind, holder, key)
 
     def is_dict(self, base: Node, key: Any) -> bool:
@@ -378,7 +386,10 @@ class _Builder:
     def number(self, fact: Fact, node: Node) -> None:
         register = self.load(node)
         number = self.bind(fact.value, str(fact.source))
-        (node.where or self.late).add(fact, fact.kind, register, number)
+        part = node.where or self.late
+        if fact.kind == "scalar" and part is not self.front:
+            part = self.late  # an element changes without the place that holds the tensor
+        part.add(fact, fact.kind, register, number)
 
     def count(self, fact: Fact, node: Node) -> None:
         """A length as a number: it changes without the place that holds the container."""
@@ -495,7 +506,7 @@ def _defining(place: Node) -> list[type]:
 
 def resolve_again(node: Node) -> Any:
     """What the place holds now, whatever was assumed of it."""
-    fresh = Node(node.source, node.base)
+    fresh = Node(node.source, node.base, node.key)
     return resolve(fresh)
 
 
@@ -523,6 +534,7 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "tensor": _Builder.tensor_fact,
     "integer": _Builder.number,
     "real": _Builder.number,
+    "scalar": _Builder.number,
     "count": _Builder.count,
     "code": _Builder.code,
     "same": _Builder.pair,

@@ -38,13 +38,18 @@ class Source:
     @property
     def is_argument(self) -> bool:
         """True when the path starts at an argument, so that the objects on it change from call to call."""
-        return self.root.kind == "arg"
+        here: Source | None = self
+        while here is not None:
+            if here.kind == "arg" or (here.kind == "entry" and here.key.is_argument):
+                return True
+            here = here.base
+        return False
 
     def __str__(self) -> str:
         if self.base is None:
             return f"args[{self.key}]" if self.kind == "arg" else getattr(self.key, "__name__", type(self.key).__name__)
         return KINDS[self.kind].format(
-            base=self.base, key=self.key if self.kind in ("attr", "type_attr", "getattr", "global") else repr(self.key)
+            base=self.base, key=self.key if self.kind in PLAIN_KEYS else repr(self.key)
         )
 
     def __hash__(self) -> int:
@@ -64,6 +69,7 @@ def _hashable(key: Any) -> Any:
     return key if isinstance(key, (str, int, float, bool, bytes, type(None), tuple)) else id(key)
 
 
+PLAIN_KEYS = frozenset(("attr", "type_attr", "getattr", "global", "entry"))
 # How each kind prints; the reader of each kind is in guards.
 KINDS: dict[str, str] = {
     "arg": "args[{key}]",  # root: index into the bound arguments
@@ -73,6 +79,7 @@ KINDS: dict[str, str] = {
     # dict entry by key (exact str, int, bool, None or tuple of them), or list/tuple/deque element by index, from the
     # end where it is negative
     "item": "{base}[{key}]",
+    "entry": "{base}[{key}]",  # holder is a dict: its entry for a tensor as key, found by identity (key: its Source)
     "global": "{key}",  # holder is a function: its __globals__[key], else its builtins[key]
     "cell": "{base}.<cell {key}>",  # holder is a function: its __closure__[key].cell_contents
     "type": "type({base})",  # the type of the holder
@@ -118,6 +125,8 @@ FACTS: dict[str, str] = {
     "integer": "{source} is int {value}",
     "count": "len({source}) is {value}",  # list, dict, set, deque; value: Symbol that takes the length at run time
     "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
+    # a tensor of the CPU without dimensions, of float32 or float64; value: name of the Real symbol that takes its value
+    "scalar": "{source}.item() is float {value}",
     # a Python function; value: (code, defaults, kwdefaults) by identity
     "code": "{source} has the code, defaults and closure seen",
     "same": "{source} is {value}",  # value: another Source that gives the identical object

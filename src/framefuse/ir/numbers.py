@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -438,8 +439,8 @@ class Real:
     arithmetic).
 
     ``op`` is ``"symbol"`` (``args == (name,)``), ``"int"`` (``args == (Expr,)``, converted exactly as Python's
-    float()), ``"const"`` (``args == (float,)``), or one of ``add sub mul div neg abs min max pow sqrt floor`` over
-    Reals.
+    float()), ``"const"`` (``args == (float,)``), or one of ``add sub mul div neg abs min max pow sqrt floor float32``
+    over Reals.
     """
 
     op: str
@@ -529,4 +530,5 @@ REAL_OPS: dict[str, Callable[..., float]] = {
     "pow": lambda a, b: a**b,
     "sqrt": math.sqrt,
     "floor": math.floor,
+    "float32": lambda a: ctypes.c_float(a).value,
 }

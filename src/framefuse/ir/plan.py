@@ -18,7 +18,7 @@ NUMBER_OPS = (
     "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
     "real_const", "real_of_int",
     "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max",
-    "real_pow", "real_sqrt", "real_floor",
+    "real_pow", "real_sqrt", "real_floor", "real_float32",
 )  # fmt: skip
 
 # Where a slot's memory comes from:
@@ -200,6 +200,7 @@ GUARD_OPS: dict[str, str] = {
     "dict": "d, r: the instance dict of r",
     "item_dict": "d, r, key: entry of an exact or subclassed dict (read with dict's own lookup)",
     "item_seq": "d, r, index: element of a list or tuple",
+    "entry": "d, r, r: entry of a dict for a tensor as key, which is found by identity",
     "global": "d, r, name: of the function r, its globals then builtins",
     "cell": "d, r, index: of the function r",
     "type": "d, r",
@@ -222,6 +223,7 @@ GUARD_OPS: dict[str, str] = {
     "tensor": "r, TensorSpec, numbers: tuple per free size and stride of (kind 'size'|'stride', dimension, number)",
     "integer": "r, number: exact int that fits 64 bits",
     "real": "r, number: exact float",
+    "scalar": "r, number: the element of a tensor of the CPU without dimensions, of float32 or float64",
     "count": "r, number: the length of a list, tuple, dict, set or deque",
     "code": "r, code, defaults, kwdefaults: of a Python function, by identity",
     "same": "r, r",

@@ -241,6 +241,7 @@ SPECIAL: dict[str, Callable[[_Printer, Node, list[str]], str]] = {
 REAL_TEXT = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})", "abs": "abs({})",
     "min": "min({}, {})", "max": "max({}, {})", "pow": "({} ** {})", "sqrt": "({} ** 0.5)", "floor": "({} // 1)",
+    "float32": "torch.tensor({}, dtype=torch.float32).item()",
 }  # fmt: skip
 
 

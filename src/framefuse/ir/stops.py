@@ -126,6 +126,13 @@ ROWS = (
         EAGER,
     ),
     Row(
+        "first-use",
+        "state that is made at its first use",
+        "{detail} gets its first entry for a tensor, as optimizers do at their first step.",
+        "Nothing: the next call is recorded.",
+        EAGER,
+    ),
+    Row(
         "read-after-write",
         "a container read after it was changed",
         "{detail} is changed and then read in the same call.",

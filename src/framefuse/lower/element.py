@@ -34,7 +34,9 @@ class Element:
         """This element in another dtype."""
         return Element(self.builder, self.builder.cast(self.node, dtype))
 
-    def _full(self, value: Scalar) -> Node:
+    def _full(self, value: Scalar | Node) -> Node:
+        if isinstance(value, Node):  # a tensor of one element in the place of a number
+            return self.builder.expand(self.builder.cast(value, self.node.dtype), self.node.shape)
         return self.builder.full(value, self.node.dtype, self.node.shape, self.node.device)
 
     def __add__(self, other: Element | Scalar) -> Element:

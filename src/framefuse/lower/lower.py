@@ -19,6 +19,7 @@ from framefuse.lower.autocast import casts
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.failing import failing
+from framefuse.lower.foreach import each
 from framefuse.lower.gradients import Gradients
 from framefuse.lower.layout import settle
 from framefuse.lower.library import (
@@ -52,7 +53,7 @@ def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None) -> Graph:
 
 class _Lowerer:
     def __init__(self, trace: Trace, notes: list[tuple[str, str]]) -> None:
-        self.trace = trace
+        self.trace = trace = each(trace)
         self.notes = notes
         default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
         self.builder = Lowering(trace.hints, default)

@@ -71,7 +71,7 @@ static int write_number(Compiler *c, Py_ssize_t index)
 
 static int write_numbers(Compiler *c, const GuardOp *op)
 {
-    if (op->code == G_integer || op->code == G_real || op->code == G_count)
+    if (op->code == G_integer || op->code == G_real || op->code == G_scalar || op->code == G_count)
         return write_number(c, op->index);
     if (op->code == G_number)
         return write_number(c, op->as.number.to);
@@ -189,6 +189,9 @@ static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
     case G_item_seq: case G_cell:
         op->index = PyLong_AsSsize_t(operand);
         return PyErr_Occurred() ? bad(instruction) : 0;
+    case G_entry:
+        op->index = PyLong_AsSsize_t(operand);
+        return PyErr_Occurred() ? bad(instruction) : source_register(c, op->index) < 0 ? -1 : 0;
     default:
         return 0;
     }
@@ -223,7 +226,7 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    case G_length: case G_integer: case G_real: case G_count: case G_same: case G_different: case G_disjoint:
+    case G_length: case G_integer: case G_real: case G_scalar: case G_count: case G_same: case G_different: case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);
         if (PyErr_Occurred())
             return bad(instruction);

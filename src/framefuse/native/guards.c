@@ -193,6 +193,27 @@ static bool bind_integer(PyObject *object, int64_t *to)
     return !overflow;
 }
 
+/* The element of a tensor of the CPU without dimensions, as a double. */
+static bool scalar_read(PyObject *object, int64_t *to)
+{
+    Layout layout;
+    int32_t dtype, device_type, device_index;
+    char *data;
+    float single;
+    if (!abi_is_tensor(object) || !abi_element(object, &dtype, &device_type, &device_index) || device_type != 0
+        || !abi_layout(object, &layout) || layout.ndim != 0 || !abi_data(object, &data) || !data)
+        return false;
+    if (dtype == abi.float32) {
+        memcpy(&single, data, sizeof single);
+        *to = as_word((double)single);
+    } else if (dtype == abi.float64) {
+        memcpy(to, data, sizeof *to);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool code_is(PyObject *function, const GuardOp *op)
 {
     if (!PyFunction_Check(function))
@@ -233,6 +254,11 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_dict: LOAD(dict_of(from));
     case G_item_dict: LOAD(entry_of(from, op->object, op->hash));
     case G_item_seq: LOAD(element_of(from, op->index));
+    case G_entry: { /* tensors hash by their address, and are equal as keys where they are one */
+        PyObject *key = set->registers[op->index];
+        bool plain = Py_TYPE(key) == abi.tensor || Py_TYPE(key) == abi.parameter;
+        LOAD(plain ? entry_of(from, key, (Py_hash_t)(uintptr_t)key) : NULL);
+    }
     case G_global: LOAD(global_of(from, op->object, op->hash));
     case G_cell: {
         PyObject **cell = closure_cell(from, op->index);
@@ -271,6 +297,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
             return false;
         set->numbers[op->index] = as_word(PyFloat_AS_DOUBLE(from));
         return true;
+    case G_scalar: return scalar_read(from, &set->numbers[op->index]);
     case G_count: return (set->numbers[op->index] = length_of(from)) >= 0;
     case G_code: return code_is(from, op);
     case G_same: return from == set->registers[op->index];

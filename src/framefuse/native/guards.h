@@ -6,9 +6,9 @@
 
 /* One row an instruction of GUARD_OPS; `watch` and `object` leave no operation behind. */
 #define GUARD_OPERATIONS(X) \
-    X(arg) X(dict) X(item_dict) X(item_seq) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
+    X(arg) X(dict) X(item_dict) X(item_seq) X(entry) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
     X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) X(type_absent) X(unset) \
-    X(tensor) X(integer) X(real) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(real_relation) X(number)
+    X(tensor) X(integer) X(real) X(scalar) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(real_relation) X(number)
 
 enum {
 #define X(name) G_##name,

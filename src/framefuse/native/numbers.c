@@ -5,14 +5,14 @@
 
 enum {
     CONST, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX,
-    REAL_CONST, REAL_OF_INT, REAL_ADD, REAL_SUB, REAL_MUL, REAL_DIV, REAL_NEG, REAL_ABS, REAL_MIN, REAL_MAX, REAL_POW, REAL_SQRT, REAL_FLOOR,
+    REAL_CONST, REAL_OF_INT, REAL_ADD, REAL_SUB, REAL_MUL, REAL_DIV, REAL_NEG, REAL_ABS, REAL_MIN, REAL_MAX, REAL_POW, REAL_SQRT, REAL_FLOOR, REAL_FLOAT32,
     OPS
 };
 
 static const char *const NAMES[OPS] = {
     "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
     "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max", "real_pow",
-    "real_sqrt", "real_floor",
+    "real_sqrt", "real_floor", "real_float32",
 };
 
 bool number_is_const(const Number *number) { return number->op == CONST || number->op == REAL_CONST; }
@@ -20,7 +20,7 @@ bool number_is_const(const Number *number) { return number->op == CONST || numbe
 bool number_is_unary(const Number *number)
 {
     switch (number->op) {
-    case REAL_OF_INT: case REAL_NEG: case REAL_ABS: case REAL_SQRT: case REAL_FLOOR: return true;
+    case REAL_OF_INT: case REAL_NEG: case REAL_ABS: case REAL_SQRT: case REAL_FLOOR: case REAL_FLOAT32: return true;
     default: return false;
     }
 }
@@ -129,6 +129,7 @@ bool number_run(const Number *number, int64_t *words)
             return false;
         real = floor(x) + 0.0; /* math.floor gives an int, which has one zero */
         break;
+    case REAL_FLOAT32: real = (double)(float)x; break;
     default: return false;
     }
     *to = as_word(real);

@@ -423,6 +423,10 @@ static int read_dtypes(PyObject *rows)
         row->cpu_word = word;
         row->object = Py_NewRef(object);
         abi.dtype_count = (int)i + 1;
+        if (strcmp(name, "float32") == 0)
+            abi.float32 = row->code;
+        if (strcmp(name, "float64") == 0)
+            abi.float64 = row->code;
     }
     return 0;
 }

@@ -39,6 +39,7 @@ typedef struct {
     PyTypeObject *tensor, *parameter; /* owned */
     DTypeRow dtypes[MAX_DTYPES];
     int dtype_count;
+    int32_t float32, float64; /* their codes */
     uint64_t plain_keys; /* bits that a plain dense CPU tensor may carry, inference or not */
 
     /* offsets in bytes, -1 unknown */

@@ -105,7 +105,8 @@ OBJECTS: list[Any] = [
     torch.zeros(1, 3),
     torch.nn.Parameter(torch.zeros(4, 3)), torch.zeros(4, 3, requires_grad=True), TENSOR[1:],
     torch.zeros(3).expand(4, 3),
-    torch.zeros(4, 3).to_sparse(), torch.empty(4, 3, device="meta"),
+    torch.zeros(4, 3).to_sparse(), torch.empty(4, 3, device="meta"), torch.tensor(2.5),
+    torch.tensor(0.1, dtype=torch.float64), torch.tensor(3), {TENSOR: 1},
 ]  # fmt: skip
 KEYS: list[Any] = ["a", "b", "shared", "method", 0, 1, True, None, -1, "COUNTER", "len", "nothing"]
 NAMES = [key for key in KEYS if isinstance(key, str)]
@@ -158,7 +159,7 @@ def programs(draw: Any) -> tuple[GuardProgram, tuple[Any, ...]]:
             binds = [("size", i, numbers + i) for i, size in enumerate(free) if not isinstance(size, int)]
             instructions[-1] = (op, r, instructions[-1][2], tuple(binds))
             numbers += len(binds)
-        numbers += op in ("integer", "real", "count")
+        numbers += op in ("integer", "real", "scalar", "count")
     return program(*instructions, registers=max(registers, 1), numbers=numbers), arguments
 
 
@@ -168,6 +169,7 @@ LOADS = [
     "dict",
     "item_dict",
     "item_seq",
+    "entry",
     "global",
     "cell",
     "type",
@@ -179,7 +181,7 @@ LOADS = [
 ]
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
-    "tensor", "integer", "real", "count", "code", "same", "different", "disjoint",
+    "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint",
 ]  # fmt: skip
 
 
@@ -191,6 +193,8 @@ def draw_load(draw: Any, op: str, registers: int, arguments: int) -> tuple[Any, 
     r = draw(st.integers(0, registers - 1))
     if op in ("dict", "type", "func", "self", "context"):
         return (r,)
+    if op == "entry":
+        return r, draw(st.integers(0, registers - 1))
     pool: list[Any] = INDICES if op in ("item_seq", "cell") else KEYS if op == "item_dict" else NAMES
     return r, draw(st.sampled_from(pool))
 
@@ -216,7 +220,7 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
     if op == "code":
         f = draw(st.sampled_from([CLOSURE, OTHER_CLOSURE, EMPTY]))
         return f.__code__, f.__defaults__, f.__kwdefaults__
-    if op in ("integer", "real", "count"):
+    if op in ("integer", "real", "scalar", "count"):
         return (numbers,)
     return (draw(st.integers(0, registers - 1)),)
 
@@ -236,7 +240,8 @@ def test_each_instruction_on_each_object(instruction: str) -> None:
     outcomes = set()
     for held in OBJECTS:
         for operands in operands_of(instruction, held):
-            first = (("arg", 0, 0), ("object", 1, OBJECTS[2]), (instruction, *operands))
+            other = TENSOR if instruction == "entry" else OBJECTS[2]
+            first = (("arg", 0, 0), ("object", 1, other), (instruction, *operands))
             outcomes.add(type(agree(program(*first), (held,))))
     assert outcomes == ({Hit} if instruction in ("object", "type") else {Hit, Miss})
 
@@ -248,6 +253,8 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         return [(2, held)]
     if op in ("dict", "type", "func", "self", "context"):
         return [(2, 0)]
+    if op == "entry":
+        return [(2, 0, 0), (2, 0, 1), (2, 1, 0)]
     if op in ("item_seq", "cell"):
         return [(2, 0, index) for index in INDICES]
     if op in ("item_dict", "global", "type_attr", "getattr"):
@@ -274,7 +281,7 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         ]
     if op == "code":
         return [(0, f.__code__, f.__defaults__, f.__kwdefaults__) for f in (CLOSURE, OTHER_CLOSURE, EMPTY)]
-    if op in ("integer", "real", "count"):
+    if op in ("integer", "real", "scalar", "count"):
         return [(0, 0)]
     if op == "disjoint":
         return [(0, 0), (0, 1)]

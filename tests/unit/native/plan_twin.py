@@ -68,7 +68,7 @@ class _Run:
     def compute(self, instructions: Sequence[tuple[Any, ...]] | None = None) -> None:
         """All instructions whose operands are known by now."""
         for op, to, left, right in self.plan.numbers if instructions is None else instructions:
-            unary = op in ("real_of_int", "real_neg", "real_abs", "real_sqrt", "real_floor")
+            unary = op in ("real_of_int", "real_neg", "real_abs", "real_sqrt", "real_floor", "real_float32")
             operands = (
                 (left,) if op in ("const", "real_const") else (self.numbers[left], 0 if unary else self.numbers[right])
             )
@@ -227,4 +227,5 @@ REALS: dict[str, Callable[[Any, float], Any]] = {
     b: abs(a),
     "real_min": min, "real_max": max, "real_pow": lambda a, b: a**b, "real_sqrt": lambda a, b: math.sqrt(a),
     "real_floor": lambda a, b: math.floor(a),
+    "real_float32": lambda a, b: ctypes.c_float(a).value,
 }  # fmt: skip

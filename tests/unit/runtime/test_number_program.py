@@ -24,7 +24,7 @@ def execute(instructions, numbers):
         elif op == "real_of_int":
             numbers[slot] = float(numbers[left])
         elif op.startswith("real_"):
-            unary = op[5:] in ("neg", "abs", "sqrt", "floor")
+            unary = op[5:] in ("neg", "abs", "sqrt", "floor", "float32")
             numbers[slot] = REAL_OPS[op[5:]](*([numbers[left]] if unary else [numbers[left], numbers[right]]))
         else:
             numbers[slot] = INT_OPS[op](numbers[left], numbers[right])

@@ -95,7 +95,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
             recorder.sources.length(holder)
             raise
         if type(key) is not slice:
-            free = frame.code.grows and type(value) in (int, float)
+            free = (frame.code.grows and type(value) in (int, float)) or _is_scheduled(frame, key)
             value = recorder.sources.item(holder, key, value, free)
         frame.stack.append(value)
         return None
@@ -124,10 +124,21 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     return None
 
 
+# What schedulers set in the groups of an optimizer while it trains.
+SCHEDULED = frozenset(("lr", "momentum", "weight_decay", "betas"))
+
+
+def _is_scheduled(frame: Frame, key: Any) -> bool:
+    """Whether one of torch's optimizers reads what a scheduler may have set: it only computes with it."""
+    return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
+
+
 def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
     """What a known defaultdict puts in for a key that it lacks."""
     sources = machine.recorder.sources
     key = plain_number(key)
+    if isinstance(key, torch.Tensor):
+        machine.later(f"a {type(holder).__name__}")
     if not sources.membership(holder, key):
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)

@@ -1,0 +1,123 @@
+"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.trace import Call, Ref
+
+# In-place call -> the operation on floats that it does.
+ARITHMETIC = {
+    "add_": "add", "__iadd__": "add", "_foreach_add_": "add", "sub_": "sub", "__isub__": "sub", "_foreach_sub_": "sub",
+    "mul_": "mul", "__imul__": "mul", "_foreach_mul_": "mul", "div_": "div", "__itruediv__": "div",
+    "_foreach_div_": "div",
+}  # fmt: skip
+FLOATS = (torch.float32, torch.float64)
+
+
+class Scalars:
+    """What is known of the elements of tensors without dimensions in the CPU's memory.
+
+    An element is a symbol that guards read from the tensor before the trace runs, so it must be one of an input, and
+    every write to that memory so far must be arithmetic that is followed here.
+    """
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.writers: dict[int, list[int]] = {}  # storage -> calls that wrote it, in order
+        self.makers: dict[int, int] = {}  # value -> the call that made it
+        self.symbols: dict[int, Real] = {}
+        self.first: dict[int, float] = {}  # value -> element before the call, of inputs
+        self.looked = 0
+
+    def meet(self, number: int, tensor: Any) -> None:
+        """Notes the element of a new input."""
+        if tensor.ndim == 0 and tensor.dtype in FLOATS and tensor.is_cpu:
+            self.first[number] = tensor.item()
+
+    def form(self, number: int) -> Real | None:
+        """The element of value ``number`` now, None where it is not known as an expression."""
+        recorder = self.recorder
+        meta = recorder.metas[number]
+        if meta.sizes or meta.device != "cpu" or meta.dtype not in FLOATS or not meta.plain:
+            return None
+        self._index()
+        single = meta.dtype is torch.float32
+        made = self.makers.get(number)
+        if number in self.first:
+            form: Real | None = self._symbol(number)
+        else:
+            form = _made(recorder.calls[made], single) if made is not None else None
+        for place in self.writers.get(meta.storage, ()):
+            if form is None:
+                return None
+            form = self._written(recorder.calls[place], number, form, single)
+        return form
+
+    def _index(self) -> None:
+        """Looks at the calls that were recorded since."""
+        recorder = self.recorder
+        for place in range(self.looked, len(recorder.calls)):
+            call = recorder.calls[place]
+            for number in call.written:
+                self.writers.setdefault(recorder.metas[number].storage, []).append(place)
+            if type(call.result) is Ref and not call.written:
+                self.makers.setdefault(call.result.value, place)
+        self.looked = len(recorder.calls)
+
+    def _symbol(self, number: int) -> Real:
+        found = self.symbols.get(number)
+        if found is None:
+            recorder = self.recorder
+            recorder.sources.symbols += 1
+            name = f"r{recorder.sources.symbols}"
+            recorder.sources.fact(recorder.inputs[number][0], "scalar", name)
+            recorder.volatile_names.add(name)
+            recorder.hint_real(name, self.first[number])
+            found = self.symbols[number] = Real("symbol", (name,))
+        return found
+
+    def _written(self, call: Call, number: int, form: Real, single: bool) -> Real | None:
+        """What an in-place call made of the element."""
+        operation, args = ARITHMETIC.get(call.name), call.args
+        if operation is None or len(args) != 2 or set(call.kwargs) - {"alpha"} or call.kwargs.get("alpha", 1) != 1:
+            return None
+        target, other = args
+        if type(target) is list:
+            if Ref(number) not in target:
+                return None
+            other = other[target.index(Ref(number))] if isinstance(other, Sequence) else other
+        elif target != Ref(number):
+            return None
+        value = self._operand(other, single)
+        return None if value is None else _rounded(Real(operation, (form, value)), single)
+
+    def _operand(self, value: Any, single: bool) -> Real | None:
+        if type(value) is Ref:
+            form = self.form(value.value)
+        elif type(value) in (int, float, bool):
+            return constant_real(ctypes.c_float(value).value if single else float(value))
+        else:
+            form = value if isinstance(value, Real) else Real("int", (value,)) if isinstance(value, Expr) else None
+        return None if form is None else _rounded(form, single)
+
+
+def _rounded(form: Real, single: bool) -> Real:
+    """To the type of the tensor. Rounding twice gives what float32 arithmetic gives: doubles have more than twice its
+    digits.
+    """
+    return Real("float32", (form,)) if single else form
+
+
+def _made(call: Call, single: bool) -> Real | None:
+    """The element of a tensor that was made of a known number."""
+    if call.name != "tensor" or len(call.args) != 1 or type(call.args[0]) not in (int, float):
+        return None
+    return constant_real(ctypes.c_float(call.args[0]).value if single else float(call.args[0]))
+
+
