@@ -33,7 +33,17 @@ def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]
     written = {write.input for write in graph.writes}
     places = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
     written |= {places[late.args[0].value] for late in graph.late if late.name == "copy_"}
-    return frozenset(range(len(graph.inputs))) - written, frozenset()
+    unwritten = frozenset(range(len(graph.inputs))) - written
+    if trace.saved_storages is None:
+        return unwritten, frozenset()
+    kept = [entry.value for entry in trace.assumptions.inputs]
+    inputs = frozenset(place for place in unwritten if trace.metas[kept[place]].storage in trace.saved_storages)
+    outputs = frozenset(
+        place
+        for place, output in enumerate(graph.outputs)
+        if output.value >= 0 and trace.metas[output.value].storage in trace.saved_storages
+    )
+    return inputs, outputs
 
 
 def derivative(

@@ -426,6 +426,7 @@ class _Run:
         inputs = recorder.final_inputs()
         if not recorder.alive:
             return None
+        saved = recorder.saved()
         return Trace(
             name=self.name,
             line=self.line,
@@ -446,6 +447,8 @@ class _Run:
             opcodes=self.machine.opcodes,
             inlined=self.machine.inlined,
             seconds={"capture": time.perf_counter() - self.started},
+            saved_storages=None if saved is None else saved[0],
+            saved_bytes=0 if saved is None else saved[1],
         )
 
 

@@ -16,6 +16,7 @@ from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.saved import saved_by_autograd
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, global_state
@@ -484,6 +485,14 @@ class Recorder:
             )  # fmt: skip
             found.append(Input(number, source, spec))
         return tuple(found)
+
+    def saved(self) -> tuple[frozenset[int], int] | None:
+        """The storages that eager's autograd saved in this run, and their bytes."""
+        if not self.gradients_matter:
+            return None
+        with torch._C.DisableTorchFunction():
+            inputs = {id(self.tensors[number]) for number in self.inputs}
+            return saved_by_autograd(self.tensors, inputs, self.storages)
 
     def _state_types(self) -> None:
         """What was looked up on a type, or was not found there, decided something."""

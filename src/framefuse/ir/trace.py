@@ -115,7 +115,8 @@ class Effect:
 class Trace:
     """The whole record. ``metas[v]`` describes value ``v`` as first produced; ``size_symbols[(v, d)]`` is the symbol
     that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec);
-    ``hints`` gives each symbol's recorded value.
+    ``hints`` gives each symbol's recorded value. ``saved_storages`` are the storages that eager's autograd saved for
+    backward (None: not known), ``saved_bytes`` the bytes of those that are no input's.
     """
 
     name: str
@@ -131,6 +132,8 @@ class Trace:
     opcodes: int = 0
     inlined: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    saved_storages: frozenset[int] | None = None
+    saved_bytes: int = 0
 
 
 CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
