@@ -492,6 +492,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "node_classes": nodes.node_classes,
     "function_meta": FunctionMeta,
     "saved_hooks": nodes.hooks_active,
+    "anomaly": torch.is_anomaly_enabled,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }
 

@@ -175,6 +175,9 @@ static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t fla
     Py_ssize_t count = attach->inputs + attach->outputs + attach->through + attach->own + attach->roots + attach->numbers;
     if (UNLIKELY(PyVectorcall_NARGS(flags) != count || (names && PyTuple_GET_SIZE(names))))
         return PyErr_Format(PyExc_TypeError, "Attach takes %zd values by position", count);
+    int anomaly = abi_anomaly(); /* it wants the operation that was at fault: eager's nodes tell */
+    if (UNLIKELY(anomaly))
+        return anomaly < 0 ? NULL : PyErr_Format(PyExc_RuntimeError, "torch looks for anomalies");
     PyObject *inputs = tuple_of(args, attach->inputs);
     if (!inputs)
         return NULL;

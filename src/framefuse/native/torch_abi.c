@@ -264,6 +264,8 @@ static int ask(const char *name)
     return yes;
 }
 
+int abi_anomaly(void) { return ask("anomaly"); }
+
 int abi_hooks_active(void)
 {
     if (UNLIKELY(!abi.hooks_state))

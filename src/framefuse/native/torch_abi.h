@@ -103,6 +103,7 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
                     char **data);
 PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype);
 
+int abi_anomaly(void);                                     /* whether torch looks for anomalies; 1, 0, -1 with an exception */
 int abi_hooks_active(void);                                /* saved_tensors_hooks of this thread; 1, 0, -1 with an exception */
 int abi_keeps_graph(void);                                 /* whether the graph that the engine walks now is kept; the same */
 bool abi_wants_some(void);                                 /* whether the engine may leave out some inputs of a node */
