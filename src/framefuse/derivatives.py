@@ -12,7 +12,7 @@ from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
 from framefuse.errors import Stop
 from framefuse.ir.builder import Shape
-from framefuse.ir.derivative import Backward, Case, Halves, Saved
+from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.graph import Graph
@@ -46,19 +46,19 @@ def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]
     return inputs, outputs
 
 
-def derivative(
+def derivatives(
     halves: Halves, schedule: Schedule, trace: Trace, compile: Compile, report: Callable[[Exception], Any]
-) -> Derivative:
-    """The place in autograd of the graph that ``schedule`` runs; ``report`` is told of faults of ours."""
-    cases = _Cases(halves, schedule, trace, compile, report)
-    return Derivative(halves, cases.compile, cases.reference)
+) -> tuple[Derivative, ...]:
+    """The places in autograd of the graph that ``schedule`` runs; ``report`` is told of faults of ours."""
+    cases = [_Cases(piece, schedule, trace, compile, report) for piece in halves.pieces]
+    return tuple(Derivative(each.piece, each.compile, each.reference) for each in cases)
 
 
 @dataclass(frozen=True)
 class _Cases:
-    """Compiles the cases of one graph's backward."""
+    """Compiles the cases of one piece's backward."""
 
-    halves: Halves
+    piece: Piece
     schedule: Schedule
     trace: Trace
     stages: Compile
@@ -80,7 +80,7 @@ class _Cases:
         saved, tangents, numbers, _ = values
         backward = self.graph(values, again)
         given = [*(saved[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
-        names = {str(name): value for name, value in zip(self.halves.numbers, numbers, strict=True)}
+        names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
         found = compile_graph(backward.graph)(given, names, grad=again)
         return tuple(None if place is None else found[place] for place in backward.results)
 
@@ -88,18 +88,18 @@ class _Cases:
 
     def graph(self, values: Values, again: bool) -> Backward:
         """The graph of the case at hand."""
-        halves = self.halves
+        piece = self.piece
         given, tangents, _, mask = values
-        shapes = [halves.primal.outputs[place].node.shape for place in halves.outputs]
+        shapes = [output.node.shape for output in piece.primal.outputs]
         case = Case(
             tuple(None if t is None else _strides(t, shape) for t, shape in zip(tangents, shapes, strict=True)),
-            tuple(bool(mask >> place & 1) for place in range(len(halves.inputs))),
+            tuple(bool(mask >> place & 1) for place in range(len(piece.inputs))),
         )
-        kept = halves.roots if again else halves.saved
+        kept = piece.roots if again else piece.saved
         strides = [self.lies(entry) for entry in kept]
         if not again:
-            return backward_graph(halves, case, strides)
-        backward = differentiable_graph(halves, case, strides)
+            return backward_graph(piece, case, strides)
+        backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
         return replace(backward, graph=carrying(backward.graph, needing))
@@ -107,9 +107,8 @@ class _Cases:
     def lies(self, entry: Saved) -> Shape:
         """The strides of a saved value."""
         if entry.kind == "input":
-            strides = self.halves.primal.inputs[entry.place].strides
-            assert strides is not None, "inputs have strides"
-            return strides
+            assert entry.node.strides is not None, "inputs have strides"
+            return entry.node.strides
         return self.schedule.memories[self.schedule.outputs[entry.place]].strides
 
     # ---- the trace of a case -----------------------------------------------------------------------------------------
@@ -129,7 +128,7 @@ class _Cases:
         facts += [
             Fact(Source("item", TANGENTS, place), "is", None) for place, came in enumerate(tangents) if came is None
         ]
-        for place, name in enumerate(self.halves.numbers):
+        for place, name in enumerate(self.piece.numbers):
             kind = "integer" if isinstance(name, Symbol) else "real"
             facts.append(Fact(Source("item", NUMBERS, place), kind, name))
         parts = tuple(None if place is None else Ref(graph.outputs[place].value) for place in backward.results)

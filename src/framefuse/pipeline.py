@@ -16,7 +16,7 @@ from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.llvm import compile_kernel
-from framefuse.derivatives import derivative, savable
+from framefuse.derivatives import derivatives, savable
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
@@ -83,10 +83,10 @@ def _inference(p: Mapping[str, Any], options: Options) -> Graph:
     return without_marks(graph)
 
 
-def _attach(p: Mapping[str, Any], options: Options) -> Derivative | None:
+def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ...]:
     cut: Halves | None = p["halves"]
     if cut is None:
-        return None
+        return ()
     trace: Trace = p["trace"]
 
     def compile(graph: Graph, case: Trace) -> Any:
@@ -97,7 +97,7 @@ def _attach(p: Mapping[str, Any], options: Options) -> Derivative | None:
     def report(error: Exception) -> None:
         report_bug(error, trace.line, options)
 
-    return derivative(cut, p["schedule"], trace, compile, report)
+    return derivatives(cut, p["schedule"], trace, compile, report)
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
@@ -150,7 +150,7 @@ def _assemble(p: Mapping[str, Any], options: Options) -> Any:
         guards.number_of,
         guards.program.numbers,
         guards.register_of,
-        p["derivative"],
+        p["derivatives"],
     )
 
 
@@ -162,8 +162,8 @@ CASE = (
     Pass("codegen", _codegen, ("schedule",), "kernels"),
     Pass("guards", _assume, ("trace", "graph"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace"), "guards"),
-    Pass("autodiff", _attach, ("halves", "schedule", "trace"), "derivative"),
-    Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivative"), "plan"),
+    Pass("autodiff", _derivatives, ("halves", "schedule", "trace"), "derivatives"),
+    Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivatives"), "plan"),
 )
 NATIVE = (Pass("lower", _lower, ("trace",), "lowered"), *CASE)
 

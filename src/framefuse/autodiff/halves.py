@@ -6,91 +6,109 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.cut import choose_saved
+from framefuse.autodiff.divide import Part, divide
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.rebuild import MARKS, extract, mapped, needed_for
 from framefuse.ir.builder import Shape
-from framefuse.ir.derivative import Backward, Case, Halves, Saved
+from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.strides import dense_order
 
 
-def halves(primal: Graph, inputs: Collection[int], outputs: Collection[int]) -> Halves:
+def halves(graph: Graph, inputs: Collection[int], outputs: Collection[int]) -> Halves:
     """The two halves of a graph, some of whose outputs require grad.
 
     ``inputs`` are the numbers of the inputs that may be saved as themselves, ``outputs`` the places of such outputs:
     those that eager saved too, so that writing to them is an error under eager as well.
     """
-    places = tuple(place for place, output in enumerate(primal.outputs) if output.requires_grad)
-    joint = Joint.of(primal, [True] * len(places), [True] * len(primal.differentiable))
-    own = {primal.inputs[place]: place for place in inputs}
-    shown: dict[Node, int] = {}
-    for place, output in enumerate(primal.outputs):
-        if place in outputs and output.input is None:
-            shown.setdefault(output.node, place)
-    others = {node for node in primal.inputs if node not in own}
-    others |= {output.node for output in primal.outputs if output.node not in shown and output.node not in own}
-    chosen = choose_saved(
-        primal.nodes,
-        joint.made,
-        [gradient for gradient in joint.results if gradient is not None],
-        free=[*own, *shown],
-        forbidden=others,
-        hints=primal.hints,
-    )
-    saved = [Saved(node, "input", own[node]) for node in chosen if node in own]
-    saved += [Saved(node, "output", shown[node]) for node in chosen if node in shown]
-    hidden = [node for node in chosen if node not in own and node not in shown]
-    saved += [Saved(node, "own", len(primal.outputs) + place) for place, node in enumerate(hidden)]
-    roots = _roots(primal, joint, saved, hidden)
-    known = set(primal.nodes)
-    needed = needed_for(hidden, known)
-    further = [node for node in joint.made if node in needed]
-    whole = replace(
-        primal,
-        nodes=(*primal.nodes, *further),
-        relations=tuple(dict.fromkeys((*primal.relations, *joint.relations))),
-    )
-    names = names_of([(node.shape, node.strides) for node in primal.inputs])
-    for node in (*primal.nodes, *joint.made):
-        names |= names_of(node)
-    return Halves(
-        whole,
-        _forward(whole, hidden),
-        primal.differentiable,
-        places,
-        tuple(saved),
-        roots,
-        tuple(sorted(names, key=str)),
-    )
+    maker = _Maker(graph, frozenset(inputs), frozenset(outputs))
+    pieces = tuple(maker.piece(part) for part in divide(graph))
+    return Halves(maker.forward(), pieces)
 
 
-def _forward(primal: Graph, hidden: Sequence[Node]) -> Graph:
-    plain = [node for node in primal.nodes if node.op not in MARKS]
-    made = extract(primal.nodes, [*plain, *hidden, *(output.node for output in primal.outputs)], {})
-    first = min([0, *(output.value for output in primal.outputs)])
-    further = [Output(first - 1 - place, made[node], None) for place, node in enumerate(hidden)]
-    return mapped(primal, made, further)
+class _Maker:
+    """Makes the pieces of one graph, and collects what its forward has to give for them."""
 
+    def __init__(self, graph: Graph, inputs: frozenset[int], outputs: frozenset[int]) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.outputs = outputs
+        self.nodes = dict.fromkeys(graph.nodes)
+        self.hidden: dict[Node, int] = {}  # nodes of the graph, by place among the forward graph's outputs
+        self.relations = dict.fromkeys(graph.relations)
 
-def _roots(primal: Graph, joint: Joint, saved: Sequence[Saved], hidden: list[Node]) -> tuple[Saved, ...]:
-    """What the gradients are computed from when nothing but inputs and random results is given; adds to ``hidden``."""
-    ends = {*primal.inputs, *(tangent for tangent in joint.tangents if tangent is not None)}
-    ends.update(node for node in joint.builder.nodes if _runs_once(node))
-    needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
-    known = {entry.node: entry for entry in saved if entry.kind != "input"}
-    places = {node: place for place, node in enumerate(primal.inputs)}
-    roots: list[Saved] = []
-    for node in joint.builder.nodes:
-        if node not in needed or node not in ends or node in joint.tangents:
-            continue
-        if node in places:
-            roots.append(Saved(node, "input", places[node]))
-            continue
-        if node not in known:
-            known[node] = Saved(node, "own", len(primal.outputs) + len(hidden))
-            hidden.append(node)
-        roots.append(known[node])
-    return tuple(roots)
+    def piece(self, part: Part) -> Piece:
+        """Decides what a piece saves."""
+        primal = part.graph
+        joint = Joint.of(primal, [True] * len(part.outputs), [True] * len(primal.differentiable))
+        self.relations.update(dict.fromkeys(joint.relations))
+        given = {node: self._given(part, node, place) for place, node in enumerate(primal.inputs)}
+        shown = {
+            output.node: Saved(output.node, "output", place)
+            for place, output in zip(part.outputs, primal.outputs, strict=True)
+        }
+        free = {node for node, entry in {**given, **shown}.items() if self._may_be_saved(entry)}
+        chosen = choose_saved(
+            primal.nodes,
+            joint.made,
+            [gradient for gradient in joint.results if gradient is not None],
+            free=free,
+            forbidden={*given, *shown} - free,
+            hints=primal.hints,
+        )
+        known = {node: entry for node, entry in {**given, **shown}.items() if node in free}
+        roots = self._roots(primal, joint)
+        own = [node for node in chosen if node not in known]
+        own += [node for node in roots if node not in given and node not in known and node not in own]
+        known.update((node, Saved(node, "own", place)) for node, place in zip(own, self._hide(part, joint, own), strict=True))
+        saved = [known[node] for node in chosen]
+        needed = needed_for(own, set(primal.nodes))
+        further = [node for node in joint.made if node in needed]
+        names = names_of([(node.shape, node.strides) for node in primal.inputs])
+        for node in (*primal.nodes, *joint.made):
+            names |= names_of(node)
+        return Piece(
+            replace(primal, nodes=(*primal.nodes, *further), relations=joint.relations),
+            tuple(given[primal.inputs[place]] for place in primal.differentiable),
+            part.outputs,
+            tuple(sorted(saved, key=lambda entry: entry.kind == "own")),
+            tuple(given.get(node) or known[node] for node in roots),
+            tuple(sorted(names, key=str)),
+        )
+
+    def _given(self, part: Part, node: Node, place: int) -> Saved:
+        """What a piece's input is in the forward plan."""
+        first = len(self.graph.inputs)
+        return Saved(node, "input", place) if place < first else Saved(node, "output", part.feeds[place - first])
+
+    def _may_be_saved(self, entry: Saved) -> bool:
+        return entry.place in (self.inputs if entry.kind == "input" else self.outputs)
+
+    def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
+        """Has the forward graph give these values of a piece; the places of its outputs."""
+        made = extract(joint.builder.nodes, own, part.origin, marks=True)
+        self.nodes.update(dict.fromkeys(made.values()))
+        for node in own:
+            self.hidden.setdefault(made[node], len(self.graph.outputs) + len(self.hidden))
+        return [self.hidden[made[node]] for node in own]
+
+    def _roots(self, primal: Graph, joint: Joint) -> list[Node]:
+        """What the gradients are computed from when nothing but inputs and random results is given."""
+        ends = {*primal.inputs, *(tangent for tangent in joint.tangents if tangent is not None)}
+        ends.update(node for node in joint.builder.nodes if _runs_once(node))
+        needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
+        return [
+            node for node in joint.builder.nodes if node in needed and node in ends and node not in joint.tangents
+        ]
+
+    def forward(self) -> Graph:
+        """The graph that runs when the function is called."""
+        graph = replace(self.graph, nodes=tuple(self.nodes), relations=tuple(self.relations))
+        plain = [node for node in graph.nodes if node.op not in MARKS]
+        made = extract(graph.nodes, [*plain, *self.hidden, *(output.node for output in graph.outputs)], {})
+        first = min([0, *(output.value for output in graph.outputs)])
+        further = [Output(first - 1 - place, made[node], None) for place, node in enumerate(self.hidden)]
+        return mapped(graph, made, further)
 
 
 def _runs_once(node: Node) -> bool:
@@ -98,26 +116,26 @@ def _runs_once(node: Node) -> bool:
     return node.op == "result" and bool(node.inputs[0].attr("random"))
 
 
-def backward_graph(whole: Halves, case: Case, strides: Sequence[Shape]) -> Backward:
+def backward_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backward:
     """The graph that computes the wanted gradients from the saved values, which lie with these ``strides``, and the
     tangents that came.
     """
-    return _Gradients(whole, case, [entry.node for entry in whole.saved], strides).graph("backward", False)
+    return _Gradients(piece, case, [entry.node for entry in piece.saved], strides).graph("backward", False)
 
 
-def differentiable_graph(whole: Halves, case: Case, strides: Sequence[Shape]) -> Backward:
+def differentiable_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backward:
     """The graph that computes the wanted gradients from the roots, which lie with these ``strides``, and the tangents
     that came; it can be differentiated again.
     """
-    return _Gradients(whole, case, [entry.node for entry in whole.roots], strides).graph("gradients", True)
+    return _Gradients(piece, case, [entry.node for entry in piece.roots], strides).graph("gradients", True)
 
 
 class _Gradients:
     """Cuts the graph of one case out of the joint one."""
 
-    def __init__(self, whole: Halves, case: Case, given: Sequence[Node], strides: Sequence[Shape]) -> None:
-        self.whole = whole
-        self.joint = Joint.of(whole.primal, [lies is not None for lies in case.tangents], case.wanted)
+    def __init__(self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape]) -> None:
+        self.primal = piece.primal
+        self.joint = Joint.of(piece.primal, [lies is not None for lies in case.tangents], case.wanted)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
         needed = needed_for(self.results, {*given, *tangents})
@@ -140,10 +158,10 @@ class _Gradients:
     def graph(self, kind: str, marks: bool) -> Backward:
         """The graph, with the rows that speak of gradients alone if ``marks``."""
         made = extract(self.joint.builder.nodes, self.results, self.leaves, marks)
-        primal, inputs = self.whole.primal, tuple(self.leaves.values())
+        primal, inputs = self.primal, tuple(self.leaves.values())
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []
-        for gradient, place in zip(self.joint.results, self.whole.inputs, strict=True):
+        for gradient, place in zip(self.joint.results, primal.differentiable, strict=True):
             if gradient is None:
                 places.append(None)
                 continue
@@ -164,9 +182,10 @@ class _Gradients:
         return Backward(graph, tuple(self.saved), tuple(self.tangents), tuple(places))
 
 
-def _order(primal: Graph, node: Node) -> tuple[int, ...]:
+def _order(primal: Graph, node: Node) -> tuple[int, ...] | None:
     """How the input lies in memory, outermost dimension first: its gradient lies so too."""
-    assert node.strides is not None, "inputs have strides"
+    if node.strides is None:
+        return None
     sizes = [size.evaluate(primal.hints) for size in node.shape]
     strides = [stride.evaluate(primal.hints) for stride in node.strides]
     return dense_order(sizes, strides) or tuple(range(len(sizes)))

@@ -10,11 +10,11 @@ from framefuse.ir.numbers import Expr, Symbol
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A value handed from forward to backward.
+    """A tensor of the forward plan that autograd or backward gets.
 
     ``kind`` is ``input`` (the tensor of graph input ``place`` itself), ``output`` (that of the forward graph's output
     ``place``, which the user sees too) or ``own`` (the forward graph's output ``place``, which nobody else sees).
-    ``node`` is the value in the primal graph.
+    ``node`` is the value in the primal graph of its piece.
     """
 
     node: Node
@@ -23,30 +23,19 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One way in which backward is asked: ``tangents[i]`` are the strides, in elements, of the gradient that came for
-    differentiable output ``i`` (None: none came), ``wanted[i]`` says whether input ``i`` of those that require grad
-    wants one.
-    """
+class Piece:
+    """One node of autograd: the outputs of a graph whose gradients are asked together.
 
-    tangents: tuple[tuple[Expr, ...] | None, ...]
-    wanted: tuple[bool, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """A graph cut in two.
-
-    ``primal`` is the graph as it was lowered; ``forward`` the same without the cuts of gradients and with one further
-    output for each ``own`` saved value. ``inputs`` are the numbers of the inputs that require grad, ``outputs`` the
-    places of the outputs that do. ``saved`` is what backward reads, the ``own`` ones last; ``roots`` what it takes to
-    compute the gradients from the beginning, as a function that can be differentiated again: inputs, and results of
-    calls that must not run twice. ``numbers`` are the run-time sizes and names of floats that both may need.
+    ``primal`` is that part of the lowered graph; its inputs are the graph's and then those outputs of earlier pieces
+    that it reads. ``inputs`` are the tensors that require grad, as its ``differentiable`` inputs in this order;
+    ``outputs`` the places of its outputs among the forward graph's. ``saved`` is what backward reads, the ``own`` ones
+    last; ``roots`` what it takes to compute the gradients from the beginning, as a function that can be differentiated
+    again: inputs, and results of calls that must not run twice. ``numbers`` are the run-time sizes and names of floats
+    that both may need.
     """
 
     primal: Graph
-    forward: Graph
-    inputs: tuple[int, ...]
+    inputs: tuple[Saved, ...]
     outputs: tuple[int, ...]
     saved: tuple[Saved, ...]
     roots: tuple[Saved, ...]
@@ -54,10 +43,31 @@ class Halves:
 
 
 @dataclass(frozen=True, slots=True)
+class Halves:
+    """A graph cut in two: ``forward`` is the lowered graph without the rows that speak of gradients, and with one
+    further output for each ``own`` saved value; ``pieces`` are the nodes of autograd that its outputs hang on, in
+    order. An output from which others are computed ends a piece, so that its gradient is a sum as in eager.
+    """
+
+    forward: Graph
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way in which the backward of a piece is asked: ``tangents[i]`` are the strides, in elements, of the gradient
+    that came for its output ``i`` (None: none came), ``wanted[i]`` says whether input ``i`` wants one.
+    """
+
+    tangents: tuple[tuple[Expr, ...] | None, ...]
+    wanted: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Backward:
     """The graph of one :class:`Case`. Its inputs are first the saved values number ``saved``, then the gradients of
-    the differentiable outputs number ``tangents``. ``results[i]`` is the place of the output that is the gradient of
-    the ``i``-th input that requires grad, None for none.
+    the piece's outputs number ``tangents``. ``results[i]`` is the place of the output that is the gradient of the
+    piece's input ``i``, None for none.
     """
 
     graph: Graph

@@ -33,14 +33,14 @@ def assemble(
     number_of: Mapping[Symbol | str, int],
     number_count: int,
     register_of: Mapping[Source, int],
-    derivative: Derivative | None = None,
+    derivatives: Sequence[Derivative] = (),
 ) -> Plan:
-    """The plan of ``schedule``, whose outputs ``derivative`` hangs into autograd.
+    """The plan of ``schedule``, whose outputs ``derivatives`` hang into autograd.
 
     ``kernels[i]`` is the compiled code of item ``i``; ``number_of`` and ``register_of`` say which of the
     ``number_count`` numbers and which registers the guard program sets.
     """
-    return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivative)
+    return _Assembler(trace, schedule, number_of, number_count, register_of).plan(kernels, derivatives)
 
 
 def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
@@ -72,14 +72,14 @@ class _Assembler:
         self.steps: list[Step] = []
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
 
-    def plan(self, kernels: Mapping[int, CompiledKernel], derivative: Derivative | None) -> Plan:
+    def plan(self, kernels: Mapping[int, CompiledKernel], derivatives: Sequence[Derivative]) -> Plan:
         inputs = self._input_slots()
         arena = -1
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
-        if derivative is not None:
+        for derivative in derivatives:
             self._attach(derivative)
         self._writes()
         for late in self.graph.late:
@@ -249,11 +249,11 @@ class _Assembler:
 
     def _attach(self, derivative: Derivative) -> None:
         """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""
-        cut = derivative.halves
-        values: list[Any] = [("tensor", place) for place in cut.inputs]
-        values += [("tensor", self._slot(self.schedule.outputs[place])) for place in cut.outputs]
-        values += [self._saved(entry) for entry in (*cut.saved, *cut.roots)]
-        for name in cut.numbers:
+        piece = derivative.piece
+        values = [self._saved(entry) for entry in piece.inputs]
+        values += [("tensor", self._slot(self.schedule.outputs[place])) for place in piece.outputs]
+        values += [self._saved(entry) for entry in (*piece.saved, *piece.roots)]
+        for name in piece.numbers:
             symbolic = isinstance(name, Symbol)
             slot = self.numbers.slot_of(name.expr if isinstance(name, Symbol) else Real("symbol", (name,)))
             values.append(("int" if symbolic else "real", slot))

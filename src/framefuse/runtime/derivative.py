@@ -1,4 +1,4 @@
-"""The place of one compiled graph in autograd: its node's bodies, which compile each case of a backward once."""
+"""The place of a compiled graph in autograd: its node's bodies, which compile each case of a backward once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from framefuse import _native
-from framefuse.ir.derivative import Halves
+from framefuse.ir.derivative import Piece
 
 Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 
@@ -23,27 +23,27 @@ class Derivative:
 
     def __init__(
         self,
-        halves: Halves,
+        piece: Piece,
         compile: Callable[[Values, bool], Any],
         reference: Callable[[Values, bool], tuple[Any, ...]],
     ) -> None:
-        self.halves = halves
+        self.piece = piece
         self.compile = compile
         self.reference = reference
         self.lock = threading.RLock()
         self.backward = _Side(self, False)
         self.differentiable = _Side(self, True)
-        own = sum(entry.kind == "own" for entry in halves.saved)
+        own = sum(entry.kind == "own" for entry in piece.saved)
         self.attach = _native.Attach(
             self.backward.dispatch,
             self.differentiable.dispatch,
-            inputs=len(halves.inputs),
-            outputs=len(halves.outputs),
-            through=len(halves.saved) - own,
+            inputs=len(piece.inputs),
+            outputs=len(piece.outputs),
+            through=len(piece.saved) - own,
             own=own,
-            roots=len(halves.roots),
-            numbers=len(halves.numbers),
-            name=halves.primal.name,
+            roots=len(piece.roots),
+            numbers=len(piece.numbers),
+            name=piece.primal.name,
         )
 
 

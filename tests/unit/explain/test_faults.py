@@ -20,7 +20,7 @@ STAGES = {  # what fails: the products that were there
     "compile_kernel": ("trace", "lowered", "halves", "graph", "schedule"),
     "build": ("trace", "lowered", "halves", "graph", "schedule", "kernels", "assumptions"),
     "assemble": (
-        "trace", "lowered", "halves", "graph", "schedule", "kernels", "assumptions", "guards", "derivative",
+        "trace", "lowered", "halves", "graph", "schedule", "kernels", "assumptions", "guards", "derivatives",
     ),
     "record": (),
 }  # fmt: skip

@@ -117,7 +117,8 @@ def test_sizes_that_change_compile_nothing():
         torch.testing.assert_close(x.grad, other.grad)
         torch.testing.assert_close(w.grad, weight.grad)
     (product,) = state(compiled).products
-    assert len(product.stages["derivative"].backward.dispatch.entries) == 1
+    (derivative,) = product.stages["derivatives"]
+    assert len(derivative.backward.dispatch.entries) == 1
 
 
 # ---- any order -------------------------------------------------------------------------------------------------------
@@ -159,6 +160,27 @@ def test_an_inner_loop_that_is_differentiated():
         return (x @ w).sum()
 
     compare(function, square)
+
+
+def test_results_that_lead_to_results():
+    def function(x, w):
+        hidden = torch.tanh(x @ w)
+        top = hidden.sin() * w
+        return hidden, top, (top * hidden).sum()
+
+    def after(out, args):
+        inner = torch.autograd.grad(out[2], [out[0], out[1], args[0]], retain_graph=True)
+        out[0].retain_grad()
+        (out[2] + out[1].sum()).backward()
+        return *inner, out[0].grad
+
+    assert backwards(compare(function, square, after)) >= 8
+
+    def again(out, args):
+        (gradient,) = torch.autograd.grad(out[2], [out[0]], create_graph=True)
+        (gradient.pow(2).sum() + out[1].sum()).backward()
+
+    compare(function, square, again)
 
 
 def test_gradients_asked_for_inside():
