@@ -60,13 +60,16 @@ class _Maker:
         roots = self._roots(primal, joint)
         own = [node for node in chosen if node not in known]
         own += [node for node in roots if node not in given and node not in known and node not in own]
-        known.update((node, Saved(node, "own", place)) for node, place in zip(own, self._hide(part, joint, own), strict=True))
+        hidden = self._hide(part, joint, own)
+        known.update((node, Saved(node, "own", place)) for node, place in zip(own, hidden, strict=True))
         saved = [known[node] for node in chosen]
         needed = needed_for(own, set(primal.nodes))
         further = [node for node in joint.made if node in needed]
         names = names_of([(node.shape, node.strides) for node in primal.inputs])
         for node in (*primal.nodes, *joint.made):
             names |= names_of(node)
+        for relation in joint.relations:
+            names |= relation.left.symbols | relation.right.symbols
         return Piece(
             replace(primal, nodes=(*primal.nodes, *further), relations=joint.relations),
             tuple(given[primal.inputs[place]] for place in primal.differentiable),
@@ -176,7 +179,7 @@ class _Gradients:
             nodes=tuple(dict.fromkeys((*inputs, *made.values()))),
             outputs=tuple(outputs.values()),
             writes=(),
-            relations=self.joint.relations,
+            relations=tuple(relation for relation in self.joint.relations if relation not in primal.relations),
             hints=primal.hints,
         )
         return Backward(graph, tuple(self.saved), tuple(self.tangents), tuple(places))
