@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -12,9 +13,15 @@ import torch
 from framefuse.autodiff.library import call
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.numbers import Expr, Real
 
 Operand = Node | Scalar
 Program = Callable[["Formula"], Operand]
+
+
+FOLDS: dict[str, Callable[..., float]] = {
+    "neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+}  # fmt: skip
 
 
 class Formula:
@@ -37,9 +44,18 @@ class Formula:
         """A number in every element of the shape of ``model``."""
         return self.builder.full(value, model.dtype, model.shape, model.device)
 
-    def apply(self, op: str, operands: list[Operand]) -> Node:
-        """The primitive on operands, without what changes nothing: a factor 1, two changes of sign."""
-        first = next(part for part in operands[op == "where" :] if isinstance(part, Node))
+    def apply(self, op: str, operands: list[Operand]) -> Operand:
+        """The primitive on operands, without what changes nothing: a factor 1, two changes of sign. Of known numbers
+        it is the number.
+        """
+        first = next((part for part in operands[op == "where" :] if isinstance(part, Node)), None)
+        if first is None:
+            fold = FOLDS.get(op)
+            if fold is not None and not any(isinstance(part, (Expr, Real)) for part in operands):
+                return fold(*operands)
+            given = self.letters["g"]
+            assert isinstance(given, Node)
+            first = given
         nodes = [part if isinstance(part, Node) else self.full(part, first) for part in operands]
         if op == "mul":
             for one, other in (nodes, reversed(nodes)):

@@ -28,7 +28,7 @@ class Builder:
 
     ``hints`` are the recorded values of symbols: decisions about sizes are taken on them and left in ``relations``.
     ``bound`` are the symbols that are set only at run time; no relation may speak of them. ``extents`` are the symbols
-    that are sizes of tensors, so never negative.
+    that are sizes of tensors, so never negative. ``differentiable`` says that gradients will be asked for.
     """
 
     def __init__(self, hints: Mapping[Symbol, int]) -> None:
@@ -38,6 +38,7 @@ class Builder:
         self.bound: set[Symbol] = set()
         self.extents: set[Atom] = set()
         self.line: Line | None = None
+        self.differentiable = False
         self._table: dict[Any, Node] = {}
         self._sizes: dict[Expr, int] = {}
         self._counts: dict[Shape, Expr] = {}
@@ -103,6 +104,14 @@ class Builder:
         for atom in value.terms[0][0]:
             self.require("!=", Expr((((atom,), 1),)), ZERO, why)
         return True
+
+    def known_equal(self, left: Expr, right: Expr) -> bool:
+        """Whether two sizes are equal by their form, or because it was required before."""
+        if left is right:
+            return True
+        return any(
+            relation.op == "==" and {relation.left, relation.right} == {left, right} for relation in self.relations
+        )
 
     def same_size(self, left: Expr, right: Expr, why: str) -> Expr:
         """The common size of two dimensions that must be equal; the simpler expression."""
@@ -223,7 +232,11 @@ class Builder:
         return self.make("detach", (node,), (), node.dtype, node.shape)
 
     def derived(self, node: Node, name: str, operands: Sequence[Node], *parameters: Scalar | str | None) -> Node:
-        """The node itself; its gradient goes to ``operands`` by the rule ``name`` with ``parameters``."""
+        """The node itself; its gradient goes to ``operands`` by the rule ``name`` with ``parameters``, where gradients
+        are asked for.
+        """
+        if not self.differentiable or not node.dtype.is_float:
+            return node
         attrs = (("name", name), ("parameters", parameters))
         return self.make("derived", (node, *operands), attrs, node.dtype, node.shape)
 

@@ -18,16 +18,17 @@ from framefuse.lower.rules import Unsupported, register, rule
 # ---- one formula of the operand each; floats only --------------------------------------------------------------------
 
 
-def _mish(a: Element) -> Element:
-    return a * e.tanh(e.log1p(e.exp(a)))
+def log_sigmoid_of(a: Element) -> Element:
+    """log(sigmoid(a)) without overflow."""
+    return (e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))).derived("log_sigmoid", a)
 
 
 FORMULAS: dict[str, Callable[[Element], Element]] = {
-    "silu": lambda a: a / (1.0 + e.exp(-a)),
-    "mish": _mish,
-    "hardswish": lambda a: a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0,
-    "hardsigmoid": lambda a: e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0,
-    "logsigmoid": lambda a: e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a))),
+    "silu": lambda a: (a / (1.0 + e.exp(-a))).derived("silu", a),
+    "mish": lambda a: (a * e.tanh(e.log1p(e.exp(a)))).derived("mish", a),
+    "hardswish": lambda a: (a * e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardswish", a),
+    "hardsigmoid": lambda a: (e.minimum(e.maximum(a + 3.0, 0.0), 6.0) / 6.0).derived("hardsigmoid", a),
+    "logsigmoid": log_sigmoid_of,
     "selu": lambda a: _elu(a, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0),
 }
 
@@ -53,7 +54,7 @@ for _name, _formula in FORMULAS.items():
 def relu(lo: Lowering, input: Node, inplace: bool = False) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
-    return lo.compute(lambda a: e.maximum(a.number(0), a), input)
+    return lo.compute(lambda a: e.maximum(a.number(0), a).derived("relu", a), input)
 
 
 @rule("F.relu6", "nn.relu6")
@@ -62,10 +63,13 @@ def relu6(lo: Lowering, input: Node, inplace: bool = False) -> Node:
 
 
 def _between(lo: Lowering, input: Node, low: Any, high: Any) -> Node:
-    """clamp that keeps the dtype of integers."""
+    """clamp that keeps the dtype of integers, and has no slope at its bounds."""
     if input.dtype.is_integral:
-        low, high = int(low), int(high)
-    return clamp(lo, input, low, high)
+        return clamp(lo, input, int(low), int(high))
+    return lo.compute(
+        lambda a: e.minimum(a.number(high), e.maximum(a.number(low), a)).derived("hardtanh", a, numbers=(low, high)),
+        input,
+    )
 
 
 @rule("F.hardtanh", "nn.hardtanh")
@@ -78,13 +82,19 @@ def gelu(lo: Lowering, input: Node, approximate: str = "none") -> Node:
     _need_float(input)
     if approximate == "tanh":
         slope = math.sqrt(2.0) * (2.0 / math.sqrt(math.pi)) * 0.5
-        return lo.compute(lambda a: 0.5 * a * (1.0 + e.tanh(slope * e.fma(a * a * a, 0.044715, a))), input)
-    return lo.compute(lambda a: a * 0.5 * (1.0 + e.erf(a * math.sqrt(0.5))), input)
+
+        def formula(a: Element) -> Element:
+            inner = slope * e.fma(a * a * a, 0.044715, a)
+            return (0.5 * a * (1.0 + e.tanh(inner))).derived("gelu_tanh", a)
+
+        return lo.compute(formula, input)
+    return lo.compute(lambda a: (a * 0.5 * (1.0 + e.erf(a * math.sqrt(0.5)))).derived("gelu", a), input)
 
 
 def _elu(a: Element, alpha: float, scale: float, input_scale: float) -> Element:
     negative = e.expm1(a * input_scale if input_scale != 1.0 else a) * (alpha * scale)
-    return where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
+    result = where(a <= 0.0, negative, a if scale == 1.0 else a * scale)
+    return result.derived("elu", a, numbers=(alpha * scale * input_scale, scale, input_scale))
 
 
 @rule("F.elu", "nn.elu")
@@ -102,7 +112,9 @@ def celu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -
 @rule("leaky_relu")
 def leaky_relu(lo: Lowering, input: Node, negative_slope: Any = 0.01, inplace: bool = False) -> Node:
     _need_float(input)
-    return lo.compute(lambda a: where(a > 0.0, a, a * negative_slope), input)
+    return lo.compute(
+        lambda a: where(a > 0.0, a, a * negative_slope).derived("leaky_relu", a, numbers=(negative_slope,)), input
+    )
 
 
 @rule("prelu")
@@ -116,13 +128,18 @@ def prelu(lo: Lowering, input: Node, weight: Node) -> Node:
         weight = lo.along(weight, 1, len(input.shape))
     elif len(weight.shape) == 1:
         weight = lo.reshape(weight, ())
-    return lo.compute(lambda a, w: where(a > 0.0, a, a * w), input, weight, dtype=input.dtype)
+    return lo.compute(lambda a, w: where(a > 0.0, a, a * w).derived("prelu", a, w), input, weight, dtype=input.dtype)
 
 
 @rule("softplus")
 def softplus(lo: Lowering, input: Node, beta: Any = 1.0, threshold: Any = 20.0) -> Node:
     _need_float(input)
-    return lo.compute(lambda a: where(a * beta > threshold, a, e.log1p(e.exp(a * beta)) / beta), input)
+
+    def formula(a: Element) -> Element:
+        result = where(a * beta > threshold, a, e.log1p(e.exp(a * beta)) / beta)
+        return result.derived("softplus", a, numbers=(beta, threshold))
+
+    return lo.compute(formula, input)
 
 
 @rule("softsign")
@@ -139,20 +156,27 @@ def tanhshrink(lo: Lowering, input: Node) -> Node:
 @rule("hardshrink")
 def hardshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
     _need_float(input)
-    return lo.compute(lambda a: where((a >= -lambd) & (a <= lambd), 0.0, a), input)
+    return lo.compute(
+        lambda a: where((a >= -lambd) & (a <= lambd), 0.0, a).derived("shrink", a, numbers=(lambd,)), input
+    )
 
 
 @rule("softshrink")
 def softshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
     _need_float(input)
-    return lo.compute(lambda a: where(a > lambd, a - lambd, where(a < -lambd, a + lambd, a * 0.0)), input)
+
+    def formula(a: Element) -> Element:
+        result = where(a > lambd, a - lambd, where(a < -lambd, a + lambd, a * 0.0))
+        return result.derived("shrink", a, numbers=(lambd,))
+
+    return lo.compute(formula, input)
 
 
 @rule("threshold")
 def threshold(lo: Lowering, input: Node, threshold: Any, value: Any, inplace: bool = False) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
-    return lo.compute(lambda a: where(a <= threshold, value, a), input)
+    return lo.compute(lambda a: where(a <= threshold, value, a).derived("threshold", a, numbers=(threshold,)), input)
 
 
 @rule("glu")
@@ -186,7 +210,8 @@ def softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dt
         return lo.cast(lo.compute(lambda a: e.exp(a - a), node), result)
     high = lo.reduce("amax", node, (axis,), True)
     top = lo.compute(lambda a, m: e.exp(a - m), node, high)
-    return lo.cast(lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True)), result)
+    share = lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True))
+    return lo.cast(lo.derived(share, "softmax", (node,), axis), result)
 
 
 @rule("F.softmin")
@@ -209,4 +234,4 @@ def log_softmax_of(lo: Lowering, node: Node, axis: int) -> Node:
     high = lo.reduce("amax", node, (axis,), True)
     shifted = lo.compute(lambda a, m: a - m, node, high)
     total = lo.reduce("sum", lo.compute(e.exp, shifted), (axis,), True)
-    return lo.compute(lambda a, s: a - e.log(s), shifted, total)
+    return lo.derived(lo.compute(lambda a, s: a - e.log(s), shifted, total), "log_softmax", (node,), axis)

@@ -78,9 +78,9 @@ def copy_(lo: Lowering, input: Node, other: Node, non_blocking: bool = False) ->
 def fill(lo: Lowering, input: Node, value: Any) -> Node:
     if isinstance(value, Node):
         return copy_(lo, input, value)
-    return lo.full(value, input.dtype, input.shape, input.device)
+    return lo.derived(lo.full(value, input.dtype, input.shape, input.device), "nothing", (input,))
 
 
 @rule("Tensor.zero_")
 def zero(lo: Lowering, input: Node) -> Node:
-    return lo.full(0, input.dtype, input.shape, input.device)
+    return lo.derived(lo.full(0, input.dtype, input.shape, input.device), "nothing", (input,))

@@ -26,6 +26,11 @@ class Element:
             inputs.append(other.node if isinstance(other, Element) else self._full(other))
         return Element(self.builder, self.builder.pointwise(op, *inputs))
 
+    def derived(self, name: str, *operands: Element, numbers: tuple[Scalar, ...] = ()) -> Element:
+        """This element; its gradient goes to ``operands`` by the rule ``name``, where gradients are asked for."""
+        nodes = [operand.node for operand in operands]
+        return Element(self.builder, self.builder.derived(self.node, name, nodes, *numbers))
+
     def number(self, value: Scalar) -> Element:
         """A constant of this element's dtype and shape."""
         return Element(self.builder, self._full(value))

@@ -19,7 +19,11 @@ def embedding(
         raise Unsupported("rows are renormalised")
     for size in weight.shape:  # eager refuses an empty table, and checks positions in rows that hold nothing
         lo.require("!=", size, ZERO, "embedding")
-    return lo.take(weight, input, 0, False)
+    if lo.differentiable and sparse:
+        raise Unsupported("a sparse gradient")
+    padding: Any = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
+    rows = lo.take(weight, input, 0, False)
+    return lo.derived(rows, "embedding", (weight, input), padding, bool(scale_grad_by_freq))
 
 
 @rule("torch.embedding")
@@ -27,4 +31,5 @@ def embedding_of_torch(
     lo: Lowering, weight: Node, indices: Node, padding_idx: Any = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Node:  # fmt: skip
-    return embedding(lo, indices, weight)
+    padding = None if padding_idx == -1 else padding_idx
+    return embedding(lo, indices, weight, padding, None, 2.0, scale_grad_by_freq, sparse)

@@ -9,9 +9,10 @@ from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.lower import element as e
-from framefuse.lower.activations import log_softmax
+from framefuse.lower.activations import log_sigmoid_of, log_softmax
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
+from framefuse.lower.pointwise import xlogy_of
 from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Unsupported, rule
 
@@ -66,7 +67,8 @@ def smooth_l1_loss(
         distance = abs(a - b)
         if beta == 0:
             return distance
-        return where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta)
+        result = where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta)
+        return result.derived("smooth_l1", a, b, numbers=(beta,))
 
     return reduced(lo, lo.compute(formula, input, target), reduction)
 
@@ -81,7 +83,8 @@ def huber_loss(
 
     def formula(a: Element, b: Element) -> Element:
         distance = abs(a - b)
-        return where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
+        result = where(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta))
+        return result.derived("huber", a, b, numbers=(delta,))
 
     return reduced(lo, lo.compute(formula, input, target), reduction)
 
@@ -96,7 +99,7 @@ def binary_cross_entropy_with_logits(
         raise Unsupported("old arguments")
 
     def formula(a: Element, t: Element, *rest: Element) -> Element:
-        log_sigmoid = e.minimum(a, 0.0) - e.log1p(e.exp(-abs(a)))
+        log_sigmoid = log_sigmoid_of(a)
         if pos_weight is None:
             return (1.0 - t) * a - log_sigmoid
         return (1.0 - t) * a - ((rest[0] - 1.0) * t + 1.0) * log_sigmoid
@@ -119,8 +122,7 @@ def kl_div(
     def formula(a: Element, t: Element) -> Element:
         if log_target:
             return e.exp(t) * (t - a)
-        entropy = where(e.isnan(t), t, where(e.eq(t, 0.0), 0.0, t * e.log(t)))
-        return entropy - t * a
+        return xlogy_of(t, t) - t * a
 
     loss = lo.compute(formula, input, target)
     if reduction == "batchmean":

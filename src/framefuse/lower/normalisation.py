@@ -38,7 +38,8 @@ def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Any) -> No
     total = lo.total(node.shape, axes)
     count = total if total.constant is None else total.constant
     scale = lo.compute(lambda s: e.rsqrt(s / count + eps), squares)
-    return lo.compute(lambda a, m, r: (a - m) * r, node, centre, scale)
+    result = lo.compute(lambda a, m, r: (a - m) * r, node, centre, scale)
+    return lo.derived(result, "standardise", (node, scale), *axes)
 
 
 def _trailing(lo: Lowering, input: Node, normalized_shape: Any) -> tuple[int, ...]:
@@ -145,7 +146,8 @@ def normalize(lo: Lowering, input: Node, p: Any = 2.0, dim: Any = 1, eps: Any = 
     _inner(input)
     axes = lo.axes(dim, len(input.shape))
     length = lo.cast(power_norm(lo, lo.widen(input), p, axes, True), input.dtype)
-    return lo.compute(lambda a, n: a / e.maximum(n.number(eps), n), input, length)
+    floor = lo.compute(lambda n: e.maximum(n.number(eps), n).derived("clamp_min", n, n.number(eps)), length)
+    return lo.compute(lambda a, n: a / n, input, floor)
 
 
 @rule("cosine_similarity")
@@ -159,5 +161,6 @@ def cosine_similarity(lo: Lowering, x1: Node, x2: Node, dim: Any = 1, eps: Any =
     scaled = []
     for node in (a, b):
         length = power_norm(lo, node, 2, axes, True)
-        scaled.append(lo.compute(lambda v, n: v / e.maximum(n.number(eps), n), node, length))
+        floor = lo.compute(lambda n: e.maximum(n.number(eps), n).derived("straight", n), length)
+        scaled.append(lo.compute(lambda v, n: v / n, node, floor))
     return lo.cast(lo.reduce("sum", lo.compute(lambda v, w: v * w, *scaled), axes), x1.dtype)

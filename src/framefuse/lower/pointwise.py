@@ -28,7 +28,7 @@ MATHEMATICS: dict[str, Callable[..., Element]] = {
     },
     "deg2rad": lambda a: a * (math.pi / 180.0),
     "rad2deg": lambda a: a * (180.0 / math.pi),
-    "sinc": lambda a: where(e.eq(a, 0.0), 1.0, (a * math.pi).apply("sin") / (a * math.pi)),
+    "sinc": lambda a: where(e.eq(a, 0.0), 1.0, (a * math.pi).apply("sin") / (a * math.pi)).derived("sinc", a),
 }  # fmt: skip
 ALIASES = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
@@ -154,7 +154,7 @@ def nan_to_num(
 
     def formula(a: Element) -> Element:
         finite = where(e.eq(a, math.inf), high, where(e.eq(a, -math.inf), low, a))
-        return where(e.isnan(a), nan, finite)
+        return where(e.isnan(a), nan, finite).derived("nan_to_num", a)
 
     return lo.compute(formula, input)
 
@@ -265,7 +265,7 @@ def power(lo: Lowering, input: Any, exponent: Any, *, out: Any = None) -> Node:
         if float(exponent) in (0.0, 1.0, 2.0, 3.0):
             return lo.compute(_POWERS[float(exponent)], input, exponent)
     if isinstance(input, (int, float)) and input == 1:
-        return lo.compute(lambda a, b: b.number(1), input, exponent)
+        return lo.compute(lambda a, b: b.number(1).derived("nothing", b), input, exponent)
     if isinstance(input, (int, float)) and input == 2 and dtype.is_float:
         return lo.compute(lambda a, b: b.apply("exp2"), input, exponent)
     return lo.compute(lambda a, b: a.apply("pow", b), input, exponent)
@@ -273,14 +273,14 @@ def power(lo: Lowering, input: Any, exponent: Any, *, out: Any = None) -> Node:
 
 # pow with these exponents is what eager computes without calling pow.
 _POWERS: dict[float, Callable[[Element, Element], Element]] = {
-    0.0: lambda a, b: a.number(1),
+    0.0: lambda a, b: a.number(1).derived("nothing", a),
     1.0: lambda a, b: a,
     2.0: lambda a, b: a * a,
     3.0: lambda a, b: a * a * a,
     0.5: lambda a, b: e.sqrt(a),
-    -0.5: lambda a, b: e.rsqrt(a),
+    -0.5: lambda a, b: e.rsqrt(a).derived("power", a, numbers=(-0.5, -1.5)),
     -1.0: lambda a, b: e.reciprocal(a),
-    -2.0: lambda a, b: e.reciprocal(a * a),
+    -2.0: lambda a, b: e.reciprocal(a * a).derived("power", a, numbers=(-2.0, -3.0)),
 }
 
 
@@ -300,7 +300,12 @@ def _log_add(a: Element, b: Element) -> Element:
     """log(exp(a) + exp(b)) about the larger operand; equal infinities stay what they are."""
     high, low = e.maximum(a, b), e.minimum(a, b)
     same = e.eq(a, b) & e.eq(abs(a), math.inf)
-    return where(same, a, high + e.log1p(e.exp(low - high)))
+    return where(same, a, high + e.log1p(e.exp(low - high))).derived("logaddexp", a, b)
+
+
+def xlogy_of(a: Element, b: Element) -> Element:
+    """``a * log(b)``, 0 where ``a`` is."""
+    return where(e.isnan(b), b, where(e.eq(a, 0.0), 0.0, a * e.log(b))).derived("xlogy", a, b)
 
 
 register(("atan2", "arctan2"), "pointwise", _float_binary(e.binary("atan2")))
@@ -311,7 +316,7 @@ register(("logaddexp",), "pointwise", _float_binary(_log_add))
 register(
     ("special.xlogy", "xlogy"),
     "pointwise",
-    _float_binary(lambda a, b: where(e.isnan(b), b, where(e.eq(a, 0.0), 0.0, a * e.log(b)))),
+    _float_binary(xlogy_of),
 )
 
 
@@ -348,10 +353,13 @@ def clamp(lo: Lowering, input: Node, min: Any = None, max: Any = None, *, out: A
         low, high = (False if min is None else min), (True if max is None else max)
         return lo.compute(lambda a, low, high: (a | low) & high, input, low, high)
     if min is None:
-        return lo.compute(lambda a, high: e.minimum(high, a), input, max, dtype=dtype)
+        return lo.compute(lambda a, high: e.minimum(high, a).derived("clamp_max", a, high), input, max, dtype=dtype)
     if max is None:
-        return lo.compute(lambda a, low: e.maximum(low, a), input, min, dtype=dtype)
-    return lo.compute(lambda a, low, high: e.minimum(high, e.maximum(low, a)), input, min, max, dtype=dtype)
+        return lo.compute(lambda a, low: e.maximum(low, a).derived("clamp_min", a, low), input, min, dtype=dtype)
+    return lo.compute(
+        lambda a, low, high: e.minimum(high, e.maximum(low, a)).derived("clamp", a, low, high),
+        input, min, max, dtype=dtype,
+    )  # fmt: skip
 
 
 @rule("clamp_min")
@@ -504,10 +512,12 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> No
 def logit(lo: Lowering, input: Node, eps: Any = None, *, out: Any = None) -> Node:
     dtype = to_float(input.dtype, lo.default)
 
-    def formula(a: Element) -> Element:
+    def formula(given: Element) -> Element:
+        a = given
         if eps is not None:
             a = where(a < eps, eps, where(a > 1 - eps, 1 - eps, a))
-        return e.log(_rounded(a / _rounded(1.0 - a, dtype), dtype))
+        result = e.log(_rounded(a / _rounded(1.0 - a, dtype), dtype))
+        return result.derived("logit", given) if eps is None else result.derived("logit_eps", given, numbers=(eps,))
 
     return lo.compute(formula, input, floating=True)
 

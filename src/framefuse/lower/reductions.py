@@ -11,6 +11,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, expr, maximum
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
+from framefuse.lower.element import Element
 from framefuse.lower.pointwise import truth
 from framefuse.lower.promotion import row, sum_dtype, to_float
 from framefuse.lower.rules import Unsupported, rule
@@ -73,8 +74,8 @@ def _size(value: Expr) -> int | Expr:
 def moments(lo: Lowering, node: Node, axes: tuple[int, ...]) -> tuple[Node, Node]:
     """Mean and summed squared distance from it, both with the axes kept, in the node's dtype: two passes."""
     centre = mean_of(lo, node, axes, True)
-    squares = lo.compute(lambda a, m: (a - m) * (a - m), node, centre)
-    return centre, lo.reduce("sum", squares, axes, True)
+    squares = lo.reduce("sum", lo.compute(lambda a, m: (a - m) * (a - m), node, centre), axes, True)
+    return centre, lo.derived(squares, "squares", (node, centre))
 
 
 def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: Any, keepdim: bool) -> tuple[Node, Node]:
@@ -121,7 +122,7 @@ def std(
     out: Any = None,
 ) -> Node:
     variance = _variance(lo, input, dim, unbiased, correction, keepdim)[0]
-    return lo.cast(lo.compute(e.sqrt, variance), input.dtype)
+    return lo.cast(lo.compute(root, variance), input.dtype)
 
 
 @rule("var_mean")
@@ -151,7 +152,7 @@ def std_mean(
     out: Any = None,
 ) -> tuple[Node, Node]:
     variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
-    return lo.cast(lo.compute(e.sqrt, variance), input.dtype), lo.cast(centre, input.dtype)
+    return lo.cast(lo.compute(root, variance), input.dtype), lo.cast(centre, input.dtype)
 
 
 # ---- extremes and tests ----------------------------------------------------------------------------------------------
@@ -203,10 +204,24 @@ def _max_or_min(op: str, position: str) -> Callable[..., Any]:
             return lo.compute(e.binary(from_pair), input, second)
         axes = lo.axes(dim, len(input.shape))
         _nonempty(lo, input, axes)
-        values = extreme(lo, op, input, axes, keepdim)
-        return values if dim is None else (values, index_of(lo, position, input, axes, keepdim))
+        if dim is None:
+            if not input.dtype.is_float:
+                return extreme(lo, op, input, axes, keepdim)
+            wide = lo.widen(input)
+            return lo.cast(lo.derived(lo.reduce(op, wide, axes), "extreme_of_all", (wide,), *axes), input.dtype)
+        index = index_of(lo, position, input, axes, keepdim)
+        return _chosen(lo, extreme(lo, op, input, axes, True), input, axes, index, keepdim), index
 
     return lowered
+
+
+def _chosen(lo: Lowering, values: Node, input: Node, axes: tuple[int, ...], index: Node, keep: bool) -> Node:
+    """Extremes along one axis, whose gradient goes to the first of equal ones."""
+    if axes:
+        places = index if keep else lo.reshape(index, values.shape)
+        values = lo.derived(values, "extreme_at", (input, places), axes[0])
+    shape = tuple(size for axis, size in enumerate(input.shape) if axis not in axes)
+    return values if keep else lo.reshape(values, shape)
 
 
 def index_of(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool) -> Node:
@@ -255,11 +270,16 @@ def count_nonzero(lo: Lowering, input: Node, dim: Any = None) -> Node:
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
 
+def root(a: Element) -> Element:
+    """The square root of a sum of squares; where that is 0, so is its gradient."""
+    return e.sqrt(a).derived("norm", a)
+
+
 def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bool) -> Node:
     """The p-norm of the entries along ``axes`` in the node's dtype."""
     size = lo.compute(abs, node)
     if p == 2:
-        return lo.compute(e.sqrt, lo.reduce("sum", lo.compute(lambda a: a * a, node), axes, keep))
+        return lo.compute(root, lo.reduce("sum", lo.compute(lambda a: a * a, node), axes, keep))
     if p == 1:
         return lo.reduce("sum", size, axes, keep)
     if p == 0:
@@ -267,11 +287,13 @@ def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bo
         return lo.reduce("sum", lo.cast(nonzero, node.dtype), axes, keep)
     if p in (math.inf, -math.inf):
         _nonempty(lo, node, axes)
-        return lo.reduce("amax" if p > 0 else "amin", size, axes, keep)
+        value = lo.derived(lo.reduce("amax" if p > 0 else "amin", size, axes), "extreme_of_all", (size,), *axes)
+        return lo.reshape(value, lo.keep(node.shape, axes)) if keep else value
     if isinstance(p, (Expr, Real)):
         raise Unsupported("a run-time order")
-    total = lo.reduce("sum", lo.compute(lambda a: a.apply("pow", float(p)), size), axes, keep)
-    return lo.compute(lambda a: a.apply("pow", 1.0 / p), total)
+    powers = lo.compute(lambda a: a.apply("pow", float(p)).derived("norm_power", a, numbers=(float(p),)), size)
+    total = lo.reduce("sum", powers, axes, keep)
+    return lo.compute(lambda a: a.apply("pow", 1.0 / p).derived("norm_root", a, numbers=(1.0 / p,)), total)
 
 
 @rule("norm", "linalg.vector_norm")
@@ -305,7 +327,7 @@ def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out
     high = lo.reduce("amax", node, axes, True)
     safe = lo.compute(lambda m: e.where(e.eq(abs(m), math.inf), 0.0, m), high)
     total = lo.reduce("sum", lo.compute(lambda a, m: e.exp(a - m), node, safe), axes, True)
-    result = lo.compute(lambda s, m: e.log(s) + m, total, safe)
+    result = lo.derived(lo.compute(lambda s, m: e.log(s) + m, total, safe), "logsumexp", (node,))
     if not keepdim:
         result = lo.reshape(result, tuple(s for axis, s in enumerate(node.shape) if axis not in axes))
     return lo.cast(result, result_type)

@@ -58,8 +58,11 @@ def rows_of_table(
 def gather(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     source, index = node.inputs
     axis = node.attr("axis")
-    same = all(a is b for place, (a, b) in enumerate(zip(source.shape, index.shape, strict=True)) if place != axis)
+    pairs = enumerate(zip(source.shape, index.shape, strict=True))
+    same = all(builder.known_equal(a, b) for place, (a, b) in pairs if place != axis)
     if index.shape[axis] is ONE and same:  # one element of each row: a comparison, which fuses
+        column = tuple(ONE if place == axis else size for place, size in enumerate(source.shape))
+        index, g = builder.resized(index, column), builder.resized(g, column)
         row = builder.iota(0, 1, INT64, source.shape[axis], source.device)
         lying = tuple(size if place == axis else ONE for place, size in enumerate(source.shape))
         places = builder.expand(builder.reshape(row, lying), source.shape)

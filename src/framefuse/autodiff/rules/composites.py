@@ -1,0 +1,194 @@
+"""Gradients of functions that lowering builds of several primitives, by eager's own formulas where these differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from framefuse.autodiff.formulas import run
+from framefuse.autodiff.registry import DERIVED, ZERO, Gradient, Vjp, vjp_derived
+from framefuse.autodiff.rules.indexing import rows_of_table
+from framefuse.autodiff.rules.views import summed
+from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr
+
+# One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
+# are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml.
+GELU_INNER = "mul(0.7978845608028654, add(a, mul(0.044715, mul(a, mul(a, a)))))"
+GELU_TANH = f"tanh({GELU_INNER})"
+GELU_SLOPE = "mul(0.7978845608028654, add(1.0, mul(0.134145, mul(a, a))))"
+MISH_TANH = "tanh(log1p(exp(a)))"
+SMOOTH = "where(le(sub(a, b), neg(p)), neg(g), where(ge(sub(a, b), p), g, div(mul(sub(a, b), g), p)))"
+HUBER = "where(le(sub(a, b), neg(p)), neg(mul(g, p)), where(ge(sub(a, b), p), mul(g, p), mul(sub(a, b), g)))"
+FORMULAS: dict[str, tuple[str | None, ...]] = {
+    "relu": ("where(le(r, 0.0), zero, g)",),
+    "hardtanh": ("where(bit_or(le(a, p), ge(a, q)), zero, g)",),
+    "clamp": ("where(bit_and(ge(a, b), le(a, c)), g, zero)", "where(bit_and(lt(a, b), lt(b, c)), g, zero)",
+              "where(bit_or(gt(a, c), lt(c, b)), g, zero)"),
+    "clamp_min": ("where(ge(a, b), g, zero)", "where(lt(a, b), g, zero)"),
+    "clamp_max": ("where(le(a, b), g, zero)", "where(gt(a, b), g, zero)"),
+    "leaky_relu": ("where(gt(a, 0.0), g, mul(g, p))",),
+    "prelu": ("where(gt(a, 0.0), g, mul(b, g))", "where(gt(a, 0.0), zero, mul(a, g))"),
+    "silu": ("mul(mul(g, sigmoid(a)), add(1.0, mul(a, sub(1.0, sigmoid(a)))))",),
+    "mish": (f"mul(g, add({MISH_TANH}, mul(mul(a, sigmoid(a)), sub(1.0, mul({MISH_TANH}, {MISH_TANH})))))",),
+    "gelu": ("mul(g, add(mul(0.5, add(1.0, erf(mul(a, 0.7071067811865476)))), "
+             "mul(a, mul(0.3989422804014327, exp(mul(mul(a, a), -0.5))))))",),
+    "gelu_tanh": (f"mul(g, add(mul(0.5, add(1.0, {GELU_TANH})), mul(mul(mul(0.5, a), "
+                  f"sub(1.0, mul({GELU_TANH}, {GELU_TANH}))), {GELU_SLOPE})))",),
+    "elu": ("where(le(a, 0.0), mul(mul(g, p), exp(mul(a, s))), mul(g, q))",),
+    "softplus": ("where(gt(mul(a, p), q), g, mul(g, div(exp(mul(a, p)), add(exp(mul(a, p)), 1.0))))",),
+    "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))), "
+                    "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),
+    "hardswish": ("where(le(a, -3.0), zero, where(lt(a, 3.0), mul(g, add(div(a, 3.0), 0.5)), g))",),
+    "hardsigmoid": ("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.16666666666666666), zero)",),
+    "shrink": ("where(bit_and(ge(a, neg(p)), le(a, p)), zero, g)",),
+    "threshold": ("where(le(a, p), zero, g)",),
+    "logit": ("where(bit_or(lt(a, 0.0), gt(a, 1.0)), nan, div(g, mul(a, sub(1.0, a))))",),
+    "logit_eps": ("where(bit_or(lt(a, p), gt(a, sub(1.0, p))), zero, div(g, mul(a, sub(1.0, a))))",),
+    "xlogy": ("where(bit_and(eq(a, 0.0), le(b, 0.0)), zero, where(isnan(b), b, where(eq(g, 0.0), zero, "
+              "mul(g, log(b)))))", "div(mul(g, a), b)"),
+    "logaddexp": ("div(g, add(1.0, exp(sub(b, a))))", "div(g, add(1.0, exp(sub(a, b))))"),
+    "sinc": ("where(eq(a, 0.0), zero, mul(g, div(sub(mul(mul(a, 3.141592653589793), cos(mul(a, 3.141592653589793))), "
+             "sin(mul(a, 3.141592653589793))), mul(mul(a, a), 3.141592653589793))))",),
+    "nan_to_num": ("mul(g, where(lt(abs(a), inf), 1.0, zero))",),
+    "power": ("mul(g, mul(p, pow(a, q)))",),
+    "smooth_l1": (SMOOTH, f"neg({SMOOTH})"),
+    "huber": (HUBER, f"neg({HUBER})"),
+    # a root of a sum of powers: none where the sum is 0
+    "norm": ("where(eq(r, 0.0), zero, div(g, add(r, r)))",),
+    "norm_root": ("where(eq(r, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
+    "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
+    "straight": ("g",),
+    "nothing": ("zero", "zero", "zero"),
+}  # fmt: skip
+
+
+def _formula_rule(texts: Sequence[str | None]) -> Vjp:
+    def rule(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+        letters: dict[str, Any] = {"r": node, "g": g, "inf": INF, "nan": NAN}
+        letters |= zip("abc", node.inputs[1:], strict=False)
+        letters |= zip("pqs", node.attr("parameters"), strict=False)
+        parts: list[Gradient] = [None]
+        for text, wanted in zip(texts, need[1:], strict=False):
+            parts.append((run(builder, text, letters) or ZERO) if wanted and text is not None else None)
+        return parts
+
+    return rule
+
+
+INF, NAN = float("inf"), float("nan")
+DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _total(builder: Builder, node: Node, axes: Sequence[int]) -> Node:
+    """The sum over ``axes``, at each element."""
+    kept = tuple(ONE if axis in axes else size for axis, size in enumerate(node.shape))
+    return builder.expand(builder.reshape(summed(builder, node, axes), kept), node.shape)
+
+
+def _row_total(builder: Builder, g: Node, axis: int) -> Node:
+    """The sum over ``axis`` at each element. Where ``g`` holds one element of each row (the gradient of a gather), that
+    element is the sum.
+    """
+    if g.op == "where" and g.inputs[0].op == "eq" and g.inputs[1].op == "expand":
+        (places, read), one, rest = g.inputs[0].inputs, g.inputs[1].inputs[0], g.inputs[2]
+        row = places.inputs[0].inputs[0] if places.op == "expand" and places.inputs[0].op == "reshape" else places
+        whole = row.op == "iota" and row.attrs == (("start", 0), ("step", 1)) and row.shape == (g.shape[axis],)
+        alone = len(one.shape) == len(g.shape) and one.shape[axis] is ONE and read.op == "expand"
+        zeros = rest.op == "full" and rest.attr("value") == 0
+        if whole and alone and zeros and read.inputs[0].shape == one.shape:
+            others = [a is b for place, (a, b) in enumerate(zip(one.shape, g.shape, strict=True)) if place != axis]
+            if all(others):
+                return g.inputs[1]
+    return _total(builder, g, (axis,))
+
+
+@vjp_derived("softmax")
+def softmax(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    (axis,) = node.attr("parameters")
+    weighted = builder.pointwise("mul", g, node)
+    letters = {"g": weighted, "r": node, "a": _total(builder, weighted, (axis,))}
+    return [None, run(builder, "sub(g, mul(r, a))", letters)]
+
+
+@vjp_derived("log_softmax")
+def log_softmax(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    (axis,) = node.attr("parameters")
+    return [None, run(builder, "sub(g, mul(exp(r), a))", {"g": g, "r": node, "a": _row_total(builder, g, axis)})]
+
+
+@vjp_derived("logsumexp")
+def logsumexp(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """``g * exp(a - r)``; the result keeps its axes. A row of -inf has none, as in eager."""
+    source = node.inputs[1]
+    letters = {"g": builder.expand(g, source.shape), "a": source, "r": builder.expand(node, source.shape)}
+    return [None, run(builder, "mul(g, exp(sub(a, r)))", letters)]
+
+
+@vjp_derived("standardise")
+def standardise(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of ``r = (a - mean) * b`` over axes, where ``b`` is one over the deviation:
+    ``b * (g - mean(g) - r * mean(g * r))``.
+    """
+    source, scale = node.inputs[1:]
+    axes = node.attr("parameters")
+    count = builder.count(tuple(source.shape[axis] for axis in axes))
+    size = count if count.constant is None else count.constant
+    letters = {
+        "g": g, "r": node, "s": builder.expand(scale, node.shape), "p": size,
+        "a": _total(builder, g, axes), "b": _total(builder, builder.pointwise("mul", g, node), axes),
+    }  # fmt: skip
+    return [None, run(builder, "mul(s, sub(sub(g, div(a, p)), mul(r, div(b, p))))", letters), None]
+
+
+@vjp_derived("squares")
+def squares(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of the sum of ``(a - mean(a)) ** 2`` over axes that are kept."""
+    source, centre = node.inputs[1:]
+    letters = {"g": builder.expand(g, source.shape), "a": source, "b": builder.expand(centre, source.shape)}
+    return [None, run(builder, "mul(add(g, g), sub(a, b))", letters), None]
+
+
+# ---- positions -------------------------------------------------------------------------------------------------------
+
+
+@vjp_derived("extreme_at")
+def extreme_at(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of the extreme along one axis, kept with size 1, that the position in operand b names."""
+    source, index = node.inputs[1:]
+    (axis,) = node.attr("parameters")
+    lying = tuple(size if place == axis else ONE for place, size in enumerate(source.shape))
+    row = builder.reshape(builder.iota(0, 1, INT64, source.shape[axis], g.device), lying)
+    places = builder.expand(row, source.shape)
+    letters = {"g": builder.expand(g, source.shape), "a": places, "b": builder.expand(index, source.shape)}
+    return [None, run(builder, "where(eq(a, b), g, zero)", letters), None]
+
+
+@vjp_derived("extreme_of_all")
+def extreme_of_all(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of the extreme over axes: those that equal it share the gradient, and NaNs are equal."""
+    source, axes = node.inputs[1], node.attr("parameters")
+    kept = tuple(ONE if axis in axes else size for axis, size in enumerate(source.shape))
+
+    def spread(value: Node) -> Node:
+        return builder.expand(builder.reshape(value, kept), source.shape)
+
+    hits = run(builder, "where(isnan(b), isnan(a), eq(a, b))", {"a": source, "b": spread(node), "g": source})
+    assert hits is not None
+    hit = builder.cast(hits, g.dtype)
+    count = builder.reduce("sum", hit, axes)
+    return [None, builder.pointwise("mul", hit, spread(builder.pointwise("div", g, count)))]
+
+
+@vjp_derived("embedding")
+def embedding(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of rows read from a table: one row's gradient is not counted, or each is divided by how often it was read."""
+    table, index = node.inputs[1:]
+    padding, by_count = node.attr("parameters")
+    count: Expr = builder.count(index.shape)
+    line = builder.reshape(builder.cast(index, INT64), (count,))
+    return [None, rows_of_table(builder, g, line, table, padding, by_count), None]
