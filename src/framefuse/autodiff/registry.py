@@ -70,3 +70,19 @@ def vjp_call(*names: str) -> Callable[[CallVjp], CallVjp]:
         return rule
 
     return keep
+
+
+# (builder, library node, its result nodes) -> for each result the node that takes its place, as a call that gives more;
+# None where the call has no such form.
+Twin = Callable[[Builder, Node, Sequence[Node]], dict[Node, Node] | None]
+TWINS: dict[str, Twin] = {}
+
+
+def twin(*names: str) -> Callable[[Twin], Twin]:
+    """The form that library calls of these names take where a gradient flows through them."""
+
+    def keep(rule: Twin) -> Twin:
+        TWINS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep

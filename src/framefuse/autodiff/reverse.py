@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.formulas import run
-from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, Given, Gradient, Onto, Vjp, Zero
+from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero
+from framefuse.autodiff.tapes import Taped, call_again, read_tape
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import DType
@@ -27,17 +28,18 @@ def builder_over(graph: Graph) -> Builder:
 
 
 def gradients(
-    builder: Builder, seeds: Sequence[tuple[Node, Node]], wanted: Sequence[Node]
+    builder: Builder, seeds: Sequence[tuple[Node, Node]], wanted: Sequence[Node], again: bool = False
 ) -> dict[Node, Node | None]:
     """For each wanted node the gradient of ``sum((node * gradient).sum() for node, gradient in seeds)``.
 
     A gradient has its node's shape and dtype. None means that no path leads from the node to a seed, as eager's None;
-    a path on which every slope is zero gives zeros. Nodes are made only on paths from wanted nodes to seeds. Raises
-    :class:`Stop` (code ``gradient``) where a node on a path has no derivative.
+    a path on which every slope is zero gives zeros. Nodes are made only on paths from wanted nodes to seeds. ``again``
+    says that the gradients will be differentiated: then no tape is read. Raises :class:`Stop` (code ``gradient``)
+    where a node on a path has no derivative.
     """
     wanted_set = set(wanted)
-    order = _active([node for node, _ in seeds], wanted_set)
-    sweep = _Sweep(builder, set(order))
+    order = active([node for node, _ in seeds], wanted_set)
+    sweep = _Sweep(builder, set(order), again)
     for node, gradient in seeds:
         sweep.give(node, gradient)
     found: dict[Node, Node | None] = {}
@@ -69,22 +71,22 @@ def flows(node: Node, number: int) -> bool:
     return column is None or column[number if TABLE[node.op].arity >= 0 else 0] is not None
 
 
-def _active(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
+def active(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
     """The nodes on a path from ``wanted`` to ``roots``, operands first."""
     order: list[Node] = []
-    active: dict[Node, bool] = {}
+    reaches: dict[Node, bool] = {}
     stack = [(root, False) for root in roots]
     while stack:
         node, done = stack.pop()
-        if node in active and not done:
+        if node in reaches and not done:
             continue
         reached = [operand for number, operand in enumerate(node.inputs) if flows(node, number)]
         if not done:
-            active[node] = False
+            reaches[node] = False
             stack.append((node, True))
-            stack += [(operand, False) for operand in reached if operand not in active]
-        elif node in wanted or any(active[operand] for operand in reached):
-            active[node] = True
+            stack += [(operand, False) for operand in reached if operand not in reaches]
+        elif node in wanted or any(reaches[operand] for operand in reached):
+            reaches[node] = True
             order.append(node)
     return order
 
@@ -92,8 +94,9 @@ def _active(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
 class _Sweep:
     """Gradients given to nodes that were not visited yet."""
 
-    def __init__(self, builder: Builder, active: set[Node]) -> None:
+    def __init__(self, builder: Builder, active: set[Node], again: bool) -> None:
         self.builder = builder
+        self.again = again
         self.active = active
         self.given: dict[Node, list[Node]] = {}
         self.zero: set[Node] = set()
@@ -148,15 +151,17 @@ class _Sweep:
             raise Stop(reason("gradient", f"{name} has no derivative", node.line))
         return found
 
+    def _call_rule(self, node: Node) -> CallVjp:
+        if isinstance(node.attr("target"), Taped):
+            return call_again if self.again else read_tape
+        return CALLS.get(node.attr("name"), call_again)
+
     def _call(self, node: Node, need: Sequence[bool]) -> None:
         given = self.calls.pop(node, None)
         if given is None:
             parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
         else:
-            rule = CALLS.get(node.attr("name"))
-            if rule is None:
-                raise Stop(reason("gradient", f"{node.attr('name')} has no derivative", node.line))
-            parts = rule(self.builder, node, given, need)
+            parts = self._call_rule(node)(self.builder, node, given, need)
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)

@@ -143,19 +143,6 @@ class Vjp:
         return f"{getattr(self.target, '__name__', 'call')}_vjp"
 
 
-def _draws(target: Any) -> bool:
-    """Whether the call draws random numbers, so that another one differs."""
-    while hasattr(target, "target"):
-        target = target.target
-    name = getattr(target, "__name__", "")
-    return torch.Tag.nondeterministic_seeded in _tags(name) or any(word in name for word in RANDOM)
-
-
-def _tags(name: str) -> set[Any]:
-    packet = getattr(torch.ops.aten, name.rstrip("_"), None)
-    return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags} if packet else set()
-
-
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -163,9 +150,10 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
     """The gradients of a library node's operands by :class:`Vjp`. Raises :class:`Stop` for a random call."""
     target, args, kwargs = node.attr("target"), hollow(node.attr("args")), hollow(node.attr("kwargs"))
     if isinstance(target, Taped):  # as the call was before it was taped
-        args, kwargs, target = node.attr("args")[1], node.attr("args")[2], target.target
-        given = {path[1:]: g for path, g in given.items()}
-    if _draws(target):
+        args, kwargs = node.attr("args")[1:]
+        given = {target.paths[path[1]]: g for path, g in given.items()}
+        target = target.target
+    if node.attr("random"):
         raise Stop(reason("gradient", f"{node.attr('name')}, which draws random numbers,", node.line))
     wanted = tuple(index for index, here in enumerate(need) if here)
     again = Vjp(target, wanted, tuple(given))
@@ -176,7 +164,7 @@ def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) 
     """The gradients of a taped node's operands."""
     target = node.attr("target")
     parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
-    results = tuple(parts[(1, target.paths.index(path[1:]))] for path in given)
+    results = tuple(parts[(1, path[1])] for path in given)
     wanted = [index for index in target.wanted if need[index]]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)
     return _spread(builder, node, from_tape, (results, leaves, tuple(given.values())), wanted)

@@ -62,6 +62,7 @@ class _Lowerer:
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
         self.gradients = Gradients(self.builder, trace, self.values)
+        self.builder.differentiable = self.gradients.on
         self.taken: set[Node] = set()
         self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}

@@ -284,7 +284,8 @@ def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bo
         return lo.reduce("sum", size, axes, keep)
     if p == 0:
         nonzero = lo.compute(lambda a: e.ne(a, 0.0), node)
-        return lo.reduce("sum", lo.cast(nonzero, node.dtype), axes, keep)
+        counted = lo.derived(lo.cast(nonzero, node.dtype), "undefined", (node,))
+        return lo.reduce("sum", counted, axes, keep)
     if p in (math.inf, -math.inf):
         _nonempty(lo, node, axes)
         value = lo.derived(lo.reduce("amax" if p > 0 else "amin", size, axes), "extreme_of_all", (size,), *axes)

@@ -6,16 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tests.unit.lower.recording import read, trace_of
+from tests.unit.lower.recording import read
 
 from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.autodiff.twins import with_twins
+from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.verify import verify
-from framefuse.lower.lower import _Lowerer, symbols_of
+from framefuse.lower import lower
+from framefuse.lower.lower import symbols_of
 
 
 def graph_of(build: Callable[..., Any], *tensors: torch.Tensor, symbolic: bool = False) -> Graph:
@@ -58,16 +61,18 @@ def whole(builder: Builder, inputs: Sequence[Node], results: Sequence[Node], bou
 
 
 def gradient_graph(
-    graph: Graph, wanted: Sequence[int], given: Sequence[bool] | None = None
+    graph: Graph, wanted: Sequence[int], given: Sequence[bool] | None = None, again: bool = False
 ) -> tuple[Graph, list[bool]]:
     """The graph that takes the inputs and a tangent for each output (where ``given``) and gives the gradients of the
     wanted inputs; and which of these exist.
     """
+    graph = graph if again else with_twins(graph)
     builder = builder_over(graph)
     inputs = list(graph.inputs)
     seeds = []
     for place, output in enumerate(graph.outputs):
-        if given is None or given[place]:
+        asked = output.requires_grad or not graph.differentiable
+        if given[place] if given is not None else asked:
             node = output.node
             attrs = (("index", len(inputs)),)
             strides = [expr(1)]
@@ -77,7 +82,7 @@ def gradient_graph(
                 builder.opaque("input", (), attrs, node.dtype, node.shape, tuple(strides[: len(node.shape)]), "cpu")
             )
             seeds.append((node, inputs[-1]))
-    found = gradients(builder, seeds, [graph.inputs[place] for place in wanted])
+    found = gradients(builder, seeds, [graph.inputs[place] for place in wanted], again)
     results = [found[graph.inputs[place]] for place in wanted]
     made = [node for node in results if node is not None]
     return whole(builder, inputs, made, graph.bound), [node is not None for node in results]
@@ -103,13 +108,13 @@ def eager_gradients(
     results = function(*leaves)
     results = results if isinstance(results, (list, tuple)) else [results]
     torch.manual_seed(1)
-    tangents = [torch.randn_like(result, dtype=tensors[0].dtype if wide else None).to(result.dtype) for result in results]
-    pairs = [(result, tangent) for result, tangent in zip(results, tangents, strict=True) if result.requires_grad]
+    given = [result for result in results if result.requires_grad]
+    dtype = tensors[0].dtype if wide else None
+    tangents = [torch.randn_like(result, dtype=dtype).to(result.dtype) for result in given]
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    if not pairs:
-        return tangents, [None] * len(wanted)
-    found = torch.autograd.grad([a for a, _ in pairs], wanted, [b for _, b in pairs], allow_unused=True)
-    return tangents, list(found)
+    if not given:
+        return [], [None] * len(wanted)
+    return tangents, list(torch.autograd.grad(given, wanted, tangents, allow_unused=True))
 
 
 def compare(
@@ -141,11 +146,17 @@ def check(
     return gradient_graph(graph, wanted)[0]
 
 
+def trace_of(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The trace of a call in grad mode."""
+    recording = record(function, args, {}, owner=None, **options)
+    assert recording.exception is None, recording.exception
+    assert recording.trace is not None, recording.reason
+    return recording.trace
+
+
 def lowered(trace: Any) -> Graph:
-    """The graph of a trace whose results are to be differentiated."""
-    lowerer = _Lowerer(trace, [])
-    lowerer.builder.differentiable = True
-    graph = lowerer.graph()
+    """The graph of a trace, checked."""
+    graph = lower(trace)
     verify(graph)
     return graph
 
@@ -161,7 +172,11 @@ def check_lowered(
     """The gradients of a lowered function are autograd's; gives the backward graph. ``frozen`` are the positions of
     arguments that require none.
     """
-    trace = trace_of(lambda *args: apart(function(*args)), *tensors)
+    leaves = [
+        tensor.detach().clone().requires_grad_(tensor.is_floating_point() and place not in frozen)
+        for place, tensor in enumerate(tensors)
+    ]
+    trace = trace_of(lambda *args: apart(function(*args)), *leaves)
     graph = lowered(trace)
     tangents, expected = eager_gradients(function, tensors, frozen)
     # Inputs are numbered in the order in which the program met them.

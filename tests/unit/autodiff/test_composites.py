@@ -56,7 +56,10 @@ def test_unary_in_16_bits(name):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", BINARY)
 def test_binary(name, dtype):
-    x, y = (column.clone() for column in torch.cartesian_prod(*[torch.tensor(POINTS[3:-4] + [float("nan")], dtype=dtype)] * 2).unbind(1))
+    x, y = (
+        column.clone()
+        for column in torch.cartesian_prod(*[torch.tensor(POINTS[3:-4] + [float("nan")], dtype=dtype)] * 2).unbind(1)
+    )
     check_lowered(BINARY[name], x, y)
 
 

@@ -62,6 +62,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     "straight": ("g",),
     "nothing": ("zero", "zero", "zero"),
+    "undefined": (None, None, None),
 }  # fmt: skip
 
 

@@ -1,0 +1,108 @@
+"""Rebuilds a graph so that its library calls also give what their gradients need: by a twin of the call, or on a tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from framefuse.autodiff.library import calls, row_major
+from framefuse.autodiff.registry import CALLS, TWINS
+from framefuse.autodiff.reverse import active
+from framefuse.autodiff.tapes import Taped, hollow
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Arg, Graph, Node
+
+
+def with_twins(graph: Graph) -> Graph:
+    """The graph with another form of each library call through which a gradient flows from ``graph.differentiable`` to
+    an output that requires grad, and that has no rule of its own.
+    """
+    roots = [output.node for output in graph.outputs if output.requires_grad]
+    wanted = {graph.inputs[place] for place in graph.differentiable}
+    path = set(active(roots, wanted))
+    if not any(node.op == "library" and _needs_twin(node) for node in path):
+        return graph
+    rebuilding = _Rebuilding(graph, path)
+    for node in graph.nodes:
+        rebuilding.add(node)
+    return rebuilding.result()
+
+
+def _needs_twin(node: Node) -> bool:
+    return node.attr("name") in TWINS or node.attr("name") not in CALLS
+
+
+class _Rebuilding:
+    def __init__(self, graph: Graph, path: set[Node]) -> None:
+        self.graph = graph
+        self.path = path
+        self.builder = Builder(graph.hints)
+        self.made: dict[Node, Node] = {}
+        self.users: dict[Node, list[Node]] = {}
+        for node in graph.nodes:
+            if node.op == "result":
+                self.users.setdefault(node.inputs[0], []).append(node)
+
+    def add(self, node: Node) -> None:
+        """Takes over a node; the results of a call that got a twin are there already."""
+        if node in self.made:
+            return
+        self.builder.line = node.line
+        if node.op == "library" and node in self.path and _needs_twin(node):
+            self._twin(node)
+            return
+        inputs = tuple(self.made[operand] for operand in node.inputs)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        self._keep(node, node if same else replace(node, inputs=inputs))
+
+    def _keep(self, old: Node, new: Node) -> None:
+        self.made[old] = new
+        self.builder.nodes.append(new)
+
+    def _twin(self, node: Node) -> None:
+        inputs = tuple(self.made[operand] for operand in node.inputs)
+        moved = replace(node, inputs=inputs)
+        results = self.users.get(node, [])
+        rule = TWINS.get(node.attr("name"))
+        found = rule(self.builder, moved, results) if rule is not None else None
+        if found is None:
+            found = self._taped(moved, results, node)
+        self.made[node] = next((new.inputs[0] for new in found.values() if new.op == "result"), moved)
+        self.made.update(found)
+
+    def _taped(self, node: Node, results: Sequence[Node], old: Node) -> dict[Node, Node]:
+        wanted = tuple(index for index, operand in enumerate(old.inputs) if operand in self.path)
+        paths = tuple(result.attr("path") for result in results)
+        attrs = dict(node.attrs)
+        operands = tuple(Arg(index) for index in range(len(node.inputs)))
+        attrs["target"] = Taped(node.attr("target"), wanted, paths)
+        attrs["args"], attrs["kwargs"] = (operands, hollow(node.attr("args")), hollow(node.attr("kwargs"))), {}
+        taped = replace(node, attrs=tuple(attrs.items()))
+        self.builder.nodes.append(taped)
+
+        def result(like: Node, *path: int) -> Node:
+            made = replace(like, op="result", inputs=(taped,), attrs=(("path", path),))
+            self.builder.nodes.append(made)
+            return made
+
+        found = {}
+        for place, part in enumerate(results):
+            found[part] = result(part, 0, place)
+            result(part, 1, place)
+        for place, index in enumerate(wanted):
+            operand = node.inputs[index]
+            leaf = replace(operand, strides=operand.strides or row_major(operand.shape), line=node.line)
+            result(leaf, 2, place)
+        return found
+
+    def result(self) -> Graph:
+        """The whole graph, without calls that a twin replaced."""
+        graph, made = self.graph, self.made
+        return replace(
+            graph,
+            nodes=tuple(self.builder.nodes),
+            outputs=tuple(replace(output, node=made[output.node]) for output in graph.outputs),
+            writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
+            bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
+            kept=tuple(made[node] for node in graph.kept),
+        )
