@@ -6,7 +6,7 @@ TORCH   ?= torch==2.13.0
 WORKERS ?= 2
 OUT     ?= demo-out
 # The operator database counts its coverage over one process, so it runs in one of its own.
-OPINFO  := tests/unit/test_opinfo.py tests/unit/lower/test_opinfo.py
+OPINFO  := tests/unit/test_opinfo.py tests/unit/lower/test_opinfo.py tests/unit/autodiff/test_opinfo.py
 
 PY    := $(VENV)/bin/python
 PIP   := $(PY) -m pip install -qq --disable-pip-version-check

@@ -59,7 +59,8 @@ def _part(graph: Graph, outputs: tuple[int, ...], before: Sequence[int]) -> Part
     leaves = {node: node for node in graph.inputs}
     for number, node in enumerate(read, first):
         leaves[node] = replace(node, op="input", inputs=(), attrs=(("index", number),), strides=None)
-    made = extract(graph.nodes, wanted, leaves, marks=True)
+    beside = [node for node in graph.nodes if node.op == "result" and node.inputs[0] in needed]  # read by gradients
+    made = extract(graph.nodes, [*wanted, *beside], leaves, marks=True)
     inputs = tuple(leaves.values())
     reached = [place for place in graph.differentiable if graph.inputs[place] in needed]
     part = replace(

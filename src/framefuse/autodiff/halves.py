@@ -9,6 +9,7 @@ from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.divide import Part, divide
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.rebuild import MARKS, extract, mapped, needed_for
+from framefuse.autodiff.twins import with_twins
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
@@ -21,6 +22,7 @@ def halves(graph: Graph, inputs: Collection[int], outputs: Collection[int]) -> H
     ``inputs`` are the numbers of the inputs that may be saved as themselves, ``outputs`` the places of such outputs:
     those that eager saved too, so that writing to them is an error under eager as well.
     """
+    graph = with_twins(graph)
     maker = _Maker(graph, frozenset(inputs), frozenset(outputs))
     pieces = tuple(maker.piece(part) for part in divide(graph))
     return Halves(maker.forward(), pieces)
@@ -123,22 +125,25 @@ def backward_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backwa
     """The graph that computes the wanted gradients from the saved values, which lie with these ``strides``, and the
     tangents that came.
     """
-    return _Gradients(piece, case, [entry.node for entry in piece.saved], strides).graph("backward", False)
+    return _Gradients(piece, case, [entry.node for entry in piece.saved], strides, False).graph("backward")
 
 
 def differentiable_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backward:
     """The graph that computes the wanted gradients from the roots, which lie with these ``strides``, and the tangents
     that came; it can be differentiated again.
     """
-    return _Gradients(piece, case, [entry.node for entry in piece.roots], strides).graph("gradients", True)
+    return _Gradients(piece, case, [entry.node for entry in piece.roots], strides, True).graph("gradients")
 
 
 class _Gradients:
     """Cuts the graph of one case out of the joint one."""
 
-    def __init__(self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape]) -> None:
+    def __init__(
+        self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape], again: bool
+    ) -> None:
         self.primal = piece.primal
-        self.joint = Joint.of(piece.primal, [lies is not None for lies in case.tangents], case.wanted)
+        self.again = again
+        self.joint = Joint.of(piece.primal, [lies is not None for lies in case.tangents], case.wanted, again)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
         needed = needed_for(self.results, {*given, *tangents})
@@ -158,9 +163,9 @@ class _Gradients:
         self.leaves[node] = replace(node, op="input", inputs=(), attrs=attrs, strides=strides)
         return True
 
-    def graph(self, kind: str, marks: bool) -> Backward:
-        """The graph, with the rows that speak of gradients alone if ``marks``."""
-        made = extract(self.joint.builder.nodes, self.results, self.leaves, marks)
+    def graph(self, kind: str) -> Backward:
+        """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
+        made = extract(self.joint.builder.nodes, self.results, self.leaves, self.again)
         primal, inputs = self.primal, tuple(self.leaves.values())
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []

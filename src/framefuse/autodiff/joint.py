@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.autodiff.reverse import builder_over, differentiable, gradients
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Relation, Symbol
@@ -27,8 +27,10 @@ class Joint:
     made: list[Node] = field(default_factory=list)  # by the reverse sweep, in program order
 
     @staticmethod
-    def of(graph: Graph, given: Sequence[bool], wanted: Sequence[bool]) -> Joint:
-        """Runs the reverse sweep for the outputs whose gradient is given and the inputs that want one."""
+    def of(graph: Graph, given: Sequence[bool], wanted: Sequence[bool], again: bool = False) -> Joint:
+        """Runs the reverse sweep for the outputs whose gradient is given and the inputs that want one; ``again`` says
+        that the gradients will be differentiated.
+        """
         builder = builder_over(graph)
         known = len(builder.nodes)
         outputs = [output.node for output in graph.outputs if output.requires_grad]
@@ -40,7 +42,7 @@ class Joint:
         seeds = [(node, tangent) for node, tangent in zip(outputs, tangents, strict=True) if tangent is not None]
         inputs = [graph.inputs[place] for place in graph.differentiable]
         asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
-        found = gradients(builder, seeds, asked)
+        found = gradients(builder, seeds, asked, again)
         results = tuple(found[node] if here else None for node, here in zip(inputs, wanted, strict=True))
         return Joint(builder, tangents, results, builder.nodes[known:])
 
@@ -50,21 +52,21 @@ class Joint:
         return tuple(self.builder.relations)
 
 
-def carrying(graph: Graph, differentiable: Sequence[int]) -> Graph:
+def carrying(graph: Graph, inputs: Sequence[int]) -> Graph:
     """The graph with those inputs that require grad, and the outputs that eager would say require it."""
-    found = {graph.inputs[place] for place in differentiable}
+    found = {graph.inputs[place] for place in inputs}
     for node in graph.nodes:
         if passes_gradients(node) and not found.isdisjoint(node.inputs):
             found.add(node)
     outputs = tuple(
         replace(output, requires_grad=output.input is None and output.node in found) for output in graph.outputs
     )
-    return replace(graph, differentiable=tuple(differentiable), outputs=outputs)
+    return replace(graph, differentiable=tuple(inputs), outputs=outputs)
 
 
 def passes_gradients(node: Node) -> bool:
     """Whether eager's autograd leads from the node to its operands."""
-    return node.op != "detach" and (node.op == "library" or node.dtype.is_float)
+    return node.op != "detach" and (node.op == "library" or differentiable(node.dtype))
 
 
 def names_of(value: Any) -> set[Symbol | str]:

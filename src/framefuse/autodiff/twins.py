@@ -1,11 +1,11 @@
-"""Rebuilds a graph so that its library calls also give what their gradients need: by a twin of the call, or on a tape."""
+"""Rebuilds a graph so that its library calls give what their gradients need too: by a twin of the call, or a tape."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framefuse.autodiff.library import calls, row_major
+from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, TWINS
 from framefuse.autodiff.reverse import active
 from framefuse.autodiff.tapes import Taped, hollow
@@ -29,6 +29,8 @@ def with_twins(graph: Graph) -> Graph:
 
 
 def _needs_twin(node: Node) -> bool:
+    if isinstance(node.attr("target"), Taped):
+        return True
     return node.attr("name") in TWINS or node.attr("name") not in CALLS
 
 
@@ -63,7 +65,9 @@ class _Rebuilding:
         inputs = tuple(self.made[operand] for operand in node.inputs)
         moved = replace(node, inputs=inputs)
         results = self.users.get(node, [])
-        rule = TWINS.get(node.attr("name"))
+        if isinstance(node.attr("target"), Taped):
+            self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again
+        rule = TWINS.get(node.attr("name")) if not isinstance(node.attr("target"), Taped) else None
         found = rule(self.builder, moved, results) if rule is not None else None
         if found is None:
             found = self._taped(moved, results, node)
@@ -72,11 +76,16 @@ class _Rebuilding:
 
     def _taped(self, node: Node, results: Sequence[Node], old: Node) -> dict[Node, Node]:
         wanted = tuple(index for index, operand in enumerate(old.inputs) if operand in self.path)
-        paths = tuple(result.attr("path") for result in results)
-        attrs = dict(node.attrs)
-        operands = tuple(Arg(index) for index in range(len(node.inputs)))
-        attrs["target"] = Taped(node.attr("target"), wanted, paths)
-        attrs["args"], attrs["kwargs"] = (operands, hollow(node.attr("args")), hollow(node.attr("kwargs"))), {}
+        attrs, target = dict(node.attrs), node.attr("target")
+        if isinstance(target, Taped):  # for other operands, it may be
+            results = [result for result in results if result.attr("path")[0] == 0]
+            results = sorted(results, key=lambda result: result.attr("path"))
+            attrs["target"] = replace(target, wanted=wanted)
+        else:
+            paths = tuple(result.attr("path") for result in results)
+            operands = tuple(Arg(index) for index in range(len(node.inputs)))
+            attrs["target"] = Taped(target, wanted, paths)
+            attrs["args"], attrs["kwargs"] = (operands, hollow(node.attr("args")), hollow(node.attr("kwargs"))), {}
         taped = replace(node, attrs=tuple(attrs.items()))
         self.builder.nodes.append(taped)
 
@@ -86,7 +95,8 @@ class _Rebuilding:
             return made
 
         found = {}
-        for place, part in enumerate(results):
+        for number, part in enumerate(results):
+            place = part.attr("path")[1] if isinstance(target, Taped) else number
             found[part] = result(part, 0, place)
             result(part, 1, place)
         for place, index in enumerate(wanted):

@@ -36,7 +36,8 @@ class Gradients:
                 carries = new.attr("index") in self.differentiable
             else:
                 carries = any(operand in self._carrying for operand in new.inputs)
-                carries = carries and new.op != "detach" and (new.op == "library" or new.dtype.is_float)
+                real = new.op == "library" or new.dtype.kind in ("float", "complex")
+                carries = carries and real and new.op != "detach"
             if carries:
                 self._carrying.add(new)
         self._seen = len(nodes)

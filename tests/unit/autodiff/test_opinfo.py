@@ -80,7 +80,7 @@ def check_sample(op, sample, first):
     try:
         tangents, expected = eager(theirs, leaves, needs)
     except (RuntimeError, NotImplementedError) as error:
-        if "derivative for" in str(error) or "not implemented" in str(error):
+        if any(text in str(error) for text in ("derivative for", "not implemented", "ill-defined")):
             return "eager has none"
         raise
     if not tangents:
