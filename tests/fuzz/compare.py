@@ -104,7 +104,7 @@ class Comparison:
         self.tensors.append((path, a, e))
         if type(a) is not type(e):
             return f"{path}: a {type(a).__name__}, eager a {type(e).__name__}"
-        facts = [(t.dtype, tuple(t.shape), t.requires_grad, t.is_leaf, t.is_inference()) for t in (a, e)]
+        facts = [(t.dtype, tuple(t.shape), t.is_inference(), _autograd(t)) for t in (a, e)]
         if facts[0] != facts[1]:
             return f"{path}: {facts[0]}, eager {facts[1]}"
         # Of an empty tensor, and of a dimension of size 1, eager's strides depend on the operation.
@@ -151,6 +151,14 @@ class Comparison:
             versions.clear()
             versions.update({id(row[place]): (row[place], row[place]._version) for row in self.tensors})
         return ""
+
+
+def _autograd(tensor: torch.Tensor) -> Any:
+    """What autograd says of a tensor; it refuses to look at a view whose memory was written under another mode."""
+    try:
+        return tensor.requires_grad, tensor.is_leaf
+    except RuntimeError as error:
+        return str(error)
 
 
 def _content(cell: Any) -> Any:

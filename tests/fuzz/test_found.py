@@ -351,6 +351,37 @@ FOUND = {
             for q in (box, box, [], [], {}, box, []):
                 yield call(data(1, 2, 3), q)
     """),
+    "vars of what has none": (2, "native", """
+        class Box:
+            pass
+
+        class Slots:
+            __slots__ = ("n",)
+
+        def target(x, q):
+            try:
+                vars(q)["n"] = 1
+            except TypeError as error:
+                print(error)
+            return x + 1
+
+        def calls():
+            box = Box()
+            for q in (box, box, None, 2, 2.5, "text", [], Slots(), box):
+                yield call(data(1, 2, 3), q)
+    """),
+    "a view that autograd refuses to look at": (1, "native", """
+        def target(x, y):
+            x -= y
+            return x.permute(1, 0), x
+
+        def calls():
+            for _ in range(2):
+                yield call(data(1, 2, 3), data(2, 2, 3))
+            x = torch.nn.Parameter(data(1, 2, 3))
+            for _ in range(3):
+                yield call(x, data(2, 2, 3))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

@@ -17,7 +17,7 @@ import torch
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
-from framefuse.capture.numbers import Float, Integer, extreme
+from framefuse.capture.numbers import Float, Integer, bare, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
@@ -499,6 +499,11 @@ def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
 def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:
         return _locals(machine, frame, args, kwargs)
+    holder = bare(args[0])
+    kind = type(holder)
+    if all(type_get(kind, name) is MISSING for name in ("__dict__", "__getattr__")):
+        machine.recorder.sources.typed(args[0])
+        vars(holder)  # raises what vars raises, not what a missing attribute does
     return _getattr(machine, frame, (args[0], "__dict__"), {})
 
 

@@ -79,8 +79,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A call of eager's own that runs in grad mode after the results were tied to autograd: a view that requires grad
-    of an input or result, or the write of contents that require grad to an input.
+    """A call of eager's own after the results were tied to autograd and inputs were written: a view that requires grad
+    of an input or result, or the write of contents that require grad to an input, both in grad mode; or, without
+    ``grad``, a view of an input that was written.
 
     ``args`` and ``kwargs`` are templates over ``Ref`` (values of inputs, outputs and earlier late calls), numbers and
     constants. The result at ``path`` is the trace's value ``value`` (None: nobody reads it).
@@ -92,6 +93,7 @@ class Late:
     kwargs: dict[str, Any]
     value: int | None = None
     path: tuple[int, ...] = ()
+    grad: bool = True
 
 
 @dataclass(frozen=True, slots=True)

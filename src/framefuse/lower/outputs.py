@@ -83,14 +83,31 @@ class Outputs:
         return self.gradients.on and self.gradients.carries(self.values.contents[value])
 
     def _is_late(self, value: int, leaving: set[int]) -> bool:
-        """Whether a value that leaves is a view that requires grad: made by eager's own call, in grad mode."""
-        if value in self.values.inputs or not self._carries(value) or not self._bases(value):
+        """Whether a value that leaves is made by eager's own call after everything else: a view that requires grad, in
+        grad mode, or one of an input that was written, since autograd sees whether it was made before that.
+        """
+        if value in self.values.inputs or not self._bases(value):
+            return False
+        if not self._carries(value) and not self._follows_write(value):
             return False
         meta = self.trace.metas[value]
         return self._shared(value, leaving) or dense_order(meta.sizes, meta.strides) is None
 
     def _shared(self, value: int, leaving: set[int]) -> bool:
         return any(other in leaving or other in self.values.inputs for other in self.values.shares(value))
+
+    def _follows_write(self, value: int) -> bool:
+        """Whether it is a view of a written input, which sizes and strides alone decide: it cannot fail any more."""
+        root = self.values.sets[self.trace.metas[value].storage].root
+        return root in self.values.inputs and root in self.values.written and self._is_plain_view(value)
+
+    def _is_plain_view(self, value: int) -> bool:
+        if value in self.values.inputs:
+            return True
+        definition, bases = self.definer[value], self._bases(value)
+        call = definition.call
+        plain = definition.own is None and set(refs((call.args, call.kwargs))) == set(bases)
+        return plain and all(map(self._is_plain_view, bases))
 
     def _bases(self, value: int) -> list[int]:
         """The operands of the value's call in whose memory it lies."""
@@ -118,7 +135,8 @@ class Outputs:
         for base in bases:
             self._make_late(base)
         args, kwargs = self.late_argument(call.args), self.late_argument(call.kwargs)
-        self.late.append(Late(call.target, call.name, args, kwargs, value, definition.path))
+        grad = self._carries(value)
+        self.late.append(Late(call.target, call.name, args, kwargs, value, definition.path, grad))
 
     def _late_writes(self) -> None:
         """Contents that require grad are written to their inputs by eager's copy_, which carries the gradient."""

@@ -264,7 +264,7 @@ class _Assembler:
         return ("tensor", slot)
 
     def _late(self, late: Late) -> None:
-        """A call of eager's own in grad mode, on real tensors."""
+        """A call of eager's own on real tensors."""
 
         def leaf(value: Any) -> Any:
             return self._result_tensor(value.value) if isinstance(value, Ref) else self._number_leaf(value)
@@ -276,7 +276,7 @@ class _Assembler:
             self.slots.append(Slot("call", BY_TORCH[self.trace.metas[late.value].dtype].name, (), ()))
             self.late[late.value] = len(self.slots) - 1
             outs = ((late.path, len(self.slots) - 1),)
-        self._add(CallStep(late.name, late.target, args, kwargs, outs, grad=True))
+        self._add(CallStep(late.name, late.target, args, kwargs, outs, grad=late.grad))
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
