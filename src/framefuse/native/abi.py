@@ -493,6 +493,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "function_meta": FunctionMeta,
     "saved_hooks": nodes.hooks_active,
     "anomaly": torch.is_anomaly_enabled,
+    "modified": nodes.modified,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }
 

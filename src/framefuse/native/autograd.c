@@ -18,14 +18,22 @@ typedef struct {
     uint64_t calls, backwards;
 } Attach;
 
-/* What a node keeps from forward to backward beside what torch saves for it: own tensors, roots, numbers. */
+/* What a node keeps from forward to backward: the tensors through, own tensors, roots and numbers; behind them the versions of the tensors through
+   and of the roots.
+
+   Torch saves in its own way, for the node, what would make a cycle here, which is an output, and everything while somebody's hooks want to see it.
+   Inputs need of that way no more than its check for changes in place, for which the versions stand here: an eighth of the call. */
 typedef struct {
     PyObject_VAR_HEAD
-    Attach *attach; /* strong */
-    bool hooked;    /* the own tensors went the way of torch's saved tensors, where hooks saw them */
+    Attach *attach;    /* strong */
+    bool hooked;       /* torch has the own tensors */
+    bool torch_has;    /* torch has the tensors through */
     bool freed;
-    PyObject *items[]; /* strong; NULL where given away */
+    Py_ssize_t count;  /* of tensors and numbers */
+    PyObject *items[]; /* strong; NULL where torch has it or it was given away */
 } Held;
+
+static int64_t *versions(const Held *held) { return (int64_t *)(held->items + held->count); }
 
 static PyTypeObject *Attach_Type, *Held_Type;
 static Py_ssize_t held_offset; /* of the slot that the nodes of every Attach have */
@@ -88,7 +96,7 @@ static int held_traverse(Held *held, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(held));
     Py_VISIT(held->attach);
-    for (Py_ssize_t i = 0; i < Py_SIZE(held); i++)
+    for (Py_ssize_t i = 0; i < held->count; i++)
         Py_VISIT(held->items[i]);
     return 0;
 }
@@ -96,7 +104,7 @@ static int held_traverse(Held *held, visitproc visit, void *arg)
 static int held_clear(Held *held)
 {
     held->freed = true;
-    for (Py_ssize_t i = 0; i < Py_SIZE(held); i++)
+    for (Py_ssize_t i = 0; i < held->count; i++)
         Py_CLEAR(held->items[i]);
     return 0;
 }
@@ -137,6 +145,40 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 
 /* ---- forward: torch calls it with the node and the inputs; everything else comes by `passing` ---- */
 
+/* Takes the versions of the tensors through; false where torch has to save them: outputs, and what has no version. */
+static bool take_versions(const Attach *attach, PyObject *const *outputs, PyObject *const *through, int64_t *to)
+{
+    for (Py_ssize_t i = 0; i < attach->through; i++) {
+        for (Py_ssize_t k = 0; k < attach->outputs; k++)
+            if (through[i] == outputs[k])
+                return false;
+        if (!abi_version(through[i], &to[i]))
+            return false;
+    }
+    return true;
+}
+
+static Held *hold(Attach *attach, PyObject *const *outputs, PyObject *const *through, bool hooked)
+{
+    Py_ssize_t count = attach->through + attach->own + attach->roots + attach->numbers;
+    Held *held = PyObject_GC_NewVar(Held, Held_Type, count + attach->through + attach->roots);
+    if (!held)
+        return NULL;
+    held->attach = (Attach *)Py_NewRef(attach);
+    held->hooked = hooked, held->freed = false, held->count = count;
+    held->torch_has = hooked || !take_versions(attach, outputs, through, versions(held));
+    Py_ssize_t from = (held->torch_has ? attach->through : 0) + (hooked ? attach->own : 0);
+    memset(held->items, 0, (size_t)from * sizeof *held->items);
+    for (Py_ssize_t i = from; i < count; i++)
+        held->items[i] = Py_NewRef(through[i]);
+    PyObject *const *roots = through + attach->through + attach->own;
+    for (Py_ssize_t i = 0; i < attach->roots; i++)
+        if (!abi_version(roots[i], &versions(held)[attach->through + i]))
+            versions(held)[attach->through + i] = -1;
+    PyObject_GC_Track(held);
+    return held;
+}
+
 static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     Passing *call = passing;
@@ -145,11 +187,14 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     passing = NULL;
     Attach *attach = call->attach;
     PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *through = outputs + attach->outputs;
-    PyObject *const *own = through + attach->through;
     int hooked = abi_hooks_active();
     if (hooked < 0 || set(attach->materialize, node, Py_False) < 0)
         return NULL;
-    Py_ssize_t saved = attach->through + (hooked ? attach->own : 0), count_held = attach->own + attach->roots + attach->numbers;
+    Held *held = hold(attach, outputs, through, hooked);
+    if (!held)
+        return NULL;
+    Py_XSETREF(*held_of(node), (PyObject *)held);
+    Py_ssize_t saved = (held->torch_has ? attach->through : 0) + (hooked ? attach->own : 0);
     if (saved) {
         PyObject *tuple = tuple_of(through, saved);
         int status = tuple ? set(attach->to_save, node, tuple) : -1;
@@ -157,15 +202,6 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
         if (status < 0)
             return NULL;
     }
-    Held *held = PyObject_GC_NewVar(Held, Held_Type, count_held);
-    if (!held)
-        return NULL;
-    held->attach = (Attach *)Py_NewRef(attach);
-    held->hooked = hooked, held->freed = false;
-    for (Py_ssize_t i = 0; i < count_held; i++)
-        held->items[i] = hooked && i < attach->own ? NULL : Py_NewRef(own[i]);
-    PyObject_GC_Track(held);
-    Py_XSETREF(*held_of(node), (PyObject *)held);
     return tuple_of(outputs, attach->outputs);
 }
 
@@ -240,10 +276,29 @@ static PyObject *torch_saved(const Attach *attach, PyObject *node, bool keep)
     return saved;
 }
 
+/* Whether the items from `from` on are what they were in forward: 0, or -1 with eager's error. */
+static int unchanged(const Held *held, Py_ssize_t from, const int64_t *expected, Py_ssize_t count)
+{
+    int64_t now;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *tensor = held->items[from + i];
+        if (UNLIKELY(tensor && expected[i] >= 0 && abi_version(tensor, &now) && now != expected[i])) {
+            PyObject *version = PyLong_FromLongLong(expected[i]), *args[] = {tensor, version};
+            PyObject *never = version ? abi_call("modified", args, 2) : NULL; /* it raises */
+            Py_XDECREF(never);
+            Py_XDECREF(version);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static PyObject *saved_list(Attach *attach, Held *held, PyObject *node, bool keep)
 {
-    Py_ssize_t count = attach->through + (held->hooked ? attach->own : 0);
-    PyObject *list = PyList_New(attach->through + attach->own), *saved = NULL;
+    Py_ssize_t count = (held->torch_has ? attach->through : 0) + (held->hooked ? attach->own : 0), all = attach->through + attach->own;
+    if (!held->torch_has && unchanged(held, 0, versions(held), attach->through) < 0)
+        return NULL;
+    PyObject *list = PyList_New(all), *saved = NULL;
     if (!list || (count && !(saved = torch_saved(attach, node, keep))))
         goto failed;
     if (saved && PyTuple_GET_SIZE(saved) != count) {
@@ -253,7 +308,7 @@ static PyObject *saved_list(Attach *attach, Held *held, PyObject *node, bool kee
     for (Py_ssize_t i = 0; i < count; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(PyTuple_GET_ITEM(saved, i)));
     Py_CLEAR(saved);
-    if (!held->hooked && move(held, 0, attach->own, keep, list, attach->through) < 0)
+    if (move(held, count, all - count, keep, list, count) < 0)
         goto failed;
     return list;
 failed:
@@ -262,17 +317,22 @@ failed:
     return NULL;
 }
 
-/* The roots; what torch saved is only checked, as eager would when it reads it. */
+/* The roots. What eager reads here has to be as it was, and so have they: the gradients are computed from them once more. */
 static PyObject *root_list(Attach *attach, Held *held, PyObject *node)
 {
-    if (attach->through || held->hooked) {
+    if (held->torch_has) {
         PyObject *saved = torch_saved(attach, node, true);
         if (!saved)
             return NULL;
         Py_DECREF(saved);
+    } else if (unchanged(held, 0, versions(held), attach->through) < 0) {
+        return NULL;
     }
+    Py_ssize_t from = attach->through + attach->own;
+    if (unchanged(held, from, versions(held) + attach->through, attach->roots) < 0)
+        return NULL;
     PyObject *list = PyList_New(attach->roots);
-    if (list && move(held, attach->own, attach->roots, true, list, 0) < 0)
+    if (list && move(held, from, attach->roots, true, list, 0) < 0)
         Py_CLEAR(list);
     return list;
 }
@@ -283,7 +343,7 @@ static void let_go(const Attach *attach, Held *held)
     if (!attach->own && !attach->through)
         return;
     held->freed = true;
-    for (Py_ssize_t i = 0; i < attach->own + attach->roots; i++)
+    for (Py_ssize_t i = 0; i < held->count - attach->numbers; i++)
         Py_CLEAR(held->items[i]);
 }
 
@@ -302,7 +362,7 @@ static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *cons
         return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count);
     attach->backwards++;
     PyObject *wanted = wanted_by(attach, node), *tangents = tuple_of(given, count);
-    PyObject *numbers = tuple_of(held->items + attach->own + attach->roots, attach->numbers);
+    PyObject *numbers = tuple_of(held->items + held->count - attach->numbers, attach->numbers);
     PyObject *list = again ? root_list(attach, held, node) : saved_list(attach, held, node, keep);
     if (wanted && tangents && numbers && list) {
         if (!keep)

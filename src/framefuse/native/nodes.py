@@ -36,6 +36,30 @@ def hooks_active() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+class _Saves(torch.autograd.Function):
+    """Saves its first input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return torch.zeros(())
+
+
+def modified(tensor: torch.Tensor, expected: int) -> None:
+    """Raises what torch does for a saved tensor that was changed in place since it had the version ``expected``.
+
+    Torch itself says it, of a tensor that is saved now and pretends to be as old as that.
+    """
+    now = tensor._version
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (expected,))
+    try:
+        with torch.enable_grad():
+            node: Any = _Saves.apply(tensor, torch.ones((), requires_grad=True)).grad_fn
+    finally:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
+    assert node.saved_tensors is None, "torch says that the version is another"
+
+
 class _First(torch.autograd.Function):
     """What the probes apply: a function of two inputs that need not both require grad."""
 

@@ -109,16 +109,12 @@ int abi_requires_grad_slowly(PyObject *tensor)
     return value;
 }
 
-static bool read_version(PyObject *tensor, int64_t *version)
+bool abi_version_slowly(PyObject *tensor, int64_t *version)
 {
-    if (abi.handle >= 0 && abi.version_pointer >= 0) {
-        char *counter = *(char **)(abi_impl(tensor) + abi.version_pointer);
-        if (!counter)
-            return false; /* inference tensors have none */
-        *version = *(uint32_t *)(counter + abi.version_count);
-        return true;
-    }
-    return call_int("version", &tensor, 1, version);
+    if (call_int("version", &tensor, 1, version))
+        return *version >= 0;
+    PyErr_Clear();
+    return false;
 }
 
 /* ---- the state of the thread ---- */
@@ -537,8 +533,8 @@ PyObject *tensor_facts_py(PyObject *Py_UNUSED(module), PyObject *tensor)
     if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index) || !abi_data(tensor, &data))
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
     int requires_grad = abi_requires_grad(tensor);
-    if (!read_version(tensor, &version))
-        PyErr_Clear();
+    if (!abi_version(tensor, &version))
+        version = -1;
     if (requires_grad < 0 || !abi_layout(tensor, &layout))
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
     return Py_BuildValue("{sKsisisisNsNsNsNsL}", "keys", keys, "dtype", dtype, "device_type", device_type, "device_index", device_index,

@@ -93,6 +93,7 @@ bool abi_keys_slowly(PyObject *tensor, uint64_t *keys);
 bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t *device_index);
 bool abi_layout_slowly(PyObject *tensor, Layout *layout);
 bool abi_data(PyObject *tensor, char **data);
+bool abi_version_slowly(PyObject *tensor, int64_t *version);
 int abi_requires_grad_slowly(PyObject *tensor); /* 1, 0, -1 unknown */
 bool abi_read_state(State *state);
 bool abi_autocast_dtype(int device_type, int32_t *dtype);
@@ -150,6 +151,18 @@ static inline bool abi_layout(PyObject *tensor, Layout *layout)
         return abi_layout_slowly(tensor, layout);
     layout->sizes = (const int64_t *)(impl + abi.sizes);
     layout->strides = (const int64_t *)(impl + abi.strides);
+    return true;
+}
+
+/* How often the tensor was changed in place; false, and no exception, for an inference tensor, which does not count. */
+static inline bool abi_version(PyObject *tensor, int64_t *version)
+{
+    if (__builtin_expect(abi.handle < 0 || abi.version_pointer < 0, 0))
+        return abi_version_slowly(tensor, version);
+    char *counter = *(char **)(abi_impl(tensor) + abi.version_pointer);
+    if (!counter)
+        return false;
+    *version = *(uint32_t *)(counter + abi.version_count);
     return true;
 }
 
