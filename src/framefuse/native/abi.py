@@ -380,6 +380,7 @@ PROBES: dict[str, Probe] = {
     "blas": _blas,
     "raw_apply": lambda scratch: {"raw_apply": nodes.raw_apply()},
     "saved_hooks": lambda scratch: {"hooks_state": nodes.hooks_state(scratch.libraries)},
+    "anomaly": lambda scratch: {"anomaly_flag": nodes.anomaly_flag(scratch.libraries)},
     "keeps_graph": lambda scratch: {"keeps_graph": nodes.keeps_graph(scratch.libraries)},
     "edges": lambda scratch: nodes.edges(scratch.libraries),
 }

@@ -111,6 +111,23 @@ def keeps_graph(libraries: Libraries) -> int:
     return Libraries.address(function)
 
 
+def anomaly_flag(libraries: Libraries) -> int:
+    """Address of the byte that says whether torch looks for anomalies."""
+    try:
+        flag = ctypes.c_bool.in_dll(libraries.cpu, "_ZN5torch8autograd11AnomalyMode8_enabledE")  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise Unknown("AnomalyMode") from error
+    before = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    try:
+        for on in (True, False):
+            torch._C.set_anomaly_enabled(on, before[1])
+            if flag.value is not on:
+                raise Unknown("the flag disagrees")
+    finally:
+        torch._C.set_anomaly_enabled(*before)
+    return ctypes.addressof(flag)
+
+
 def edges(libraries: Libraries) -> dict[str, int]:
     """Where a Python node has its C++ node, and the functions that say which of its inputs the engine wants."""
     wants = Libraries.find(libraries.cpu, "_ZNK5torch8autograd4Node26task_should_compute_outputEm")

@@ -260,7 +260,7 @@ static int ask(const char *name)
     return yes;
 }
 
-int abi_anomaly(void) { return ask("anomaly"); }
+int abi_anomaly(void) { return LIKELY(abi.anomaly_flag != NULL) ? *abi.anomaly_flag : ask("anomaly"); }
 
 int abi_hooks_active(void)
 {
@@ -486,6 +486,7 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     ADDRESS(dgemm, "dgemm");
     OFFSET(node, "node");
     ADDRESS(hooks_state, "hooks_state");
+    ADDRESS(anomaly_flag, "anomaly_flag");
     ADDRESS(keeps_graph, "keeps_graph");
     ADDRESS(wants, "wants");
     ADDRESS(graph_task, "graph_task");

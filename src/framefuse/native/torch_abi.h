@@ -72,6 +72,7 @@ typedef struct {
     void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *, const double *, const int *,
                   const double *, const int *, const double *, double *, const int *);
     const uint64_t *(*hooks_state)(void);
+    const volatile bool *anomaly_flag;
     bool (*keeps_graph)(void);
     bool (*wants)(const void *, size_t);
     const size_t *(*graph_task)(void);

@@ -16,7 +16,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from framefuse import _native
 from framefuse.native import abi
 
-WITHOUT = [(), ("raw_apply",), ("grad_mode", "handle"), ("version",), ("saved_hooks", "keeps_graph", "edges")]
+WITHOUT = [
+    (),
+    ("raw_apply",),
+    ("grad_mode", "handle"),
+    ("version",),
+    ("saved_hooks", "keeps_graph", "edges", "anomaly"),
+]
 Gradients = tuple[torch.Tensor | None, ...]
 
 
@@ -132,6 +138,13 @@ def test_without_grad_mode_nothing_is_attached() -> None:
     with torch.no_grad():
         y, _ = product(*leaves())
     assert y.grad_fn is None and not y.requires_grad
+
+
+def test_under_anomaly_mode_nothing_is_attached() -> None:
+    product = Product()
+    with torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="anomalies"):
+        product(*leaves())
+    assert product(*leaves())[0].grad_fn is not None
 
 
 def test_a_chain_of_attached_pieces_accumulates() -> None:
