@@ -288,7 +288,7 @@ def _lasting(value: Any) -> bool:
         found: Any = sys.modules.get(value.__module__)
         for name in value.__qualname__.split("."):
             found = getattr(found, name, None)
-        return found is value
+        return getattr(found, "__func__", found) is value  # a class method is bound anew at each look
     owner = getattr(value, "__self__", None)
     return not (
         type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)

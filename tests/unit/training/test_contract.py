@@ -345,11 +345,33 @@ def test_anomaly_mode_runs_eagerly():
         compiled(torch.zeros(3, requires_grad=True), torch.zeros(3, requires_grad=True)).backward()
 
 
-def test_checkpointed_regions():
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_regions(reentrant):
     def function(x, w):
-        return checkpoint(lambda a: torch.tanh(a @ w).sin(), x, use_reentrant=False).sum()
+        return checkpoint(lambda a: torch.tanh(a @ w).sin(), x, use_reentrant=reentrant).sum()
 
     compare(function, square)
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x.sin() * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.cos() * ctx.factor * 7, None  # as nobody else would have it
+
+
+def test_custom_functions_have_their_own_backward():
+    def function(x, w):
+        return Scaled.apply((x * w).exp(), 3).tanh().sum()
+
+    found = compare(function, pair)
+    assert len(found.products) == 2 and not found.eager_calls  # what is before it and what is behind it
 
 
 # ---- between breaks --------------------------------------------------------------------------------------------------
