@@ -17,7 +17,6 @@ from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import Symbol, expr
-from framefuse.ir.schedule import Schedule
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.runtime.derivative import Derivative, Values
@@ -47,10 +46,10 @@ def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]
 
 
 def derivatives(
-    halves: Halves, schedule: Schedule, trace: Trace, compile: Compile, report: Callable[[Exception], Any]
+    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Any]
 ) -> tuple[Derivative, ...]:
-    """The places in autograd of the graph that ``schedule`` runs; ``report`` is told of faults of ours."""
-    cases = [_Cases(piece, schedule, trace, compile, report) for piece in halves.pieces]
+    """The places in autograd of the graph that was cut in ``halves``; ``report`` is told of faults of ours."""
+    cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
     return tuple(Derivative(each.piece, each.compile, each.reference) for each in cases)
 
 
@@ -59,7 +58,6 @@ class _Cases:
     """Compiles the cases of one piece's backward."""
 
     piece: Piece
-    schedule: Schedule
     trace: Trace
     stages: Compile
     report: Callable[[Exception], Any]
@@ -96,20 +94,13 @@ class _Cases:
             tuple(bool(mask >> place & 1) for place in range(len(piece.inputs))),
         )
         kept = piece.roots if again else piece.saved
-        strides = [self.lies(entry) for entry in kept]
+        strides = [_lies(entry, tensor) for entry, tensor in zip(kept, given, strict=True)]
         if not again:
             return backward_graph(piece, case, strides)
         backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
         return replace(backward, graph=carrying(backward.graph, needing))
-
-    def lies(self, entry: Saved) -> Shape:
-        """The strides of a saved value."""
-        if entry.kind == "input":
-            assert entry.node.strides is not None, "inputs have strides"
-            return entry.node.strides
-        return self.schedule.memories[self.schedule.outputs[entry.place]].strides
 
     # ---- the trace of a case -----------------------------------------------------------------------------------------
 
@@ -171,8 +162,16 @@ class _Cases:
         )
 
 
+def _lies(entry: Saved, tensor: Any) -> Shape:
+    """The strides of a saved value: what forward guarded of an input; how a result lies only the tensor tells."""
+    if entry.kind == "input":
+        assert entry.node.strides is not None, "inputs have strides"
+        return entry.node.strides
+    return _strides(tensor, entry.node.shape)
+
+
 def _strides(tensor: Any, shape: Shape) -> Shape:
-    """The strides of a gradient that came, over the symbols of its shape."""
+    """The strides of a tensor, over the symbols of its shape."""
     order = dense_order(tuple(tensor.shape), tensor.stride())
     if order is not None:
         return dense_strides(shape, order)

@@ -97,7 +97,7 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
     def report(error: Exception) -> None:
         report_bug(error, trace.line, options)
 
-    return derivatives(cut, p["schedule"], trace, compile, report)
+    return derivatives(cut, trace, compile, report)
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
@@ -162,7 +162,7 @@ CASE = (
     Pass("codegen", _codegen, ("schedule",), "kernels"),
     Pass("guards", _assume, ("trace", "graph"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace"), "guards"),
-    Pass("autodiff", _derivatives, ("halves", "schedule", "trace"), "derivatives"),
+    Pass("autodiff", _derivatives, ("halves", "trace"), "derivatives"),
     Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivatives"), "plan"),
 )
 NATIVE = (Pass("lower", _lower, ("trace",), "lowered"), *CASE)
