@@ -41,6 +41,7 @@ class Builder:
         self.differentiable = False
         self._table: dict[Any, Node] = {}
         self._sizes: dict[Expr, int] = {}
+        self._lengths: set[Expr] = set()  # known to be sizes
         self._counts: dict[Shape, Expr] = {}
 
     # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -76,6 +77,13 @@ class Builder:
         if known is False or not self.bound.isdisjoint(left.symbols | right.symbols) or not relation.holds(self.hints):
             raise Unprovable(str(relation))
         self.relations[relation] = None
+
+    def exists(self, shape: Shape) -> None:
+        """Requires that the sizes are those of a tensor: eager raises where one is negative."""
+        for size in shape:
+            if size not in self._lengths:
+                self.require("<=", ZERO, size, "a size")
+                self._lengths.add(size)
 
     def at_least(self, value: Expr, bound: int) -> bool:
         """Whether the expression is at least ``bound`` by its form: sizes are never negative."""

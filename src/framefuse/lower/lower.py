@@ -197,6 +197,8 @@ class _Lowerer:
             found = rule(self.builder, *args, **kwargs)
             if call.random != bool(self.builder.drawn) and not isinstance(found, Shapes):
                 raise Unsupported("random")
+            for shape in _shapes(found):
+                self.builder.exists(shape)
             return found
         except FALLBACK as error:
             self.builder.relations = before
@@ -476,6 +478,19 @@ def _paths(result: Any, path: tuple[int, ...] = ()) -> Any:
     elif isinstance(result, dict):
         for key, part in result.items():
             yield from _paths(part, (*path, key))
+
+
+def _shapes(found: Any) -> Iterator[Shape]:
+    """The shapes in a rule's answer."""
+    if isinstance(found, Node):
+        yield found.shape
+    elif isinstance(found, Shapes):
+        yield from found.shapes
+    elif isinstance(found, (tuple, list)):
+        for part in found:
+            yield from _shapes(part)
+    elif isinstance(found, dict):
+        yield from _shapes(tuple(found.values()))
 
 
 def _follow(found: Any, path: tuple[int, ...]) -> Any:

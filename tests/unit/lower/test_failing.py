@@ -61,6 +61,9 @@ CASES = {
     "written list of positions": (
         reads(lambda x: x.clone().__setitem__((..., [0, 0]), 1.0)), (TABLE,), (TABLE[:, :0],),
     ),
+    "unread pieces": (reads(lambda x: x.split([1, x.shape[0] - 1])), (TABLE,), (TABLE[:0],)),
+    "unread part": (reads(lambda x, n: x.narrow(0, 0, n)), (TABLE, 2), (TABLE, -1)),
+    "unread copies": (reads(lambda x, n: x.repeat(n - 1, 1)), (TABLE, 3), (TABLE, 0)),
     "unread one_hot": (reads(lambda x, i: F.one_hot(i, 4)), (TABLE, GOOD), (TABLE, BAD)),
     "unread index_add": (
         reads(lambda x, i: torch.zeros(4).index_add(0, i, torch.ones(3))), (TABLE, GOOD), (TABLE, BAD),
