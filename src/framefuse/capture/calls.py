@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
 from framefuse.capture.attributes import python_method, type_get
@@ -32,6 +33,7 @@ from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
+from framefuse.capture.twins import inside_ddp_forward
 from framefuse.capture.unseen import PLAIN, compared, shown
 from framefuse.ir.classes import immutable
 
@@ -58,6 +60,9 @@ SIMPLE = frozenset(
 SPECIALS[copy.deepcopy] = deepcopy
 SPECIALS[copy.copy] = shallow
 SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
+SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, args, kwargs: machine.call(
+    frame, inside_ddp_forward, args, kwargs
+)
 SPECIALS.update(FRAME_READERS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 

@@ -23,8 +23,7 @@ INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations",
     "torch.ao.nn",
     "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
-    "torch.cuda.amp.autocast_mode",
-    "torch.optim", "torch.utils._foreach_utils",
+    "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
 )  # fmt: skip
 NATIVE_MODULES = frozenset(
     "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "

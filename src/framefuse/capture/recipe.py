@@ -22,7 +22,7 @@ from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of, na
 from framefuse.capture.iterators import SEQUENCE_ITERATORS, RangeIterator
 from framefuse.capture.numbers import TRACKED, bare, form_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
-from framefuse.ir.classes import written_in_c
+from framefuse.ir.classes import of_extension, written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Ref
 
@@ -290,9 +290,8 @@ def _lasting(value: Any) -> bool:
             found = getattr(found, name, None)
         return getattr(found, "__func__", found) is value  # a class method is bound anew at each look
     owner = getattr(value, "__self__", None)
-    return not (
-        type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)
-    )
+    bound = type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)
+    return not bound or of_extension(value)
 
 
 def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:

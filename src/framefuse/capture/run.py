@@ -9,6 +9,7 @@ from typing import Any
 
 from framefuse.capture.attributes import Attributes
 from framefuse.capture.breaks import Break
+from framefuse.capture.buckets import cut_before
 from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, FrameView, InterpretedGenerator, Marker, enter
 from framefuse.capture.generators import Generators
@@ -48,6 +49,7 @@ class Machine(Calls, Attributes, Generators):
         self.depth = 0
         self.sealed = 0
         self.learnt = False
+        self.boundaries: dict[int, dict[int, Any]] = {}  # by DistributedDataParallel: modules before which to cut
         self.forced: tuple[str, str] | None = None  # the call of this instruction is a step, for this reason
         self.skip: tuple[Frame, int] | None = None
         self.frames: list[Frame] = []
@@ -292,8 +294,10 @@ class Machine(Calls, Attributes, Generators):
 
     def push(self, frame: Frame) -> None:
         """Enters a frame."""
-        if self.points is not None and self.points.learnt:
-            frame.code = self.points.cut(frame.code)
+        if self.points is not None:
+            if self.points.learnt:
+                frame.code = self.points.cut(frame.code)
+            cut_before(self, frame)
         frame.handled = self.handled
         self.frames.append(frame)
         self.inlined += 1

@@ -18,6 +18,7 @@ from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.capture.texts import Text
+from framefuse.ir.classes import of_extension
 
 FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -85,7 +86,8 @@ JUMPING = ("jump", "jump or pop", "for", "next", "send")
 
 def _targets(then: Any) -> tuple[int, ...]:
     """Where the frame that receives a result may jump with it."""
-    return (then[-1],) if then is not None and then[0] in JUMPING else ()
+    # A generator's frame may owe its value to a call of next(), which jumps nowhere.
+    return (then[-1],) if then is not None and then[0] in JUMPING and type(then[-1]) is int else ()
 
 
 class _Taker:
@@ -159,6 +161,8 @@ class _Taker:
         taken = TAKERS.get(kind)
         if taken is not None:
             return taken(self, value)
+        if kind is types.BuiltinMethodType and of_extension(value):
+            return Part("const", value)
         if kind is types.BuiltinMethodType and not isinstance(value.__self__, (types.ModuleType, type, type(None))):
             return Part("bound", value.__name__, (self.part(value.__self__),))
         made = self.sources.made

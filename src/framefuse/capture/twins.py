@@ -5,7 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from framefuse.capture.parallel import activate
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()
@@ -254,6 +258,16 @@ def _check_cell(cell: Any, made: Any, name: str) -> None:
         ) from None
     if held is not made:
         raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")
+
+
+@contextmanager
+def inside_ddp_forward(parallel: Any) -> Iterator[None]:
+    """``DistributedDataParallel._inside_ddp_forward`` without the decorator that hides it from torch's own compiler."""
+    before = activate(parallel)
+    try:
+        yield
+    finally:
+        activate(before)
 
 
 # What an unstarted generator of a twin stands for where it leaves the call.

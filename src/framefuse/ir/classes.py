@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 IMMUTABLE_TYPE = 1 << 8
 
 
@@ -17,3 +19,11 @@ def written_in_c(kind: type) -> bool:
     own = vars(kind)
     growth = kind.__basicsize__ - kind.__base__.__basicsize__
     return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
+
+
+def of_extension(function: Any) -> bool:
+    """Whether a builtin function belongs to a class of an extension by pybind11: what it is bound to is a record of the
+    extension itself, which lives as long as the class.
+    """
+    kind = type(getattr(function, "__self__", None)).__name__
+    return kind == "PyCapsule" or kind.startswith("pybind11_detail_function_record")

@@ -200,6 +200,13 @@ ROWS = (
         CUT,
     ),
     Row(
+        "bucket",
+        "a bucket of gradients ends",
+        "The gradients from {detail} on fill a bucket of DistributedDataParallel, sent while backward goes on.",
+        "Nothing: it is as it should be. Larger buckets (bucket_cap_mb) make fewer graphs.",
+        "The graph ends before that module and another one begins, with a backward of its own.",
+    ),
+    Row(
         "raises",
         "the call raises",
         "The call ended with {detail}.",

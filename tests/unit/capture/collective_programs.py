@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
-import json
-import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.unit import ranks
+from tests.unit.ranks import WORLD
 from torch import nn
 
 import framefuse
 from framefuse.runtime.function import compiled_function
 
-WORLD = 2
 PROGRAMS: dict[str, Callable[[int], None]] = {}
 
 
@@ -313,21 +310,5 @@ def a_group_that_ends(rank: int) -> None:
             assert "process group" in str(error)
 
 
-def main(rank: int, store: str, results: str) -> None:
-    """Runs all programs as one rank; writes a name and the error of each that failed."""
-    torch.set_num_threads(1)
-    timeout = datetime.timedelta(seconds=30)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD, timeout=timeout)
-    found = {}
-    for name, function in PROGRAMS.items():
-        try:
-            function(rank)
-            found[name] = ""
-        except BaseException:
-            found[name] = traceback.format_exc()
-        with open(results, "w") as file:
-            json.dump(found, file)
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    ranks.main(PROGRAMS)

@@ -410,3 +410,26 @@ def test_what_looks_at_a_number_of_a_tensor_becomes_a_step():
     assert state.dispatch.hits > 30
     assert len(state.products) < 16, [str(reason) for reason in state.breaks]
     assert not state.reasons
+
+
+@contextlib.contextmanager
+def entered_by_a_step(log):
+    log.append(math.floor(vector(1.0).sum().item()))
+    try:
+        yield len(log)
+    finally:
+        log.append(math.ceil(vector(2.0).sum().item()))
+
+
+def test_breaks_inside_of_a_context_manager():
+    def function(x):
+        log = []
+        with entered_by_a_step(log) as count:
+            y = (x * count).sin()
+        return y + len(log), log
+
+    compiled = framefuse.compile(function)
+    with torch.no_grad():
+        for scale in (1.0, 2.0, 3.0, 0.5):
+            assert equal(compiled(vector(scale)), function(vector(scale)))
+    assert len(compiled_function(compiled).products) == 3

@@ -1,0 +1,242 @@
+"""Data-parallel training on two processes: compiled code inside DistributedDataParallel, or around it, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tests.unit import ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import framefuse
+from framefuse.runtime.function import compiled_function
+
+PROGRAMS: dict[str, Callable[[int], None]] = {}
+WIDTH = 128
+BUCKET = 0.1  # MB: the weight and bias of one inner layer, and some
+
+
+def program(function: Callable[[int], None]) -> Callable[[int], None]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def deep() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())]
+    return nn.Sequential(nn.Linear(8, WIDTH), *layers, nn.Linear(WIDTH, 4))
+
+
+class Halved(nn.Module):
+    """Uses only one of its two branches, so that the other's parameters get no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.left, self.right, self.last = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor, left: bool = True) -> torch.Tensor:
+        return self.last(torch.tanh(self.left(x) if left else self.right(x)))
+
+
+def batch(rank: int, turn: int) -> torch.Tensor:
+    return torch.randn(6, 8, generator=torch.Generator().manual_seed(10 * turn + rank))
+
+
+def train(forward: Any, model: nn.Module, rank: int, steps: int = 5, **options: Any) -> list[Any]:
+    """The gradients of each step, and the weights at the end."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    found: list[Any] = []
+    for turn in range(steps):
+        optimizer.zero_grad()
+        forward(batch(rank, turn), **options).square().mean().backward()
+        found.append([None if p.grad is None else p.grad.clone() for p in model.parameters()])
+        optimizer.step()
+    return [*found, [p.detach().clone() for p in model.parameters()]]
+
+
+def wrapped(how: str, make: Callable[[], nn.Module], **options: Any) -> tuple[Any, nn.Module, Any, Any]:
+    """The callable, the model, the DistributedDataParallel and the compiled function, which is None for eager."""
+    model = make()
+    if how == "inside":
+        compiled = framefuse.compile(model)
+        parallel = DistributedDataParallel(compiled, **options)
+        return parallel, model, parallel, compiled
+    parallel = DistributedDataParallel(model, **options)
+    if how == "eager":
+        return parallel, model, parallel, None
+    compiled = framefuse.compile(parallel)
+    return compiled, model, parallel, compiled
+
+
+def graphs(compiled: Any) -> int:
+    """How many compiled graphs compute something."""
+    products = compiled_function(compiled).products
+    return sum(1 for product in products if len(product.stages["schedule"].items) > 0)
+
+
+def follows(
+    rank: int, make: Callable[[], nn.Module] = deep, calls: dict[str, Any] | None = None, **options: Any
+) -> None:
+    forward, model, _, _ = wrapped("eager", make, **options)
+    expected = train(forward, model, rank, **(calls or {}))
+    for how in ("inside", "around"):
+        forward, model, _, compiled = wrapped(how, make, **options)
+        torch.testing.assert_close(train(forward, model, rank, **(calls or {})), expected, rtol=1e-4, atol=1e-5)
+        assert graphs(compiled) > 0, framefuse.explain(compiled)
+
+
+@program
+def gradients_are_eagers(rank: int) -> None:
+    follows(rank)
+
+
+@program
+def buckets_are_views_of_gradients(rank: int) -> None:
+    follows(rank, gradient_as_bucket_view=True, bucket_cap_mb=BUCKET)
+
+
+@program
+def the_graph_is_static(rank: int) -> None:
+    follows(rank, static_graph=True)
+
+
+@program
+def some_parameters_are_unused(rank: int) -> None:
+    follows(rank, Halved, find_unused_parameters=True)
+    follows(rank, Halved, calls={"left": rank == 0}, find_unused_parameters=True)
+
+
+@program
+def statistics_are_sent_from_the_first_rank(rank: int) -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.0), nn.Linear(16, 4))
+
+    follows(rank, make)
+    models = []
+    for how in ("eager", "inside", "around"):
+        forward, model, _, _ = wrapped(how, make)
+        train(forward, model, rank)
+        forward(batch(rank, 0))
+        models.append(model[1])
+    for other in models[1:]:
+        torch.testing.assert_close(other.state_dict(), models[0].state_dict())
+
+
+@program
+def buckets_are_sent_while_backward_runs(rank: int) -> None:
+    """The order of events tells: a bucket is sent before the gradients of the layers in front of it are there."""
+    logs = {}
+    for how in ("eager", "inside", "around"):
+        forward, model, parallel, compiled = wrapped(how, deep, bucket_cap_mb=BUCKET)
+        log: list[str] = []
+
+        def sent(state, bucket, log=log):
+            log.append(f"bucket {bucket.index()}")
+            work = dist.all_reduce(bucket.buffer().div_(ranks.WORLD), async_op=True)
+            return work.get_future().then(lambda future: future.value()[0])
+
+        parallel.register_comm_hook(None, sent)
+        for number in (0, 3, 5):
+            model[number].weight.register_post_accumulate_grad_hook(
+                lambda p, n=number, log=log: log.append(f"layer {n}")
+            )
+        train(forward, model, rank)
+        logs[how] = log[-log[::-1].index("bucket 0") - 1 :]
+        assert compiled is None or graphs(compiled) >= 3, framefuse.explain(compiled)
+    for log in logs.values():
+        assert log.index("bucket 0") < log.index("layer 3") < log.index("layer 0"), logs
+        assert log.index("bucket 1") < log.index("layer 0"), logs
+        assert log[-1].startswith("bucket"), logs
+
+
+@program
+def gradients_are_kept_back(rank: int) -> None:
+    found = []
+    for how in ("eager", "inside", "around"):
+        forward, model, parallel, _ = wrapped(how, deep, bucket_cap_mb=BUCKET)
+        gradients = []
+        for turn in range(6):
+            if turn % 3 != 2:
+                with parallel.no_sync():
+                    forward(batch(rank, turn)).square().mean().backward()
+            else:
+                forward(batch(rank, turn)).square().mean().backward()
+            gradients.append([p.grad.clone() for p in model.parameters()])
+            if turn % 3 == 2:
+                model.zero_grad()
+        found.append(gradients)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5)
+
+
+@program
+def one_rank_compiles(rank: int) -> None:
+    forward, model, _, _ = wrapped("eager", deep)
+    expected = train(forward, model, rank)
+    for how in ("inside", "around"):
+        forward, model, _, _ = wrapped(how if rank == 0 else "eager", deep)
+        torch.testing.assert_close(train(forward, model, rank), expected, rtol=1e-4, atol=1e-5)
+
+
+class Noisy(nn.Module):
+    """A small conv net whose middle activations are summed over the ranks and added as noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.first(x.view(-1, 1, 2, 4)))
+        with torch.no_grad():
+            noise = h.detach().clone()
+            dist.all_reduce(noise)
+        return self.second(torch.nn.functional.pad(h + 0.1 * noise, (1, 1, 1, 1)))
+
+
+@program
+def noise_from_all_ranks_trains(rank: int) -> None:
+    model = Noisy()
+    expected = train(model, model, rank, 20)
+    model = Noisy()
+    compiled = framefuse.compile(model)
+    torch.testing.assert_close(train(compiled, model, rank, 20), expected, rtol=1e-4, atol=1e-5)
+    state = compiled_function(compiled)
+    assert len(state.products) == 1, framefuse.explain(compiled)
+    names = [node.attr("name") for node in state.products[0].stages["graph"].nodes if node.op == "library"]
+    assert names.count("all_reduce") == 1
+
+
+@program
+def sharded_models_run(rank: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (ranks.WORLD,))
+    found = []
+    for how in ("eager", "inside"):
+        model = deep()
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        forward = framefuse.compile(model) if how == "inside" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for turn in range(4):
+            optimizer.zero_grad()
+            loss = forward(batch(rank, turn)).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        found.append((losses, [p.full_tensor().detach().clone() for p in model.parameters()]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    ranks.main(PROGRAMS)
