@@ -54,7 +54,7 @@ class Pass:
 
 
 def _lower(p: Mapping[str, Any], options: Options) -> Any:
-    graph = lower(p["trace"])
+    graph = lower(p["trace"], exact=options["numerics"] == "eager")
     if options["check"]:
         verify(graph)
     return graph
@@ -101,7 +101,7 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
-    schedule = fuse(p["graph"], threads=options["threads"])
+    schedule = fuse(p["graph"], threads=options["threads"], exact=options["numerics"] == "eager")
     if options["check"]:
         found = problems(schedule)
         if found:

@@ -187,11 +187,13 @@ def _set_dtype(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
     if len(args) != 2 or kwargs or type(args[0]) is not str:
         return MISSING
     machine.recorder.ambient.row(args[0])
-    frame.stack.append(torch.set_autocast_dtype(*args))
+    torch.set_autocast_dtype(*args)
+    frame.stack.append(None)
     return None
 
 
 @special(torch.set_autocast_cache_enabled)
 def _set_cache(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(torch.set_autocast_cache_enabled(*args, **kwargs))
+    torch.set_autocast_cache_enabled(*args, **kwargs)
+    frame.stack.append(None)
     return None

@@ -20,12 +20,14 @@ from framefuse.ir.graph import Graph, Node
 from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
 
 
-def fuse(graph: Graph, *, threads: bool = True) -> Schedule:
-    """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay."""
+def fuse(graph: Graph, *, threads: bool = True, exact: bool = False) -> Schedule:
+    """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay; ``exact`` kernels take
+    eager's mathematical functions.
+    """
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads)
     grouping.run()
-    return _Writer(graph, wanted, grouping, threads).schedule()
+    return _Writer(graph, wanted, grouping, threads, exact).schedule()
 
 
 @dataclass
@@ -76,7 +78,8 @@ class Wanted:
 class _Writer:
     """Builds the items of the groups and the buffers that they use."""
 
-    def __init__(self, graph: Graph, wanted: Wanted, grouping: Grouping, threads: bool) -> None:
+    def __init__(self, graph: Graph, wanted: Wanted, grouping: Grouping, threads: bool, exact: bool) -> None:
+        self.exact = exact
         self.graph = graph
         self.wanted = wanted
         self.grouping = grouping
@@ -205,7 +208,8 @@ class _Writer:
     def kernel(self, built: Built) -> None:
         touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
         parallel = built.parallel and self.threads
-        item = RunKernel(built.kernel, touched, built.numbers, built.extent, built.work, parallel)
+        kernel = replace(built.kernel, exact=True) if self.exact else built.kernel
+        item = RunKernel(kernel, touched, built.numbers, built.extent, built.work, parallel)
         self.append(item, touched, built.kernel.title)
 
     def product(self, node: Node) -> None:

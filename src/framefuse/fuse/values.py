@@ -81,8 +81,13 @@ def operate(node: Node, args: Sequence[Computed]) -> Computed:
 
 
 def _cast(node: Node, arg: Computed) -> Computed:
-    """A conversion of the user's: to a 16-bit float it rounds, as the stored tensor of eager was rounded."""
+    """A conversion: to a 16-bit float it rounds, as the stored tensor of eager was rounded, unless it is loose."""
     dtype, source = node.dtype, arg.value.dtype
+    if node.attr("loose"):
+        if compute(dtype) is source and dtype is not source:
+            return Computed(arg.value, dtype)
+        if dtype is source:
+            return arg
     if dtype.is_float and compute(dtype) is not dtype:
         return Computed(cast(cast(exact(arg), dtype), compute(dtype)))
     if dtype is source and arg.rounded is None:

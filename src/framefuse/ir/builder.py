@@ -221,8 +221,8 @@ class Builder:
             return inputs[1]
         return self.make(op, inputs, (), dtype, inputs[0].shape)
 
-    def cast(self, node: Node, dtype: DType) -> Node:
-        """The values converted as eager converts them."""
+    def cast(self, node: Node, dtype: DType, loose: bool = False) -> Node:
+        """The values converted as eager converts them; ``loose`` as the row of the table says."""
         if node.dtype is dtype:
             return node
         if node.op == "full" and dtype.compute == dtype.name:
@@ -230,8 +230,8 @@ class Builder:
             if _survives(value, node.dtype, dtype):
                 return self.full(value, dtype, node.shape, node.device)
         if node.op == "expand":
-            return self.expand(self.cast(node.inputs[0], dtype), node.shape)
-        return self.make("cast", (node,), (("dtype", dtype),), dtype, node.shape)
+            return self.expand(self.cast(node.inputs[0], dtype, loose), node.shape)
+        return self.make("cast", (node,), (("dtype", dtype), ("loose", loose)), dtype, node.shape)
 
     def detach(self, node: Node) -> Node:
         """The node itself, to which no gradient flows."""
@@ -363,7 +363,7 @@ class Builder:
 def _key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:
     """What tells the attributes of equal nodes apart: numbers by type and digits, dtypes by name."""
     if op == "cast":
-        return attrs[0][1].name
+        return attrs[0][1].name, attrs[1][1]
     return tuple(_number_key(value) for _, value in attrs) if op in ("full", "iota", "pad", "derived") else attrs
 
 

@@ -196,7 +196,8 @@ class Kernel:
 
     ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
-    both are for people and are not part of the kernel's identity.
+    both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
+    eager's vectors call.
     """
 
     title: str
@@ -205,8 +206,9 @@ class Kernel:
     body: tuple[Statement, ...]
     extent: Expr
     lines: tuple[Line, ...] = ()
+    exact: bool = False
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What decides the machine code."""
-        return (self.buffers, self.numbers, self.body, self.extent)
+        return (self.buffers, self.numbers, self.body, self.extent, self.exact)

@@ -144,8 +144,10 @@ def _pointwise() -> Iterable[Op]:
     yield row("shift_right", 2, "a >> b", (None, None), **integral)
     # condition first
     yield row("where", 3, "torch.where(a, b, c)", (None, "where(a, g, zero)", "where(a, zero, g)"), dtype="second")
-    # eager's conversion rules: float to integer truncates through a wide integer, to bool is != 0
-    yield row("cast", 1, "a.to(dtype)", ("cast(g)",), dtype="attr", attrs=("dtype",))
+    # eager's conversion rules: float to integer truncates through a wide integer, to bool is != 0. loose: to a 16-bit
+    # float at the end of an operation, or back at the beginning of the next one; a kernel that does both may keep the
+    # digits in between.
+    yield row("cast", 1, "a.to(dtype)", ("cast(g)",), dtype="attr", attrs=("dtype", "loose"))
 
 
 def _other() -> Iterable[Op]:

@@ -166,7 +166,7 @@ def softshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
     _need_float(input)
 
     def formula(a: Element) -> Element:
-        result = where(a > lambd, a - lambd, where(a < -lambd, a + lambd, a * 0.0))
+        result = where(a > lambd, a - lambd, where(a < -lambd, a + lambd, a - a))
         return result.derived("shrink", a, numbers=(lambd,))
 
     return lo.compute(formula, input)

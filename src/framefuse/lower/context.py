@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Node, Scalar
@@ -16,12 +18,22 @@ from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
 
 
-class Lowering(Builder):
-    """The builder as rules see it; ``default`` is torch's default dtype while recording."""
+def rounded(number: float, dtype: DType) -> float:
+    """A number as a tensor of a 16-bit float dtype holds it; another dtype leaves it as it is."""
+    if dtype.compute == dtype.name:
+        return number
+    return float(torch.tensor(number, dtype=dtype.torch))
 
-    def __init__(self, hints: Mapping[Symbol, int], default: DType) -> None:
+
+class Lowering(Builder):
+    """The builder as rules see it; ``default`` is torch's default dtype while recording. ``exact`` asks for eager's
+    digits: 16-bit floats are rounded after each operation, in kernels as well.
+    """
+
+    def __init__(self, hints: Mapping[Symbol, int], default: DType, exact: bool = False) -> None:
         super().__init__(hints)
         self.default = default
+        self.exact = exact
         self.memory: dict[Node, TensorMeta] = {}  # eager's tensors behind the operands of the call at hand
         self.drawn: list[Node] = []  # random calls that the rule at hand made
 
@@ -62,9 +74,14 @@ class Lowering(Builder):
         *operands: Node | Scalar,
         dtype: DType | None = None,
         floating: bool = False,
+        narrow: bool = False,
+        wide: bool = False,
     ) -> Node:
         """One eager operation: operands are promoted (to a float dtype where ``floating``), broadcast, computed in
         the dtype in which eager computes, and rounded back once. A bool result of the formula stays bool.
+
+        Tensors are first rounded to the promoted dtype, but for the last one where it is ``wide``; numbers are where
+        they are ``narrow``.
         """
         for operand in operands:
             if not isinstance(operand, Node) and not is_number(operand):
@@ -80,14 +97,22 @@ class Lowering(Builder):
         elements = []
         for operand in operands:
             if isinstance(operand, Node):
-                node = self.expand(self.cast(operand, inner), shape)
+                if inner is not kind and operand.dtype.size > 1 and not (wide and operand is operands[-1]):
+                    operand = self.cast(operand, kind)  # bytes and bools are exact in any
+                node = self.expand(self.cast(operand, inner, inner is not kind and not self.exact), shape)
             else:
-                node = self.full(operand, inner, shape, device)
+                node = self._number(operand, kind if narrow else inner, inner, shape, device)
             elements.append(Element(self, node))
         result = formula(*elements).node
         if result.dtype is BOOL and kind is not BOOL:
             return result
-        return self.cast(result, kind)
+        return self.cast(result, kind, inner is not kind and not self.exact)
+
+    def _number(self, number: Scalar, digits: DType, dtype: DType, shape: Shape, device: str) -> Node:
+        """A number in ``dtype``, with the digits that it has in another one."""
+        if isinstance(number, (int, float)):
+            return self.full(rounded(number, digits), dtype, shape, device)
+        return self.cast(self.full(number, digits, shape, device), dtype)
 
     def row(self, name: str) -> DType:
         """The dtype of that name."""
@@ -96,6 +121,10 @@ class Lowering(Builder):
     def element(self, node: Node) -> Element:
         """The node as an operand of a formula."""
         return Element(self, node)
+
+    def settled(self, node: Node) -> Node:
+        """The result of an operation with no more digits than its dtype has, in kernels as well."""
+        return self.cast(node.inputs[0], node.dtype) if node.op == "cast" else node
 
     def widen(self, node: Node) -> Node:
         """The node in the dtype in which eager computes with it."""

@@ -41,22 +41,22 @@ from framefuse.lower.values import Values, outside, refs
 FALLBACK = (Unsupported, Unprovable, TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError)
 
 
-def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None) -> Graph:
-    """The graph of ``trace``.
+def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None, exact: bool = False) -> Graph:
+    """The graph of ``trace``; with eager's roundings where it is ``exact`` (option ``numerics``).
 
     Sizes of the graph are expressions over the symbols of inputs and, for results of library calls whose sizes no
     rule gives, over symbols bound at run time. ``notes`` receives (call name, reason) for each call that became a
     library call. Raises :class:`Stop` where no graph says what the program did.
     """
-    return _Lowerer(trace, notes if notes is not None else []).graph()
+    return _Lowerer(trace, notes if notes is not None else [], exact).graph()
 
 
 class _Lowerer:
-    def __init__(self, trace: Trace, notes: list[tuple[str, str]]) -> None:
+    def __init__(self, trace: Trace, notes: list[tuple[str, str]], exact: bool) -> None:
         self.trace = trace = each(trace)
         self.notes = notes
         default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
-        self.builder = Lowering(trace.hints, default)
+        self.builder = Lowering(trace.hints, default, exact)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)

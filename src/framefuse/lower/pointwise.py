@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from framefuse.ir.builder import ONE
-from framefuse.ir.dtypes import BOOL, DType
+from framefuse.ir.dtypes import BFLOAT16, BOOL, DType
 from framefuse.ir.graph import Node
 from framefuse.lower import element as e
-from framefuse.lower.context import Lowering
+from framefuse.lower.context import Lowering, rounded
 from framefuse.lower.element import Element, fma, where
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported, register, rule
@@ -38,17 +38,30 @@ ALIASES = {
 }  # fmt: skip
 
 
-def _mathematics(formula: Callable[..., Element]) -> Callable[..., Node]:
+def _rough_erf(a: Element) -> Element:
+    """Abramowitz and Stegun 7.1.26, an absolute error of 1.5e-7: what eager's vectors of 16-bit floats compute."""
+    t = 1.0 / fma(abs(a), 0.3275911, a.number(1.0))
+    r = t.number(1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        r = fma(r, t, t.number(coefficient))
+    return fma(-e.exp(-(a * a)) * t, r, a.number(1.0)).apply("copysign", a).derived("erf", a)
+
+
+# In place of those above, where 16-bit floats are to have eager's digits.
+ROUGH: dict[str, Callable[..., Element]] = {"erf": _rough_erf}
+
+
+def _mathematics(name: str, formula: Callable[..., Element]) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Node, *, out: Any = None) -> Node:
-        return lo.compute(formula, input, floating=True)
+        rough = lo.exact and input.dtype.compute != input.dtype.name
+        return lo.compute(ROUGH.get(name, formula) if rough else formula, input, floating=True)
 
     return lowered
 
 
 for _name, _formula in MATHEMATICS.items():
-    register(
-        (_name, *(alias for alias, known in ALIASES.items() if known == _name)), "pointwise", _mathematics(_formula)
-    )
+    _names = (_name, *(alias for alias, known in ALIASES.items() if known == _name))
+    register(_names, "pointwise", _mathematics(_name, _formula))
 
 # ---- operations that keep the dtype ----------------------------------------------------------------------------------
 
@@ -173,7 +186,7 @@ def add(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None
     dtype = result_dtype(_operands(lo, input, other), lo.default)
     if dtype is BOOL:
         return lo.compute(lambda a, b: a | b, input, other)
-    return lo.compute(lambda a, b: _scaled(a, b, alpha, dtype.is_float), input, other)
+    return lo.compute(lambda a, b: _scaled(a, b, alpha, dtype), input, other, narrow=True)
 
 
 @rule("sub", "subtract", "__sub__", "__isub__")
@@ -182,10 +195,10 @@ def sub(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None
     if dtype is BOOL:
         raise Unsupported("bool")
     if _is_one(alpha):
-        return lo.compute(lambda a, b: a - b, input, other)
+        return lo.compute(lambda a, b: a - b, input, other, narrow=True)
     if not isinstance(alpha, (int, float)):
         raise Unsupported("a run-time alpha")
-    return lo.compute(lambda a, b: _scaled(a, b, -alpha, dtype.is_float), input, other)
+    return lo.compute(lambda a, b: _scaled(a, b, -alpha, dtype), input, other, narrow=True)
 
 
 @rule("rsub", "__rsub__")
@@ -193,10 +206,13 @@ def rsub(lo: Lowering, input: Any, other: Any, alpha: Any = 1) -> Node:
     return sub(lo, other, input, alpha=alpha)
 
 
-def _scaled(a: Element, b: Element, alpha: Any, floating: bool) -> Element:
+def _scaled(a: Element, b: Element, alpha: Any, dtype: DType) -> Element:
     if _is_one(alpha):
         return a + b
-    return fma(b, alpha, a) if floating else a + b * alpha
+    if not dtype.is_float:
+        return a + b * alpha
+    known = isinstance(alpha, (int, float))
+    return fma(b, rounded(alpha, dtype) if known else _rounded(a.number(alpha), dtype), a)
 
 
 def _rounded(value: Element, dtype: DType) -> Element:
@@ -212,7 +228,12 @@ def _is_one(alpha: Any) -> bool:
 def mul(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
     if result_dtype(_operands(lo, input, other), lo.default) is BOOL:
         return lo.compute(lambda a, b: a & b, input, other)
-    return lo.compute(lambda a, b: a * b, input, other)
+    return lo.compute(lambda a, b: a * b, input, other, wide=_is_scalar(other))
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether eager's products and quotients take this operand, a number or a 0-d tensor, with all its digits."""
+    return not isinstance(value, Node) or not value.shape
 
 
 @rule("div", "divide", "true_divide", "__truediv__", "__div__", "__idiv__", "__itruediv__")
@@ -220,7 +241,8 @@ def div(lo: Lowering, input: Any, other: Any, *, rounding_mode: str | None = Non
     if rounding_mode == "floor":
         return floor_divide(lo, input, other)
     if rounding_mode is None:
-        return lo.compute(lambda a, b: a / b, *_operands(lo, input, other), floating=True)
+        wide = _is_scalar(other)
+        return lo.compute(lambda a, b: a / b, *_operands(lo, input, other), floating=True, wide=wide)
     dtype = result_dtype(_operands(lo, input, other), lo.default)
     if dtype.is_float:
         if isinstance(other, Node) and any(size is not ONE for size in other.shape):  # eager rounds the quotient first
@@ -240,7 +262,7 @@ def _division(op: str) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
         if result_dtype(_operands(lo, input, other), lo.default) is BOOL:
             raise Unsupported("bool")
-        return lo.compute(e.binary(op), input, other)
+        return lo.compute(e.binary(op), input, other, narrow=op != "floordiv")
 
     return lowered
 
@@ -258,29 +280,35 @@ def power(lo: Lowering, input: Any, exponent: Any, *, out: Any = None) -> Node:
     dtype = result_dtype(_operands(lo, input, exponent), lo.default)
     if dtype is BOOL:
         raise Unsupported("bool")
+    twice = lo.exact and dtype is BFLOAT16  # eager's vectors of bfloat16 round each product
+
+    def step(value: Element) -> Element:
+        return _rounded(value, dtype) if twice else value
+
     if isinstance(exponent, (int, float)) and float(exponent) in _POWERS:
+        chosen = _POWERS[float(exponent)]
         rooted = dtype.name == "float16" and abs(exponent) == 0.5  # pow itself: of -inf it is not NaN
         if dtype.is_float and not rooted:
-            return lo.compute(_POWERS[float(exponent)], input, exponent)
+            return lo.compute(lambda a, b: chosen(a, step), input, exponent)
         if float(exponent) in (0.0, 1.0, 2.0, 3.0):
-            return lo.compute(_POWERS[float(exponent)], input, exponent)
+            return lo.compute(lambda a, b: chosen(a, step), input, exponent)
     if isinstance(input, (int, float)) and input == 1:
         return lo.compute(lambda a, b: b.number(1).derived("nothing", b), input, exponent)
     if isinstance(input, (int, float)) and input == 2 and dtype.is_float:
         return lo.compute(lambda a, b: b.apply("exp2"), input, exponent)
-    return lo.compute(lambda a, b: a.apply("pow", b), input, exponent)
+    return lo.compute(lambda a, b: a.apply("pow", b), input, exponent, narrow=True)
 
 
 # pow with these exponents is what eager computes without calling pow.
-_POWERS: dict[float, Callable[[Element, Element], Element]] = {
-    0.0: lambda a, b: a.number(1).derived("nothing", a),
-    1.0: lambda a, b: a,
-    2.0: lambda a, b: a * a,
-    3.0: lambda a, b: a * a * a,
-    0.5: lambda a, b: e.sqrt(a),
-    -0.5: lambda a, b: e.rsqrt(a).derived("power", a, numbers=(-0.5, -1.5)),
-    -1.0: lambda a, b: e.reciprocal(a),
-    -2.0: lambda a, b: e.reciprocal(a * a).derived("power", a, numbers=(-2.0, -3.0)),
+_POWERS: dict[float, Callable[[Element, Callable[[Element], Element]], Element]] = {
+    0.0: lambda a, step: a.number(1).derived("nothing", a),
+    1.0: lambda a, step: a,
+    2.0: lambda a, step: a * a,
+    3.0: lambda a, step: step(a * a) * a,
+    0.5: lambda a, step: e.sqrt(a),
+    -0.5: lambda a, step: e.rsqrt(a).derived("power", a, numbers=(-0.5, -1.5)),
+    -1.0: lambda a, step: e.reciprocal(a),
+    -2.0: lambda a, step: e.reciprocal(step(a * a)).derived("power", a, numbers=(-2.0, -3.0)),
 }
 
 
@@ -291,7 +319,7 @@ def rpow(lo: Lowering, input: Any, other: Any) -> Node:
 
 def _float_binary(formula: Callable[..., Element], floating: bool = True) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
-        return lo.compute(formula, *_operands(lo, input, other), floating=floating)
+        return lo.compute(formula, *_operands(lo, input, other), floating=floating, narrow=True)
 
     return lowered
 
@@ -403,7 +431,7 @@ def lerp(lo: Lowering, input: Node, end: Node, weight: Any, *, out: Any = None) 
 def _comparison(op: str) -> Callable[..., Node]:
     def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
         a, b = _operands(lo, input, other)
-        return lo.compute(lambda x, y: x.apply(op, y), a, b)
+        return lo.compute(lambda x, y: x.apply(op, y), a, b, narrow=True)
 
     return lowered
 
@@ -511,11 +539,15 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> No
 @rule("logit", "special.logit")
 def logit(lo: Lowering, input: Node, eps: Any = None, *, out: Any = None) -> Node:
     dtype = to_float(input.dtype, lo.default)
+    if not isinstance(eps, (int, float, type(None))):
+        raise Unsupported("a run-time eps")
 
     def formula(given: Element) -> Element:
         a = given
         if eps is not None:
-            a = where(a < eps, eps, where(a > 1 - eps, 1 - eps, a))
+            low = rounded(eps, dtype)
+            high = rounded(1 - low, dtype)
+            a = where(a < low, low, where(a > high, high, a))
         result = e.log(_rounded(a / _rounded(1.0 - a, dtype), dtype))
         return result.derived("logit", given) if eps is None else result.derived("logit_eps", given, numbers=(eps,))
 

@@ -13,9 +13,10 @@ from framefuse.lower.rules import Shapes, Unsupported, rule
 BLAS = ("float32", "float64")
 
 
-def _blas(*nodes: Node) -> bool:
-    """Whether BLAS multiplies these; other dtypes stay with the library."""
-    return nodes[0].dtype.name in BLAS and all(node.dtype is nodes[0].dtype and node.device == "cpu" for node in nodes)
+def _blas(lo: Lowering, *nodes: Node) -> bool:
+    """Whether BLAS multiplies these; other dtypes, and products with eager's digits, stay with the library."""
+    same = all(node.dtype is nodes[0].dtype and node.device == "cpu" for node in nodes)
+    return same and nodes[0].dtype.name in BLAS and not lo.exact
 
 
 def multiply(lo: Lowering, left: Node, right: Node) -> Node:
@@ -40,7 +41,7 @@ def matmul(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Any:
         shape = (*shape, left.shape[-2])
     if len(other.shape) > 1:
         shape = (*shape, right.shape[-1])
-    if not _blas(input, other):
+    if not _blas(lo, input, other):
         return Shapes((shape,))
     return lo.reshape(multiply(lo, left, right), shape)
 
@@ -68,7 +69,7 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
     if len(weight.shape) != 2 or not input.shape:
         raise Unsupported("ranks")
     shape = (*input.shape[:-1], weight.shape[0])
-    if not _blas(input, weight, *([bias] if bias is not None else [])):
+    if not _blas(lo, input, weight, *([bias] if bias is not None else [])):
         return Shapes((shape,))
     rows = input if len(input.shape) > 1 else lo.reshape(input, (ONE, *input.shape))
     result = lo.reshape(multiply(lo, rows, lo.permute(weight, (1, 0))), shape)
@@ -78,7 +79,7 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
 @rule("addmm", "baddbmm", "addmv")
 def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
-    if not _blas(left, right, input) or not isinstance(beta, (int, float)):
+    if not _blas(lo, left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
     result = matmul(lo, left, right)
     if alpha != 1:
@@ -98,7 +99,7 @@ def einsum(lo: Lowering, equation: Any, *operands: Any) -> Any:
         raise Unsupported("equation")
     inputs, _, result = text.partition("->")
     first, second = inputs.split(",")
-    if not _blas(*nodes):
+    if not _blas(lo, *nodes):
         sizes = dict(zip(second, nodes[1].shape, strict=True)) | dict(zip(first, nodes[0].shape, strict=True))
         return Shapes((tuple(sizes[letter] for letter in result),))
     if any(len(set(word)) != len(word) for word in (first, second, result)) or set(result) - set(first + second):

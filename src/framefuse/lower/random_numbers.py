@@ -58,14 +58,14 @@ def _dropout(lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None
     if isinstance(p, Real):
         if alpha:
             raise Unsupported("a run-time probability")
-        noise = lo.compute(lambda m: m / keep, lo.cast(mask, input.dtype))
+        noise = lo.settled(lo.compute(lambda m: m / keep, lo.cast(mask, input.dtype)))
         return lo.compute(lambda a, n: a * n, input, noise)
     factors, shifts = _two_values(input.dtype.torch, p, alpha)
-    noise = lo.compute(lambda m: m * factors[1], lo.cast(mask, input.dtype))
-    result = lo.compute(lambda a, n: a * n, input, noise)
+    noise = lo.settled(lo.compute(lambda m: m * factors[1], lo.cast(mask, input.dtype)))
+    result = lo.settled(lo.compute(lambda a, n: a * n, input, noise))
     if not alpha:
         return result
-    shift = lo.compute(lambda m: where(m != 0.0, shifts[1], shifts[0]), lo.cast(mask, input.dtype))
+    shift = lo.settled(lo.compute(lambda m: where(m != 0.0, shifts[1], shifts[0]), lo.cast(mask, input.dtype)))
     return lo.compute(lambda a, b: a + b, result, shift)
 
 

@@ -72,7 +72,7 @@ class Builder:
                 for o in operands
             ]
             result = BOOL if op.dtype == "bool" else dtype or given[-1].dtype
-            attrs = {"dtype": result} if op.name == "cast" else {}
+            attrs = {"dtype": result, "loose": False} if op.name == "cast" else {}
             return self.node(op.name, given, shape, result, **attrs)
 
         return build

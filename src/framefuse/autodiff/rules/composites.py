@@ -43,6 +43,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
                     "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),
     "hardswish": ("where(le(a, -3.0), zero, where(lt(a, 3.0), mul(g, add(div(a, 3.0), 0.5)), g))",),
     "hardsigmoid": ("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.16666666666666666), zero)",),
+    "erf": ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",),
     "shrink": ("where(bit_and(ge(a, neg(p)), le(a, p)), zero, g)",),
     "threshold": ("where(le(a, p), zero, g)",),
     "logit": ("where(bit_or(lt(a, 0.0), gt(a, 1.0)), nan, div(g, mul(a, sub(1.0, a))))",),

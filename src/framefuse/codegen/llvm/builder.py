@@ -70,10 +70,13 @@ def label_of(end: str | Region) -> str:
 
 
 class Builder:
-    """Writes into ``region``; registers and labels are numbered, declarations are collected."""
+    """Writes into ``region``; registers and labels are numbered, declarations are collected. ``exact`` asks for the
+    mathematical functions that eager's vectors call.
+    """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, exact: bool = False) -> None:
         self.target = target
+        self.exact = exact
         self.region = Region("entry")
         self.declarations: dict[str, str] = {}
         self.imports: set[str] = set()

@@ -34,7 +34,7 @@ def emit(kernel: Kernel, target: Target) -> Module:
 
     It returns 0, or 1 when a check failed or an integer was divided by zero.
     """
-    b = Builder(target)
+    b = Builder(target, kernel.exact)
     function = Region("entry")
     entry, start, main = Region("entry"), Region("entry"), Region("entry")
     for part in (entry, start, main):

@@ -29,7 +29,7 @@ def identity(kernel: Kernel) -> tuple[Any, ...]:
     ``kernel.identity`` says the same, but hashing it walks values as trees: a value shared at every level of a chain
     would take time exponential in the chain. Here each value object is visited once.
     """
-    return (kernel.buffers, kernel.numbers, kernel.extent, _Keys().statements(kernel.body))
+    return (kernel.buffers, kernel.numbers, kernel.extent, _Keys().statements(kernel.body), kernel.exact)
 
 
 class _Keys:

@@ -13,6 +13,8 @@ from framefuse.codegen.llvm.builder import Builder, Reg
 
 # Accuracy suffixes of SLEEF's names; functions not listed are u10 (1.0 ulp).
 SUFFIX = {"hypot": "_u05", "erfc": "_u15", "fmod": "", "nextafter": ""}
+# What eager's vectors take less accurately (3.5 ulp).
+ROUGH = frozenset(("sin", "cos"))
 # Vector length as SLEEF names it: 16 floats or 8 doubles of AVX-512, and so on down.
 LETTER = {"float": "f", "double": "d"}
 
@@ -51,7 +53,8 @@ def function(b: Builder, name: str, *args: Reg) -> Reg:
         symbol = name + ("f" if first.elem == "float" else "")
         b.imports.add(symbol)
         return b.call(symbol, operands)
-    symbol = f"Sleef_{name}{LETTER[first.elem]}{first.lanes}{SUFFIX.get(name, '_u10')}"
+    suffix = "_u35" if b.exact and name in ROUGH else SUFFIX.get(name, "_u10")
+    symbol = f"Sleef_{name}{LETTER[first.elem]}{first.lanes}{suffix}"
     size = first.lanes * (4 if first.elem == "float" else 8)
     if size <= b.target.vector_bytes and address(symbol):
         b.imports.add(symbol)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from framefuse.codegen.llvm import integers, maths_float32, maths_float64
 from framefuse.codegen.llvm.builder import Builder, Reg
@@ -31,6 +32,8 @@ def apply(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType, fai
     if dtype.is_float:
         if dtype.size == 2:
             return _in_float32(b, op, args, dtype, result, fail)
+        if b.exact and op in EXACT:
+            return EXACT[op](b, *args)
         row = FLOAT.get(op) or (FLOAT32 if dtype.size == 4 else FLOAT64).get(op)
         if row is not None:
             return row(b, *args)
@@ -157,6 +160,10 @@ def floordiv(b: Builder, x: Reg, y: Reg) -> Reg:
     return b.select(b.compare("oeq", y, zero), exact, floor)
 
 
+def _called(name: str, b: Builder, x: Reg) -> Reg:
+    return function(b, name, x)
+
+
 def _unary(name: str) -> Callable[[Builder, Reg], Reg]:
     return lambda b, x: b.intrinsic(name, x)
 
@@ -208,6 +215,14 @@ FLOAT32: dict[str, Callable[..., Reg]] = {
     )
 }  # fmt: skip
 FLOAT64: dict[str, Callable[..., Reg]] = {"sigmoid": maths_float64.sigmoid}
+# Rows where eager's vectors call another function than ours.
+EXACT: dict[str, Callable[..., Reg]] = {
+    "sigmoid": lambda b, x: b.div(b.like(1.0, x), b.add(b.like(1.0, x), function(b, "exp", b.neg(x)))),
+    **{
+        name: partial(_called, name)
+        for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos")
+    },
+}
 # Rows that a library function computes, with its name in C.
 LIBRARY = {
     name: name
