@@ -229,6 +229,9 @@ def watch_open(trusted: bool) -> bool:
 def saved_drop(saved: list[Any], index: int) -> None:
     """Puts None in the place of one saved tensor, which dies if nobody else holds it."""
 
+def raise_versions(*tensors: Any) -> None:
+    """One write to each tensor, as autograd counts them; inference tensors count none."""
+
 def spare_bytes() -> int:
     """The bytes that are kept for the temporaries of later runs, of whichever plans."""
 

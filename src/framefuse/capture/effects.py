@@ -33,6 +33,8 @@ class Write:
     read: Any = MISSING
 
 
+# So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
+PAIRS = 24
 # What a place held when something had been written there before.
 UNKNOWN: Any = object()
 # Part of a source that reads what a write of this kind wrote.
@@ -233,16 +235,24 @@ class Journal:
         changed = {number for call in recorder.calls for number in call.written}
         storages = {recorder.metas[number].storage for number in changed}
         hit = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
-        for number in hit:
-            own = recorder.inputs[number][0]
-            for other, (source, *_) in recorder.inputs.items():
-                if other == number or (other in hit and other < number):
-                    continue
-                if recorder.metas[other].storage == recorder.metas[number].storage:
+        first: dict[int, int] = {}
+        for number in (*hit, *recorder.inputs):
+            other = first.setdefault(recorder.metas[number].storage, number)
+            if other != number:
+                own, source = recorder.inputs[other][0], recorder.inputs[number][0]
+                if recorder.metas[number].storage in storages:
                     recorder.kill("alias", f"{own} and {source}")
                     return
-                if own.is_argument or source.is_argument or own.root.kind == "object":
-                    recorder.sources.fact(own, "disjoint", source)
+        sources = {number: entry[0] for number, entry in recorder.inputs.items()}
+        if len(hit) * len(sources) > PAIRS:
+            rest = tuple(source for number, source in sources.items() if number not in set(hit))
+            recorder.sources.fact(sources[hit[0]], "apart", (tuple(sources[number] for number in hit), rest), "")
+            return
+        for place, number in enumerate(hit):
+            done = set(hit[: place + 1])
+            for other, source in sources.items():
+                if other not in done:
+                    recorder.sources.fact(sources[number], "disjoint", source)
 
 
 def _same(before: Any, value: Any) -> bool:

@@ -123,20 +123,23 @@ class Buffers:
         )
 
 
-def with_lifetimes(items: Sequence[Item], buffers: Buffers) -> tuple[Item, ...]:
+def with_lifetimes(items: Sequence[Item], buffers: Buffers, before: Mapping[int, Item]) -> tuple[Item, ...]:
     """The items with an allocation before the first use of each fresh buffer and releases after the last use of fresh
-    buffers and call results.
+    buffers and call results. ``before`` gives what stands in front of an item; no allocation follows it.
     """
+    latest = min(before, default=len(items))
     found: list[Item] = []
     starts: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
     for number, value in enumerate(buffers.values):
         if value.place == "fresh":
-            starts.setdefault(max(value.first, 0), []).append(number)
+            starts.setdefault(min(max(value.first, 0), latest), []).append(number)
         if value.place in ("fresh", "call") and not value.pinned and value.last >= 0:
             ends.setdefault(value.last, []).append(number)
     for position, item in enumerate(items):
         found.extend(Allocate(number) for number in starts.get(position, ()))
+        if position in before:
+            found.append(before[position])
         found.append(item)
         if position in ends:
             found.append(Release(tuple(ends[position])))

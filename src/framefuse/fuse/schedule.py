@@ -13,8 +13,10 @@ from framefuse.fuse.kernels import build_kernels
 from framefuse.fuse.layout import Order
 from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
 from framefuse.fuse.nest import Built, Partial
+from framefuse.fuse.overwrite import overwrite
 from framefuse.fuse.products import is_blas, run_matmul
 from framefuse.fuse.ranges import ONE
+from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
@@ -121,9 +123,11 @@ class _Writer:
         )
         for number in (*outputs, *(w[1] for w in writes)):
             self.buffers.values[number].pinned = True
+        before, writes = overwrite(self.graph, self.items, self.buffers, outputs, writes)
         self.plan_in_place()
         arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
-        items = with_lifetimes([self.placed(item) for item in self.items], self.buffers)
+        placed = share([self.placed(item) for item in self.items])
+        items = with_lifetimes(placed, self.buffers, before)
         return Schedule(self.graph, self.buffers.memories(), items, outputs, arena, writes, tuple(self.notes))
 
     # ---- buffers

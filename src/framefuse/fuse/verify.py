@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from framefuse.fuse.layout import estimate
 from framefuse.ir.numbers import Expr, Real, Symbol
-from framefuse.ir.schedule import Allocate, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import Allocate, Commit, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
 
 
 def problems(schedule: Schedule) -> list[str]:
@@ -39,9 +39,12 @@ def _order(schedule: Schedule) -> Iterator[str]:
     ready = {number for number, memory in enumerate(memories) if memory.place == "input"}
     allocated: set[int] = set()
     gone: set[int] = set()
+    owned: set[int] = set()  # inputs that may be written
     for position, item in enumerate(schedule.items):
         if isinstance(item, Allocate):
             allocated.add(item.memory)
+        if isinstance(item, Commit):
+            owned.update(memories[number].input for number, _ in item.inputs)
         if isinstance(item, Release):
             gone.update(item.memories)
         reads, writes = reads_and_writes(item)
@@ -52,7 +55,9 @@ def _order(schedule: Schedule) -> Iterator[str]:
         for number in writes:
             if memories[number].place == "fresh" and number not in allocated:
                 yield f"item {position} writes buffer {number} before it is allocated"
-            if memories[number].place in ("input", "view"):
+            if memories[number].place == "view" or (
+                memories[number].place == "input" and memories[number].input not in owned
+            ):
                 yield f"item {position} writes buffer {number}, an {memories[number].place}"
             ready.add(number)
         if isinstance(item, RunCall) and not item.inside:

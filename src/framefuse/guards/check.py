@@ -336,6 +336,19 @@ class _Run:
             a_end <= b or b_end <= a or a == a_end or b == b_end, Said("separate memory"), Said("shared memory")
         )
 
+    def apart(self, registers: tuple[int, ...], written: int, spans: tuple[int, ...]) -> None:
+        found = []
+        for place, (register, _) in enumerate(zip(registers, spans, strict=True)):
+            place_in_memory = _span(self.registers[register])
+            if place_in_memory is None:
+                raise Failed(Said("tensors"), Said("other objects"))
+            found.append((*place_in_memory, place < written))
+        ends = [0, 0]  # of all tensors so far, of those that are written
+        for begin, end, changes in sorted(found):
+            if begin < end:
+                self.demand(begin >= ends[0 if changes else 1], Said("separate memory"), Said("shared memory"))
+                ends = [max(ends[0], end), max(ends[1], end) if changes else ends[1]]
+
     def version(self, r: int, seen: Any) -> None:
         held = self.registers[r]
         tag, members = seen if isinstance(seen, tuple) else (seen, None)
@@ -512,6 +525,6 @@ RULES: dict[str, Callable[..., None]] = {
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":
-    _Run.disjoint, "version": _Run.version, "relation": _Run.relation,
+    _Run.disjoint, "apart": _Run.apart, "version": _Run.version, "relation": _Run.relation,
     "real_relation": _Run.real_relation, "number": _Run.number,
 }  # fmt: skip

@@ -9,6 +9,7 @@ so that another parameter of the same kind needs no new trace.
 
 from __future__ import annotations
 
+import math
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -417,6 +418,15 @@ class _Builder:
                 return
         self.late.add(fact, fact.kind, self.load(node), self.load(other))
 
+    def apart(self, fact: Fact, node: Node) -> None:
+        """Tensors that are written share no memory with each other or with any other one."""
+        written, rest = fact.value
+        specs = {id(given.source): given.spec for given in self.assumptions.inputs}
+        nodes = [(self.nodes.node(source), specs.get(id(source))) for source in (*written, *rest)]
+        registers = tuple(self.load(each) for each, _ in nodes)
+        spans = tuple(-1 if spec is None else span(spec) for _, spec in nodes)
+        self.late.add(fact, "apart", registers, len(written), spans)
+
     def version(self, fact: Fact, node: Node) -> None:
         if not self.settle(node):
             raise ValueError("the version of a type that is no long-lived object")
@@ -510,6 +520,21 @@ def resolve_again(node: Node) -> Any:
     return resolve(fresh)
 
 
+def span(spec: TensorSpec) -> int:
+    """The bytes between the first and the last element, -1 where sizes are free."""
+    sizes = [size for size in spec.sizes if isinstance(size, int)]
+    if len(sizes) != len(spec.sizes):
+        return -1
+    if 0 in sizes:
+        return 0
+    if spec.order is not None:
+        return math.prod(sizes) * spec.dtype.size
+    strides = [stride for stride in spec.strides or () if isinstance(stride, int)]
+    if len(strides) != len(sizes):
+        return -1
+    return (1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))) * spec.dtype.size
+
+
 class _Movable:
     """An instance of a class made at run time."""
 
@@ -540,6 +565,7 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "same": _Builder.pair,
     "different": _Builder.pair,
     "disjoint": _Builder.pair,
+    "apart": _Builder.apart,
     "version": _Builder.version,
 }
 

@@ -132,6 +132,8 @@ FACTS: dict[str, str] = {
     "same": "{source} is {value}",  # value: another Source that gives the identical object
     "different": "{source} is not {value}",  # value: another Source that gives a different object
     "disjoint": "{source} and {value} share no memory",  # two tensors; value: the other Source
+    # tensors; value: (Sources of those that are written, Sources of others)
+    "apart": "{source} and other written tensors share no memory with any input",
     "version": "attributes of {source} unchanged",  # a type (long-lived): nothing on its MRO was assigned since
 }
 

@@ -229,6 +229,8 @@ GUARD_OPS: dict[str, str] = {
     "same": "r, r",
     "different": "r, r",
     "disjoint": "r, r: the memory between the first and last element of two tensors does not overlap",
+    "apart": "registers, count, bytes: the memory of the first count tensors overlaps no other one's; "
+    "bytes are those between the first and the last element, -1 where only the tensor tells",
     "version": "r, tag: nothing on the MRO of the type r was assigned since it had this version tag",
     "watch": "dict, count: the next count instructions read this long-lived dict only; skipped while it is unchanged",
     "relation": "op, left number, right number (== != < <=) over numbers computed so far",

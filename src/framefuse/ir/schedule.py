@@ -91,7 +91,14 @@ class Release:
     memories: tuple[int, ...]
 
 
-Item = RunKernel | RunMatmul | RunCall | Allocate | Release
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """From here on kernels write ``inputs`` in place, (buffer, version bumps) each: nothing that follows can fail."""
+
+    inputs: tuple[tuple[int, int], ...]
+
+
+Item = RunKernel | RunMatmul | RunCall | Allocate | Release | Commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,8 @@ class Schedule:
     ``arena`` is the arena's size in bytes.
 
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
-    all items. ``notes`` explain, for ``explain``, what each item does and why neighbours were not fused.
+    all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
+    each item does and why neighbours were not fused.
     """
 
     graph: Graph

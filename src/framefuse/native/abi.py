@@ -478,6 +478,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "data": lambda tensor: tensor.data_ptr(),
     "requires_grad": lambda tensor: tensor.requires_grad,
     "version": lambda tensor: -1 if tensor.is_inference() else tensor._version,
+    "raise_version": lambda tensor: None if tensor.is_inference() else torch._C._increment_version([tensor]),
     "thread_keys": thread_keys,
     "grad_enabled": torch.is_grad_enabled,
     "set_grad_enabled": torch._C._set_grad_enabled,

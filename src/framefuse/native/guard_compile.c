@@ -197,6 +197,21 @@ static int read_load(Compiler *c, PyObject *instruction, GuardOp *op)
     }
 }
 
+static int read_apart(Compiler *c, PyObject *instruction, GuardOp *op)
+{
+    const char *name;
+    PyObject *registers, *bytes;
+    Py_ssize_t written;
+    if (!PyArg_ParseTuple(instruction, "sO!nO!", &name, &PyTuple_Type, &registers, &written, &PyTuple_Type, &bytes))
+        return bad(instruction);
+    if (!(op->as.apart = apart_parse(registers, written, bytes)))
+        return bad(instruction);
+    for (int32_t i = 0; i < op->as.apart->count; i++)
+        if (source_register(c, op->as.apart->tensors[i].reg) < 0)
+            return -1;
+    return 0;
+}
+
 /* A check: (name, r, operand). */
 static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
 {
@@ -260,6 +275,8 @@ static int read_op(Compiler *c, PyObject *instruction, Py_ssize_t index, GuardOp
             return bad(instruction);
         return number_parse(PyTuple_GET_ITEM(instruction, 1), c->set->number_count, &op->as.number);
     }
+    if (code == G_apart)
+        return read_apart(c, instruction, op);
     if (code == G_relation || code == G_real_relation)
         return read_relation(c, instruction, op);
     if (code == G_arg) {
@@ -475,6 +492,8 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
         return 1;
     if (taken <= 0 && op.code == G_tensor && op.as.tensor)
         tensor_check_free(op.as.tensor);
+    if (taken <= 0 && op.code == G_apart && op.as.apart)
+        apart_free(op.as.apart);
     return taken ? taken : -1;
 }
 

@@ -11,6 +11,8 @@ static void free_ops(GuardOp *ops, int32_t count)
     for (int32_t i = 0; i < count; i++)
         if (ops[i].code == G_tensor && ops[i].as.tensor)
             tensor_check_free(ops[i].as.tensor);
+        else if (ops[i].code == G_apart && ops[i].as.apart)
+            apart_free(ops[i].as.apart);
     PyMem_Free(ops);
 }
 

@@ -8,7 +8,7 @@
 #define GUARD_OPERATIONS(X) \
     X(arg) X(dict) X(item_dict) X(item_seq) X(entry) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
     X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) X(type_absent) X(unset) \
-    X(tensor) X(integer) X(real) X(scalar) X(count) X(code) X(same) X(different) X(disjoint) X(version) X(relation) X(real_relation) X(number)
+    X(tensor) X(integer) X(real) X(scalar) X(count) X(code) X(same) X(different) X(disjoint) X(apart) X(version) X(relation) X(real_relation) X(number)
 
 enum {
 #define X(name) G_##name,
@@ -59,6 +59,18 @@ static inline bool tensor_flat(const TensorCheck *check, PyObject *object)
 
 bool tensors_disjoint(PyObject *left, PyObject *right);
 
+/* Tensors of which the first `written` overlap no other one in memory, with where they lay when that was found last. */
+typedef struct {
+    int32_t count, written;
+    bool known;
+    struct ApartTensor { int32_t reg; int64_t bytes; char *begin, *end; } *tensors; /* bytes -1: only the tensor tells */
+    int32_t *order; /* by place in memory */
+} Apart;
+
+Apart *apart_parse(PyObject *registers, Py_ssize_t written, PyObject *bytes); /* NULL with an exception */
+bool apart_holds(Apart *apart, PyObject *const *registers);
+void apart_free(Apart *apart);
+
 typedef struct {
     uint8_t code;
     bool holds;           /* of a comparison of floats: how it comes out */
@@ -68,6 +80,7 @@ typedef struct {
     PyObject *object;     /* borrowed from the program: key, name, expected object */
     Py_hash_t hash;       /* of a key */
     union {
+        Apart *apart;        /* owned */
         TensorCheck *tensor; /* owned, with the other operations that use it */
         Number number;
         struct { PyObject *defaults, *keyword_defaults; } code_of; /* borrowed */

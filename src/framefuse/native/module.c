@@ -21,6 +21,7 @@ static PyMethodDef functions[] = {
     {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
     {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL, "at_frame(prepare, *args): calls as a running frame further out."},
     {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL, "saved_drop(list, index): puts None there."},
+    {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL, "raise_versions(*tensors): one write each, as autograd counts them."},
     {"spare_bytes", spare_bytes_py, METH_NOARGS, "The bytes of arenas that no run holds."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},

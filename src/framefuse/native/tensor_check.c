@@ -261,3 +261,82 @@ bool tensors_disjoint(PyObject *left, PyObject *right)
     char *a, *a_end, *b, *b_end;
     return span_of(left, &a, &a_end) && span_of(right, &b, &b_end) && (a_end <= b || b_end <= a || a == a_end || b == b_end);
 }
+
+void apart_free(Apart *apart)
+{
+    PyMem_Free(apart->tensors);
+    PyMem_Free(apart->order);
+    PyMem_Free(apart);
+}
+
+Apart *apart_parse(PyObject *registers, Py_ssize_t written, PyObject *bytes)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(registers);
+    if (PyTuple_GET_SIZE(bytes) != count || written < 0 || written > count)
+        return PyErr_SetString(PyExc_ValueError, "tensors and their bytes, of which some are written"), NULL;
+    Apart *apart = PyMem_Calloc(1, sizeof *apart);
+    if (!apart)
+        return (Apart *)PyErr_NoMemory();
+    apart->count = (int32_t)count, apart->written = (int32_t)written;
+    apart->tensors = PyMem_Calloc((size_t)count + 1, sizeof *apart->tensors);
+    apart->order = PyMem_Calloc((size_t)count + 1, sizeof *apart->order);
+    if (!apart->tensors || !apart->order)
+        PyErr_NoMemory();
+    for (int32_t i = 0; i < apart->count && !PyErr_Occurred(); i++) {
+        apart->tensors[i].reg = (int32_t)PyLong_AsLong(PyTuple_GET_ITEM(registers, i));
+        apart->tensors[i].bytes = PyLong_AsLongLong(PyTuple_GET_ITEM(bytes, i));
+        apart->order[i] = i;
+    }
+    if (!PyErr_Occurred())
+        return apart;
+    apart_free(apart);
+    return NULL;
+}
+
+/* Sorted by where they begin; from call to call few change their place. */
+static void apart_sort(Apart *apart)
+{
+    const struct ApartTensor *tensors = apart->tensors;
+    for (int32_t i = 1; i < apart->count; i++) {
+        int32_t moved = apart->order[i], at = i;
+        for (; at > 0 && tensors[apart->order[at - 1]].begin > tensors[moved].begin; at--)
+            apart->order[at] = apart->order[at - 1];
+        apart->order[at] = moved;
+    }
+}
+
+bool apart_holds(Apart *apart, PyObject *const *registers)
+{
+    bool same = apart->known;
+    for (int32_t i = 0; i < apart->count; i++) {
+        struct ApartTensor *tensor = &apart->tensors[i];
+        PyObject *object = registers[tensor->reg];
+        char *begin, *end;
+        if (LIKELY(tensor->bytes >= 0)) {
+            if (!abi_is_tensor(object) || !abi_data(object, &begin))
+                return false;
+            end = begin + tensor->bytes;
+        } else if (!span_of(object, &begin, &end)) {
+            return false;
+        }
+        same &= begin == tensor->begin && end == tensor->end;
+        tensor->begin = begin, tensor->end = end;
+    }
+    if (LIKELY(same))
+        return true;
+    apart_sort(apart);
+    char *last = NULL, *last_written = NULL; /* ends so far, of all and of those that are written */
+    apart->known = false;
+    for (int32_t i = 0; i < apart->count; i++) {
+        const struct ApartTensor *tensor = &apart->tensors[apart->order[i]];
+        bool written = apart->order[i] < apart->written;
+        if (tensor->begin == tensor->end)
+            continue;
+        if (tensor->begin < (written ? last : last_written))
+            return false;
+        last = tensor->end > last ? tensor->end : last;
+        if (written)
+            last_written = tensor->end > last_written ? tensor->end : last_written;
+    }
+    return apart->known = true;
+}

@@ -117,6 +117,30 @@ bool abi_version_slowly(PyObject *tensor, int64_t *version)
     return false;
 }
 
+static bool raise_version(PyObject *tensor)
+{
+    if (LIKELY(abi.handle >= 0 && abi.version_pointer >= 0)) {
+        char *counter = *(char **)(abi_impl(tensor) + abi.version_pointer);
+        if (counter) /* inference tensors have none */
+            __atomic_add_fetch((uint32_t *)(counter + abi.version_count), 1, __ATOMIC_RELAXED);
+        return true;
+    }
+    PyObject *done = abi_call("raise_version", &tensor, 1);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+PyObject *raise_versions_py(PyObject *Py_UNUSED(module), PyObject *const *tensors, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!abi_is_tensor(tensors[i]))
+            return PyErr_Format(PyExc_TypeError, "raise_versions takes tensors");
+        if (!raise_version(tensors[i]))
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- the state of the thread ---- */
 
 static bool read_keys_of_thread(uint64_t *included, uint64_t *excluded)

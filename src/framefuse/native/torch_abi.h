@@ -121,6 +121,7 @@ PyObject *abi_call(const char *name, PyObject *const *args, Py_ssize_t count);  
 
 PyObject *abi_initialise_py(PyObject *module, PyObject *facts);
 PyObject *abi_state_py(PyObject *module, PyObject *none);
+PyObject *raise_versions_py(PyObject *module, PyObject *const *tensors, Py_ssize_t count);
 PyObject *tensor_facts_py(PyObject *module, PyObject *tensor);
 
 /* The two loads on which everything else stands. */

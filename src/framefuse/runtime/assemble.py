@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from framefuse import _native
 from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
@@ -15,7 +16,7 @@ from framefuse.ir.graph import Arg, Graph, Late
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
-from framefuse.ir.schedule import Allocate, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import Allocate, Commit, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Ref, Trace
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.generators import kept_generators
@@ -170,6 +171,8 @@ class _Assembler:
             self._call(item)
         elif isinstance(item, Allocate):
             self._add(AllocStep(self._slot(item.memory)))
+        elif isinstance(item, Commit):
+            self._commit(item)
         elif isinstance(item, Release):
             self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
         else:
@@ -233,6 +236,11 @@ class _Assembler:
         self._flush()
         for slot in normal:
             self._add(CallStep("layout", _same, (("tensor", slot),), (), (((), slot),), normal=(slot,)))
+
+    def _commit(self, item: Commit) -> None:
+        """Raises the versions of inputs that kernels are about to write; the plan does not decline after it."""
+        bumped = tuple(("tensor", self._slot(number)) for number, bumps in item.inputs for _ in range(bumps))
+        self._add(CallStep("versions", _native.raise_versions, bumped, (), (), commits=True))
 
     def _writes(self) -> None:
         """New contents of inputs go in after everything was computed; eager's version counts are kept."""

@@ -153,6 +153,10 @@ def programs(draw: Any) -> tuple[GuardProgram, tuple[Any, ...]]:
             registers += 1
             continue
         r = draw(st.integers(0, registers - 1))
+        if op == "apart":
+            chosen = tuple(draw(st.lists(st.integers(0, registers - 1), max_size=5)))
+            instructions.append((op, chosen, draw(st.integers(0, len(chosen))), (-1,) * len(chosen)))
+            continue
         instructions.append((op, r, *draw_check(draw, op, registers, numbers)))
         if op == "tensor":
             free = instructions[-1][2].sizes
@@ -181,7 +185,7 @@ LOADS = [
 ]
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
-    "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint",
+    "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint", "apart",
 ]  # fmt: skip
 
 
@@ -285,6 +289,8 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         return [(0, 0)]
     if op == "disjoint":
         return [(0, 0), (0, 1)]
+    if op == "apart":
+        return [((0,), 1, (-1,)), ((0, 1), 1, (-1, -1)), ((0, 0), 1, (-1, -1)), ((0, 0), 0, (-1, -1))]
     return [(0, 0), (0, 1)]
 
 

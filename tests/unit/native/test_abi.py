@@ -57,6 +57,19 @@ def test_tensors_read_the_same_without_any_fact(without: tuple[str, ...]) -> Non
         }  # fmt: skip
 
 
+@pytest.mark.parametrize("without", [(), ("version",), ("handle",)])
+def test_versions_rise_without_any_fact(without: tuple[str, ...]) -> None:
+    abi.initialise(without)
+    first, second = torch.zeros(2), torch.nn.Parameter(torch.zeros(3))
+    with torch.inference_mode():
+        inference = torch.zeros(2)
+    view = first[:1]
+    _native.raise_versions(first, second, inference, first)
+    assert (first._version, view._version, second._version) == (2, 2, 1)
+    with pytest.raises(TypeError):
+        _native.raise_versions(first, 3)  # type: ignore[arg-type]
+
+
 def read_state() -> GlobalState:
     return GlobalState(
         torch.is_grad_enabled(), torch.is_inference_mode_enabled(),

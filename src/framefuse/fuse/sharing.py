@@ -1,0 +1,44 @@
+"""Turns kernels that differ in nothing but the length of their one loop into one kernel that is told the length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from framefuse.ir.loops import Kernel, Loop, Number
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.schedule import Item, RunKernel
+
+LONGEST = 64  # statements of a loop that are compared
+
+
+def share(items: Sequence[Item]) -> list[Item]:
+    """The items with a length as a further number where that leaves fewer kernels to compile."""
+    general: dict[int, RunKernel] = {}
+    lengths: dict[tuple[object, ...], set[object]] = {}
+    for place, item in enumerate(items):
+        made = _general(item) if isinstance(item, RunKernel) else None
+        if made is not None:
+            general[place] = made
+            lengths.setdefault(made.kernel.identity, set()).add(made.numbers[-1])
+    return [
+        general[place] if place in general and len(lengths[general[place].kernel.identity]) > 1 else item
+        for place, item in enumerate(items)
+    ]
+
+
+def _general(item: RunKernel) -> RunKernel | None:
+    """The call with its loop's length as its last number, if it is one loop of a known length."""
+    kernel: Kernel = item.kernel
+    if len(kernel.body) != 1 or not isinstance(kernel.body[0], Loop):
+        return None
+    loop = kernel.body[0]
+    if loop.kind != "parallel_vector" or loop.extent.constant is None or len(loop.body) > LONGEST:
+        return None
+    if any(isinstance(statement, Loop) for statement in loop.body) or kernel.extent is not loop.extent:
+        return None
+    length = Symbol(f"n{len(kernel.numbers)}")
+    body = (replace(loop, extent=length.expr),)
+    numbers = (*kernel.numbers, Number(length))
+    made = replace(kernel, numbers=numbers, body=body, extent=length.expr)
+    return replace(item, kernel=made, numbers=(*item.numbers, loop.extent))
