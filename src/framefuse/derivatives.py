@@ -23,8 +23,8 @@ from framefuse.runtime.derivative import Derivative, Values
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 
-# (graph, its trace) -> the native entry; raises what the stages raise
-Compile = Callable[[Graph, Trace], Any]
+# (graph, its trace) -> the native entry and what the stages made; raises what they raise
+Compile = Callable[[Graph, Trace], tuple[Any, Any]]
 
 
 def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]:
@@ -62,8 +62,8 @@ class _Cases:
     stages: Compile
     report: Callable[[Exception], Any]
 
-    def compile(self, values: Values, again: bool) -> Any:
-        """The native entry for these values; None where none can be made."""
+    def compile(self, values: Values, again: bool) -> tuple[Any, Any] | None:
+        """The native entry for these values, with what the stages made; None where none can be made."""
         try:
             backward = self.graph(values, again)
             return self.stages(backward.graph, self.recorded(backward, values, again))

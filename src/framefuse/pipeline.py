@@ -89,10 +89,12 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
         return ()
     trace: Trace = p["trace"]
 
-    def compile(graph: Graph, case: Trace) -> Any:
+    def compile(graph: Graph, case: Trace) -> tuple[Any, Product]:
         products: Products = {"lowered": graph, "trace": case}
-        run(CASE, products, options)
-        return _native.Compiled(_native.GuardSet(products["guards"].program), _native.PlanProgram(products["plan"]))
+        product = Product(products, run(CASE, products, options))
+        publish(None, product, None, options)
+        plan = _native.PlanProgram(products["plan"])
+        return _native.Compiled(_native.GuardSet(products["guards"].program), plan), product
 
     def report(error: Exception) -> None:
         report_bug(error, trace.line, options)

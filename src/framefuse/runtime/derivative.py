@@ -17,20 +17,22 @@ Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tu
 class Derivative:
     """``attach`` hangs the outputs of the forward plan into autograd.
 
-    ``compile(values, again)`` gives the native entry of the case at hand (None where that failed), ``reference(values,
-    again)`` its gradients without compiled code; ``again`` is True for gradients that are to be differentiated.
+    ``compile(values, again)`` gives the native entry of the case at hand and what the stages made of it (None where
+    that failed), ``reference(values, again)`` its gradients without compiled code; ``again`` is True for gradients
+    that are to be differentiated. ``cases`` are what the stages made, in order.
     """
 
     def __init__(
         self,
         piece: Piece,
-        compile: Callable[[Values, bool], Any],
+        compile: Callable[[Values, bool], tuple[Any, Any] | None],
         reference: Callable[[Values, bool], tuple[Any, ...]],
     ) -> None:
         self.piece = piece
         self.compile = compile
         self.reference = reference
         self.lock = threading.RLock()
+        self.cases: list[Any] = []
         self.backward = _Side(self, False)
         self.differentiable = _Side(self, True)
         own = sum(entry.kind == "own" for entry in piece.saved)
@@ -63,15 +65,16 @@ class _Side:
         """A case that was not met yet."""
         if torch.is_autocast_enabled("cpu"):  # the forward said what is cast; backward runs in those dtypes
             with torch.autocast("cpu", enabled=False):
-                found: tuple[Any, ...] = self.dispatch(*values)
-                return found
+                gradients: tuple[Any, ...] = self.dispatch(*values)
+                return gradients
         with self.derivative.lock:
-            entry = None
             if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
-                if len(self.dispatch.entries) < LIMIT:
-                    entry = self.derivative.compile(values, self.again)
-                if entry is None or type(entry.guards.check(values)) is not tuple:
+                below = len(self.dispatch.entries) < LIMIT
+                found = self.derivative.compile(values, self.again) if below else None
+                if found is None or type(found[0].guards.check(values)) is not tuple:
                     return self.run(*values)
+                entry, case = found
+                self.derivative.cases.append(case)
                 self.dispatch.add(entry)
         result: tuple[Any, ...] = self.dispatch(*values)
         return result
