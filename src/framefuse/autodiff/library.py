@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.numbers import expr
+from framefuse.ir.strides import dense_order, dense_strides
+
+Order = tuple[int, ...]
 
 
 def call(builder: Builder, target: Callable[..., Any], args: Sequence[Any], *, like: Node, **kwargs: Any) -> Node:
@@ -25,33 +28,34 @@ def calls(
     results: Sequence[tuple[tuple[int, ...], DType, Shape]],
     kwargs: dict[str, Any] | None = None,
     name: str | None = None,
+    orders: Mapping[Node, Order] | None = None,
+    given: Sequence[Order] | None = None,
 ) -> tuple[Node, ...]:
-    """``target(*args, **kwargs)`` with one row-major result for each (path, dtype, shape)."""
+    """``target(*args, **kwargs)`` with one result for each (path, dtype, shape). Memory is row-major but for operands
+    in ``orders`` and results whose orders are ``given``.
+    """
     operands: list[Node] = []
     template, named = template_of(tuple(args), operands), template_of(kwargs or {}, operands)
     attrs = (
         ("target", target),
-        ("name", name or getattr(target, "__name__", "call")),
+        ("name", name or getattr(target, "__name__", "call").removesuffix(".default")),
         ("args", template),
         ("kwargs", named),
         ("random", False),
-        ("orders", tuple(tuple(range(len(node.shape))) for node in operands)),
+        ("orders", tuple((orders or {}).get(node) or tuple(range(len(node.shape))) for node in operands)),
     )
     device = operands[0].device
     node = builder.opaque("library", tuple(operands), attrs, results[0][1], (), None, device)
     found = []
-    for path, dtype, shape in results:
-        found.append(builder.opaque("result", (node,), (("path", path),), dtype, shape, row_major(shape), device))
+    for place, (path, dtype, shape) in enumerate(results):
+        strides = dense_strides(shape, given[place]) if given is not None else row_major(shape)
+        found.append(builder.opaque("result", (node,), (("path", path),), dtype, shape, strides, device))
     return tuple(found)
 
 
 def row_major(shape: Shape) -> Shape:
     """The strides of a dense tensor whose last dimension is innermost, in elements."""
-    strides, step = [], expr(1)
-    for size in reversed(shape):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
+    return dense_strides(shape, range(len(shape)))
 
 
 def template_of(value: Any, operands: list[Node]) -> Any:
@@ -66,3 +70,51 @@ def template_of(value: Any, operands: list[Node]) -> Any:
     if kind is dict:
         return {name: template_of(part, operands) for name, part in value.items()}
     return value
+
+
+def arguments(node: Node, names: str) -> dict[str, Any] | None:
+    """The arguments of a library node by name, with its operands in place of their templates; None when the call has
+    others. ``names`` are the parameters in order, each with ``=default`` where it has one (Python constants).
+    """
+    found: dict[str, Any] = {}
+    given = [node_of(value, node.inputs) for value in node.attr("args")]
+    named = {name: node_of(value, node.inputs) for name, value in node.attr("kwargs").items()}
+    for word in names.split():
+        name, _, default = word.partition("=")
+        if given:
+            found[name] = given.pop(0)
+        elif name in named:
+            found[name] = named.pop(name)
+        elif default:
+            found[name] = ast.literal_eval(default)
+        else:
+            return None
+    return None if given or named else found
+
+
+def node_of(value: Any, operands: Sequence[Node]) -> Any:
+    """A template with the operands themselves in it."""
+    kind = type(value)
+    if kind is Arg:
+        return operands[value.index]
+    if kind is tuple or kind is list:
+        return kind(node_of(part, operands) for part in value)
+    if kind is dict:
+        return {name: node_of(part, operands) for name, part in value.items()}
+    return value
+
+
+def order_of(builder: Builder, node: Node) -> tuple[int, ...]:
+    """The order, outermost dimension first, in which the memory of an input or of a call's result lies; row-major for
+    what has no memory of its own.
+    """
+    rows = tuple(range(len(node.shape)))
+    if node.strides is None:
+        return rows
+    return dense_order(builder.sizes(node.shape), builder.sizes(node.strides)) or rows
+
+
+def order_in(builder: Builder, call: Node, operand: Node) -> tuple[int, ...]:
+    """The order in which a call's operand lies in memory."""
+    return call.attr("orders")[call.inputs.index(operand)] or order_of(builder, operand)
+

@@ -35,7 +35,7 @@ Gradient = Node | Onto | Zero | None
 Vjp = Callable[[Builder, Node, Node, Sequence[bool]], Sequence[Gradient]]
 # The same of a library node: gradients by the path of its results.
 Given = dict[tuple[int, ...], Node]
-CallVjp = Callable[[Builder, Node, Given, Sequence[bool]], Sequence[Gradient]]
+CallVjp = Callable[[Builder, Node, Given, Sequence[bool]], Sequence[Gradient] | None]  # None: not this call
 
 ROWS: dict[str, Vjp] = {}
 DERIVED: dict[str, Vjp] = {}
@@ -72,9 +72,9 @@ def vjp_call(*names: str) -> Callable[[CallVjp], CallVjp]:
     return keep
 
 
-# (builder, library node, its result nodes) -> for each result the node that takes its place, as a call that gives more;
-# None where the call has no such form.
-Twin = Callable[[Builder, Node, Sequence[Node]], dict[Node, Node] | None]
+# (builder, library node, its result nodes, whether a gradient flows to each operand) -> for each result the node that
+# takes its place, as a call that gives more; None where the call has no such form.
+Twin = Callable[[Builder, Node, Sequence[Node], Sequence[bool]], dict[Node, Node] | None]
 TWINS: dict[str, Twin] = {}
 
 

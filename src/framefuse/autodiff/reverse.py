@@ -161,7 +161,8 @@ class _Sweep:
         if given is None:
             parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
         else:
-            parts = self._call_rule(node)(self.builder, node, given, need)
+            found = self._call_rule(node)(self.builder, node, given, need)
+            parts = found if found is not None else call_again(self.builder, node, given, need)
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, TWINS
-from framefuse.autodiff.reverse import active
+from framefuse.autodiff.reverse import active, builder_over
 from framefuse.autodiff.tapes import Taped, hollow
-from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Graph, Node
 
 
@@ -38,7 +37,8 @@ class _Rebuilding:
     def __init__(self, graph: Graph, path: set[Node]) -> None:
         self.graph = graph
         self.path = path
-        self.builder = Builder(graph.hints)
+        self.builder = builder_over(graph)
+        self.builder.nodes.clear()
         self.made: dict[Node, Node] = {}
         self.users: dict[Node, list[Node]] = {}
         for node in graph.nodes:
@@ -68,7 +68,8 @@ class _Rebuilding:
         if isinstance(node.attr("target"), Taped):
             self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again
         rule = TWINS.get(node.attr("name")) if not isinstance(node.attr("target"), Taped) else None
-        found = rule(self.builder, moved, results) if rule is not None else None
+        need = [operand in self.path for operand in node.inputs]
+        found = rule(self.builder, moved, results, need) if rule is not None else None
         if found is None:
             found = self._taped(moved, results, node)
         self.made[node] = next((new.inputs[0] for new in found.values() if new.op == "result"), moved)
@@ -115,4 +116,5 @@ class _Rebuilding:
             writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
             bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
             kept=tuple(made[node] for node in graph.kept),
+            relations=tuple(self.builder.relations),
         )

@@ -1,5 +1,20 @@
 """The gradients of rows of the table, of library calls and of composite functions; importing fills the registry."""
 
-from framefuse.autodiff.rules import casts, composites, indexing, products, reductions, views
+from framefuse.autodiff.rules import (
+    attention,
+    batch_norm,
+    casts,
+    composites,
+    convolution,
+    indexing,
+    library_products,
+    pooling,
+    products,
+    reductions,
+    views,
+)
 
-__all__ = ["casts", "composites", "indexing", "products", "reductions", "views"]
+__all__ = [
+    "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "pooling",
+    "products", "reductions", "views",
+]  # fmt: skip

@@ -1,0 +1,96 @@
+"""Gradients of fused attention: the forward keeps the logarithms of the rows' sums, as eager does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framefuse.autodiff.accumulate import add
+from framefuse.autodiff.library import Order, arguments, calls, order_in, order_of
+from framefuse.autodiff.registry import Given, Gradient, twin, vjp_call
+from framefuse.ir.builder import ZERO, Builder
+from framefuse.ir.dtypes import BOOL, BY_NAME
+from framefuse.ir.graph import Node
+
+ATTENTION = (
+    "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"
+)
+INFINITY = float("inf")
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+ROWS = (0, 2, 1)  # batch, heads, rows of the kept logarithms, whose heads lie innermost
+
+
+@twin("scaled_dot_product_attention")
+def attention(
+    builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
+) -> dict[Node, Node] | None:
+    """The kernel that eager chooses on the CPU, where it chooses it."""
+    args = arguments(node, ATTENTION)
+    if args is None or args["enable_gqa"] or args["dropout_p"] != 0.0 or len(results) != 1:
+        return None
+    query, key, value, mask = (args[name] for name in ("query", "key", "value", "attn_mask"))
+    shapes = [part.shape for part in (query, key, value)]
+    if any(len(shape) != 4 for shape in shapes) or query.device != "cpu" or not query.dtype.is_float:
+        return None
+    same = [(query.shape[0], key.shape[0]), (query.shape[1], key.shape[1]), (query.shape[3], value.shape[3])]
+    if not all(builder.known_equal(a, b) or builder.size(a) == builder.size(b) for a, b in same):
+        return None
+    for a, b in same:
+        builder.require("==", a, b, "heads of attention")
+    for size in (query.shape[2], key.shape[2]):
+        builder.require("!=", size, ZERO, "rows of attention")
+    if isinstance(mask, Node):
+        if need[node.inputs.index(mask)]:  # the kernel has no gradient for it
+            return None
+        if len(mask.shape) not in (2, 4) or (mask.dtype is not BOOL and mask.dtype is not query.dtype):
+            return None
+        if mask.dtype is BOOL:
+            low = builder.full(-INFINITY, query.dtype, mask.shape, mask.device)
+            mask = builder.pointwise("where", mask, builder.full(0.0, query.dtype, mask.shape, mask.device), low)
+    inner = BY_NAME[query.dtype.compute]
+    kept = query.shape[:3]
+    old = results[0]
+    named = {"attn_mask": mask, "scale": args["scale"]}
+    found = calls(
+        builder,
+        FORWARD,
+        (query, key, value, 0.0, args["is_causal"]),
+        [((0,), old.dtype, old.shape), ((1,), inner, kept)],
+        named,
+        name="flash_attention",
+        orders={operand: order_in(builder, node, operand) for operand in (query, key, value)},
+        given=[order_of(builder, old), ROWS],
+    )
+    return {old: found[0]}
+
+
+@vjp_call("flash_attention")
+def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    ((_, g),) = given.items()
+    query, key, value = (node.inputs[node.attr("args")[place].index] for place in range(3))
+    named: dict[str, Any] = dict(node.attr("kwargs"))
+    mask = named["attn_mask"]
+    if mask is not None:
+        mask = node.inputs[mask.index]
+    parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+    out, logarithms = parts[(0,)], parts[(1,)]
+    orders: dict[Node, Order] = {operand: order_in(builder, node, operand) for operand in (query, key, value)}
+    orders |= {g: order_of(builder, out), out: order_of(builder, out), logarithms: ROWS}
+    operands = (query, key, value)
+    found = calls(
+        builder,
+        BACKWARD,
+        (g, query, key, value, out, logarithms, *node.attr("args")[3:]),
+        [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)],
+        {"attn_mask": mask, "scale": named["scale"]},
+        name="flash_attention_backward",
+        orders=orders,
+        given=[orders[operand] for operand in operands],
+    )
+    sums: dict[Node, Node] = {}
+    for operand, part in zip(operands, found, strict=True):  # one node may be several of the three
+        sums[operand] = add(builder, sums[operand], part) if operand in sums else part
+    return [sums.get(operand) for operand in node.inputs]

@@ -1,0 +1,95 @@
+"""Gradients of batch normalisation in training: the forward keeps each channel's mean and deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from framefuse.autodiff.library import arguments, calls, order_in, order_of
+from framefuse.autodiff.registry import Given, Gradient, twin, vjp_call
+from framefuse.autodiff.rules.views import summed
+from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.graph import Arg, Node
+
+FUNCTION = "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05"
+BUILTIN = "input weight bias running_mean running_var training momentum eps cudnn_enabled"
+
+
+@twin("batch_norm")
+def batch_norm(
+    builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
+) -> dict[Node, Node] | None:
+    """native_batch_norm, which is what eager calls; on copies of the running statistics where these are written."""
+    target = node.attr("target")
+    written = hasattr(target, "places")
+    builtin = (target.target if written else target) is torch.batch_norm
+    args = arguments(node, BUILTIN if builtin else FUNCTION)
+    if args is None or args["training"] is not True or not isinstance(args["momentum"], float):
+        return None
+    input, statistics = args["input"], (args["running_mean"], args["running_var"])
+    # Elsewhere statistics that are written stand at other places, or the library computes in several dtypes.
+    single = all(operand.dtype is input.dtype for operand in node.inputs) and input.dtype.name in ("float32", "float64")
+    if not single or written != (statistics[0] is not None) or len(set(statistics)) != len(statistics) - (not written):
+        return None
+    named = (input, args["weight"], args["bias"], *statistics, True, args["momentum"], args["eps"])
+    value = next((part for part in results if part.attr("path") == ((0,) if written else ())), None)
+    if value is None or len(input.shape) < 2:
+        return None
+    channels = (input.shape[1],)
+    start = (0,) if written else ()
+    order = order_of(builder, value)
+    shown = [((*start, 0), value.dtype, value.shape), ((*start, 1), value.dtype, channels)]
+    shown.append(((*start, 2), value.dtype, channels))
+    copies = [part for part in results if part is not value]
+    shown += [(part.attr("path"), part.dtype, part.shape) for part in copies]
+    found = calls(
+        builder,
+        replace(target, target=torch.native_batch_norm, places=(3, 4)) if written else torch.native_batch_norm,
+        named,
+        shown,
+        name="batch_norm_kept",
+        orders={input: order_in(builder, node, input)},
+        given=[order, *[(0,)] * (len(shown) - 1)],
+    )
+    return {value: found[0], **dict(zip(copies, found[3:], strict=True))}
+
+
+@vjp_call("batch_norm_kept")
+def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    """Two sums over a channel, and arithmetic: all of it fuses with what is around."""
+    start = (0,) if hasattr(node.attr("target"), "places") else ()
+    if list(given) != [(*start, 0)] or not node.attr("args")[5]:
+        return None
+    g = given[(*start, 0)]
+    operands = [node.inputs[arg.index] if isinstance(arg, Arg) else None for arg in node.attr("args")[:3]]
+    input, weight, bias = operands
+    parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+    axes = [axis for axis in range(len(g.shape)) if axis != 1]
+
+    def wide(channel: Node) -> Node:
+        row = tuple(size if axis == 1 else ONE for axis, size in enumerate(g.shape))
+        return builder.expand(builder.reshape(channel, row), g.shape)
+
+    def multiply(a: Node, b: Node) -> Node:
+        return builder.pointwise("mul", a, b)
+
+    assert input is not None
+    scale = parts[(*start, 2)]
+    centred = builder.pointwise("sub", input, wide(parts[(*start, 1)]))
+    total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
+    found: dict[Node, Node] = {}
+    if bias is not None:
+        found[bias] = total
+    if weight is not None:
+        found[weight] = weighted
+    if need[node.inputs.index(input)]:
+        count = builder.count(tuple(g.shape[axis] for axis in axes))
+        size = builder.full(count, g.dtype, total.shape, g.device)
+        slope = multiply(builder.pointwise("div", weighted, size), scale)
+        inner = builder.pointwise("sub", g, wide(builder.pointwise("div", total, size)))
+        inner = builder.pointwise("sub", inner, multiply(centred, wide(slope)))
+        factor = scale if weight is None else multiply(scale, builder.resized(weight, scale.shape))
+        found[input] = multiply(inner, wide(factor))
+    return [found.get(operand) for operand in node.inputs]

@@ -1,0 +1,93 @@
+"""Gradients of matrix products that stay with the library: those of 16-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from framefuse.autodiff.library import arguments, call
+from framefuse.autodiff.registry import Given, Gradient, vjp_call
+from framefuse.autodiff.rules.views import stretched, summed
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Node
+
+
+def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """``a`` times the transpose of ``b``."""
+    return a @ b.mT
+
+
+def transposed_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The transpose of ``a`` times ``b``."""
+    return a.mT @ b
+
+
+def _rows(builder: Builder, node: Node) -> Node:
+    """All but the last dimension as one."""
+    return builder.reshape(node, (builder.count(node.shape[:-1]), node.shape[-1]))
+
+
+@vjp_call("linear")
+def linear(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    args, ((_, g),) = arguments(node, "input weight bias=None"), given.items()
+    if args is None or len(args["weight"].shape) != 2 or len(set(node.inputs)) != 2 + (args["bias"] is not None):
+        return None
+    input, weight, bias = args["input"], args["weight"], args["bias"]
+    rows = _rows(builder, g)
+    found: dict[Node, Node] = {}
+    if need[node.inputs.index(input)]:
+        found[input] = call(builder, torch.matmul, (g, weight), like=input)
+    if need[node.inputs.index(weight)]:
+        found[weight] = call(builder, transposed_times, (rows, _rows(builder, input)), like=weight)
+    if isinstance(bias, Node) and need[node.inputs.index(bias)]:
+        found[bias] = summed(builder, rows, (0,))
+    return [found.get(operand) for operand in node.inputs]
+
+
+@vjp_call("matmul", "__matmul__", "mm", "bmm")
+def matmul(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    args, ((_, g),) = arguments(node, "a b"), given.items()
+    if args is None or len(node.inputs) != 2 or any(len(operand.shape) < 2 for operand in node.inputs):
+        return None
+    return _of_product(builder, args["a"], args["b"], g, [need[node.inputs.index(args[name])] for name in "ab"], node)
+
+
+def _of_product(
+    builder: Builder, a: Node, b: Node, g: Node, need: Sequence[bool], node: Node
+) -> Sequence[Gradient]:
+    found: dict[Node, Node] = {}
+    shared = len(b.shape) == 2 and len(a.shape) > 2
+    batch = g.shape[:-2]
+    if need[0]:
+        found[a] = _summed_to(builder, times_transposed, g, b, a, batch)
+    if need[1]:
+        if shared:
+            found[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
+        else:
+            found[b] = _summed_to(builder, transposed_times, a, g, b, batch)
+    return [found.get(operand) for operand in node.inputs]
+
+
+def _summed_to(builder: Builder, target: Any, left: Node, right: Node, operand: Node, batch: Any) -> Node:
+    """The product, summed over the batch dimensions along which the operand was repeated."""
+    whole = (*batch, *operand.shape[-2:])
+    if whole == operand.shape:
+        return call(builder, target, (left, right), like=operand)
+    found = call(builder, target, (left, right), like=builder.expand(operand, whole))
+    return builder.reshape(summed(builder, found, stretched(builder, operand.shape, whole)), operand.shape)
+
+
+@vjp_call("addmm", "baddbmm")
+def addmm(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    args, ((_, g),) = arguments(node, "input a b"), given.items()  # beta and alpha are 1
+    if args is None or len(node.inputs) != 3:
+        return None
+    wanted = [need[node.inputs.index(args[name])] for name in ("a", "b", "input")]
+    found = dict(zip(node.inputs, _of_product(builder, args["a"], args["b"], g, wanted, node), strict=True))
+    input = args["input"]
+    if wanted[2]:
+        axes = stretched(builder, input.shape, g.shape)
+        found[input] = builder.reshape(summed(builder, g, axes), input.shape)
+    return [found.get(operand) for operand in node.inputs]

@@ -1,0 +1,161 @@
+"""Library calls with rules of their own: which calls the gradients make, and that they are eager's."""
+
+import pytest
+import torch
+from tests.unit.autodiff.gradient_graphs import check_lowered
+from torch.nn import functional as F
+
+
+def rand(*shape, dtype=torch.float64):
+    torch.manual_seed(sum(shape))
+    return torch.randn(shape, dtype=dtype)
+
+
+def calls(backward):
+    return [node.attr("name") for node in backward.nodes if node.op == "library"]
+
+
+CONVOLUTIONS = {
+    "conv1d": (F.conv1d, {"stride": 2, "padding": 1}, (2, 4, 9), (6, 4, 3)),
+    "conv2d": (F.conv2d, {"padding": (1, 0), "dilation": 2}, (2, 4, 9, 8), (6, 4, 3, 3)),
+    "groups": (F.conv2d, {"groups": 2}, (2, 4, 9, 8), (6, 2, 3, 3)),
+    "depthwise": (F.conv2d, {"groups": 4, "padding": "same"}, (2, 4, 9, 8), (4, 1, 3, 3)),
+    "valid": (F.conv2d, {"padding": "valid"}, (2, 4, 9, 8), (4, 4, 2, 2)),
+    "one sample": (F.conv2d, {"stride": 2}, (4, 9, 8), (6, 4, 3, 3)),
+    "conv3d": (F.conv3d, {}, (1, 2, 4, 5, 6), (3, 2, 2, 2, 2)),
+    "transposed": (F.conv_transpose2d, {"stride": 2, "padding": 1, "output_padding": 1}, (2, 4, 5, 6), (4, 3, 3, 3)),
+    "transposed groups": (F.conv_transpose1d, {"groups": 2, "dilation": 2}, (2, 4, 7), (4, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("last", [True, False])
+def test_convolutions(name, last):
+    function, options, shape, weight = CONVOLUTIONS[name]
+    x, w = rand(*shape), rand(*weight)
+    bias = rand(w.shape[1] * options.get("groups", 1) if "transposed" in name else w.shape[0])
+    if last and len(shape) == 4:
+        x = x.to(memory_format=torch.channels_last)
+    backward = check_lowered(lambda x, w, b: function(x, w, b, **options).sin(), x, w, bias)
+    assert calls(backward).count("convolution_backward") == 1
+    check_lowered(lambda x, w: function(x, w, **options).sin(), x, w)
+
+
+def test_a_gradient_that_nobody_wants_is_not_computed():
+    backward = check_lowered(lambda x, w: F.conv2d(x, w), rand(2, 4, 9, 8), rand(6, 4, 3, 3), frozen=(0,))
+    (call,) = [node for node in backward.nodes if node.op == "library" and node.attr("name") == "convolution_backward"]
+    assert call.attr("args")[-1] == [False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:Using padding")
+def test_padding_on_one_side_more_is_called_again():
+    check_lowered(lambda x, w: F.conv2d(x, w, padding="same"), rand(2, 4, 9, 8), rand(6, 4, 2, 2))
+
+
+POOLS = {
+    "max": (lambda x: F.max_pool2d(x, 3, 2, 1), "max_pool2d_with_indices_backward"),
+    "max cut": (lambda x: F.max_pool2d(x, 2, ceil_mode=True), "max_pool2d_with_indices_backward"),
+    "max indices": (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], "max_pool2d_with_indices_backward"),
+    "average": (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), "avg_pool2d_backward"),
+    "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "_adaptive_avg_pool2d_backward"),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2), "upsample_nearest2d_backward"),
+    "nearest size": (lambda x: F.interpolate(x, size=(5, 13)), "upsample_nearest2d_backward"),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), "upsample_bilinear2d_backward"),
+    "corners": (
+        lambda x: F.interpolate(x, size=(5, 13), mode="bilinear", align_corners=True),
+        "upsample_bilinear2d_backward",
+    ),
+    "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), "upsample_bicubic2d_backward"),
+    "cumsum": (lambda x: x.cumsum(1), "sums_from_the_end"),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("last", [True, False])
+def test_pools(name, last):
+    function, call = POOLS[name]
+    x = rand(2, 4, 9, 8)
+    backward = check_lowered(lambda x: function(x * 2).sin(), x.to(memory_format=torch.channels_last) if last else x)
+    assert call in calls(backward)
+
+
+def test_ties_of_a_maximum_go_to_the_first():
+    check_lowered(lambda x: F.max_pool2d(x, 3, 1), rand(2, 4, 9, 8).round())
+
+
+ATTENTION = {
+    "plain": ({}, None),
+    "causal": ({"is_causal": True}, None),
+    "scale": ({"scale": 0.3}, None),
+    "mask": ({}, torch.rand(5, 7) > 0.3),
+    "wide mask": ({}, torch.rand(2, 1, 5, 7) > 0.3),
+    "added mask": ({}, torch.randn(5, 7, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_attention(name, dtype):
+    options, mask = ATTENTION[name]
+    if mask is not None and mask.dtype is not torch.bool:
+        mask = mask.to(dtype)
+    q, k, v = rand(2, 5, 3, 8, dtype=dtype), rand(2, 3, 7, 8, dtype=dtype), rand(2, 3, 7, 8, dtype=dtype)
+    masks = () if mask is None else (mask,)
+
+    def function(q, k, v, *masks):
+        return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, *masks, **options)
+
+    backward = check_lowered(function, q, k, v, *masks, frozen=(3,), rtol=4e-2 if dtype is torch.bfloat16 else 1e-7,
+                             atol=4e-2 if dtype is torch.bfloat16 else 1e-7)  # fmt: skip
+    assert "flash_attention_backward" in calls(backward)
+
+
+def test_attention_of_one_tensor():
+    check_lowered(lambda x: F.scaled_dot_product_attention(x, x, x), rand(2, 3, 5, 8))
+
+
+def test_attention_whose_mask_wants_a_gradient_is_taped():
+    q, mask = rand(2, 3, 5, 8), rand(5, 5)
+    backward = check_lowered(lambda q, m: F.scaled_dot_product_attention(q, q, q, m), q, mask)
+    assert "flash_attention_backward" not in calls(backward)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (2, 4, 6), (2, 4, 3, 5)])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("tracked", [True, False])
+def test_batch_norm(shape, affine, tracked):
+    x, weight, bias, mean, variance = rand(*shape), rand(4), rand(4) + 1, rand(4) + 2, rand(4).abs()
+
+    def function(x, weight, bias, mean, variance):
+        statistics = (mean, variance) if tracked else (None, None)
+        result = F.batch_norm(x * 2, *statistics, *((weight, bias) if affine else ()), training=True)
+        return result.sin(), weight * bias
+
+    operands = (x, weight, bias, *((mean, variance) if tracked else ()))
+    if not tracked:
+        check_lowered(lambda x, w, b: function(x, w, b, None, None), *operands)
+    else:
+        check_lowered(function, *operands, frozen=(3, 4))
+
+
+SIXTEEN = {
+    "linear": (F.linear, (2, 3, 8), (5, 8)),
+    "matmul": (lambda a, b: a @ b, (2, 3, 8), (2, 8, 5)),
+    "shared": (lambda a, b: a @ b, (2, 3, 8), (8, 5)),
+    "shared left": (lambda a, b: a @ b, (3, 8), (2, 8, 5)),
+    "broadcast": (lambda a, b: a @ b, (2, 1, 3, 8), (4, 8, 5)),
+    "mm": (torch.mm, (3, 8), (8, 5)),
+    "bmm": (torch.bmm, (2, 3, 8), (2, 8, 5)),
+    "vector": (lambda a, b: a @ b, (3, 8), (8,)),
+    "addmm": (lambda a, b: torch.addmm(a[:, :5], a, b), (3, 8), (8, 5)),
+    "scaled": (lambda a, b: torch.addmm(a[:, :5], a, b, beta=2, alpha=0.5), (3, 8), (8, 5)),
+}
+
+
+@pytest.mark.parametrize("name", SIXTEEN)
+def test_products_of_16_bits(name):
+    function, left, right = SIXTEEN[name]
+    a, b = rand(*left, dtype=torch.bfloat16), rand(*right, dtype=torch.bfloat16)
+    backward = check_lowered(function, a, b, rtol=2e-2, atol=2e-2)
+    if name not in ("vector", "scaled"):
+        assert not any("vjp" in call or "backward" in call for call in calls(backward))
