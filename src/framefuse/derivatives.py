@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from framefuse.autodiff import backward_graph, carrying, differentiable_graph
+from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped
 from framefuse.capture.state import global_state
 from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
@@ -111,8 +111,10 @@ class _Cases:
         places = [Source("item", SAVED, place) for place in backward.saved]
         places += [Source("item", TANGENTS, place) for place in backward.tangents]
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
+        kept = self.piece.roots if again else self.piece.saved
+        taped = [is_taped(kept[place].node) for place in backward.saved] + [False] * len(backward.tangents)
         inputs = tuple(
-            Input(number, source, self.spec(number, tensor, graph, again))
+            Input(number, source, self.spec(number, tensor, graph, again, taped[number]))
             for number, (source, tensor) in enumerate(zip(places, tensors, strict=True))
         )
         facts = [Fact(SAVED, "type", list), Fact(SAVED, "length", len(given)), Fact(WANTED, "int", mask)]
@@ -136,18 +138,20 @@ class _Cases:
             effects=(),
         )
 
-    def spec(self, number: int, tensor: Any, graph: Graph, again: bool) -> TensorSpec:
-        """What is checked of a tensor that comes to backward: its sizes follow from the numbers."""
+    def spec(self, number: int, tensor: Any, graph: Graph, again: bool, taped: bool) -> TensorSpec:
+        """What is checked of a tensor that comes to backward: its sizes follow from the numbers. One that is ``taped``
+        goes to torch's autograd as it is, however it lies.
+        """
         node = graph.inputs[number]
         assert node.strides is not None, "inputs have strides"
         hints = {**self.trace.hints, **graph.hints}
         sizes = [size.evaluate(hints) for size in node.shape]
         strides = [stride.evaluate(hints) for stride in node.strides]
-        order = dense_order(sizes, strides)
+        order = None if taped else dense_order(sizes, strides)
         loose: tuple[Symbol | int, ...] | None = None
         if order is None:
             loose = tuple(
-                Symbol(f"t{number}_{axis}") if stride.constant is None else stride.constant
+                Symbol(f"t{number}_{axis}") if taped or stride.constant is None else stride.constant
                 for axis, stride in enumerate(node.strides)
             )
         return TensorSpec(

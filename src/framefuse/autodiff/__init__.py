@@ -3,5 +3,6 @@
 from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
+from framefuse.autodiff.tapes import is_taped
 
-__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "without_marks"]
+__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "without_marks"]

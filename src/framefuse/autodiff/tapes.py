@@ -108,6 +108,11 @@ class Taped:
         return f"{getattr(self.target, '__name__', 'call')}_taped"
 
 
+def is_taped(node: Node) -> bool:
+    """Whether the value is part of a tape: a result with its graph, or a leaf."""
+    return node.op == "result" and isinstance(node.inputs[0].attr("target"), Taped) and node.attr("path")[0] != 0
+
+
 def from_tape(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:

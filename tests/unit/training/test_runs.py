@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -18,9 +17,6 @@ from framefuse.runtime.function import compiled_function
 STEPS = 50
 # Every step but the first ones must run what was compiled.
 HITS = 40
-
-derivatives = pytest.mark.skipif(find_spec("framefuse.runtime.derivative") is None, reason="no derivatives yet")
-
 
 def plain(function):
     return function
@@ -59,14 +55,17 @@ def assert_follows(losses, expected, model, reference):
 
 
 def assert_ran(compiled):
-    found = describe(compiled_function(compiled))
+    """Compiled code ran in nearly every step, forward and backward."""
+    state = compiled_function(compiled)
+    found = describe(state)
     assert found.hits >= HITS, str(found)
+    places = [place for product in state.products for place in product.stages["derivatives"] or ()]
+    assert sum(place.backward.dispatch.hits for place in places) >= HITS
     assert not any(reason.code == "gradient" for reason, _ in found.stops), str(found)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 @pytest.mark.parametrize("what", ["model", "loss", "step"])
-@derivatives
 def test_a_run_follows_eager(setting, what):
     reference = make(setting)
     expected = run(make_step(reference, setting.loss, setting.optimizer(reference.parameters())), setting.batch)
@@ -98,7 +97,6 @@ def distillation(teacher):
 
 
 @pytest.mark.parametrize("how", ["no_grad", "requires_grad_"])
-@derivatives
 def test_a_student_follows_a_frozen_teacher(how):
     torch.manual_seed(1)
     teacher = nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 3)).eval()
@@ -123,7 +121,6 @@ def test_a_student_follows_a_frozen_teacher(how):
     torch.testing.assert_close(teacher.state_dict(), before, rtol=0, atol=0)
 
 
-@derivatives
 def test_accumulated_gradients_are_eagers():
     """Two backward passes before one step, gradients clipped, a rate that changes at each step."""
 

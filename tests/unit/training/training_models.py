@@ -40,14 +40,14 @@ def pictures(turn: int) -> tuple[Tensor, ...]:
 
 def texts(turn: int) -> tuple[Tensor, ...]:
     """Counting texts of a length that changes: 9, 10 or 11 tokens."""
-    g = torch.Generator().manual_seed(turn)
+    g = torch.Generator().manual_seed(turn % 6)
     start = torch.randint(0, VOCABULARY, (3, 1), generator=g)
     return ((start + torch.arange(9 + turn % 3)) % VOCABULARY,)
 
 
 def labelled_texts(turn: int) -> tuple[Tensor, ...]:
     (numbers,) = texts(turn)
-    return numbers, numbers[:, 0] % 2
+    return numbers, (numbers[:, 0] < VOCABULARY // 2).long()
 
 
 def mlp() -> nn.Module:
@@ -86,7 +86,7 @@ def next_token(model: nn.Module, numbers: Tensor) -> Tensor:
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=3e-3)
+    return torch.optim.AdamW(parameters, lr=5e-3)
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:
@@ -97,8 +97,9 @@ SETTINGS = (
     Setting("mlp", mlp, rows, classes, adamw),
     Setting("mlp-sgd", mlp, rows, classes, sgd),
     Setting("conv net", conv_net, pictures, classes, sgd),
-    Setting("encoder", Encoder, labelled_texts, classes, adamw),
-    Setting("encoder with dropout", lambda: Encoder(0.1), labelled_texts, classes, adamw),
+    # The bias of keys has no gradient but rounding, which Adam would blow up to steps of full size.
+    Setting("encoder", Encoder, labelled_texts, classes, sgd),
+    Setting("encoder with dropout", lambda: Encoder(0.1), labelled_texts, classes, sgd),
     Setting("tied gpt", lambda: TiedGPT(VOCABULARY, 16, 2, 2, longest=16), texts, next_token, adamw),
     Setting("lstm", lambda: LSTM(VOCABULARY, 16, 1), texts, next_token, adamw),
 )
