@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH, FLOAT32, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.trace import Call, TensorMeta
@@ -67,26 +68,39 @@ def policy(name: str) -> str | None:
     return None
 
 
-def casts(
-    lo: Lowering, call: Call, contents: Mapping[int, Node], results: Sequence[TensorMeta]
-) -> dict[int, Node] | None:
-    """By value the cast operands with which the call, without autocast, is what was recorded; None where the lists do
-    not tell. A value that keeps its dtype is not named.
-    """
-    if call.autocast is None:
-        return {}
-    kind = policy(call.name)
-    if kind is None or call.kwargs.get("out") is not None:
-        return None
-    eligible = dict(_eligible(call, contents))
-    if kind == "alone" or not eligible:
-        return {}
-    target = BY_NAME[call.autocast]
-    if kind == "float32" or (kind == "promote" and any(node.dtype is FLOAT32 for node in eligible.values())):
-        target = FLOAT32
-    if any(_is_eligible(BY_TORCH[meta.dtype]) and meta.dtype is not target.torch for meta in results):
-        return None
-    return {value: lo.cast(node, target) for value, node in eligible.items() if node.dtype is not target}
+class Autocast:
+    """The casts of the calls of one trace, whose values are ``contents`` and ``metas`` by number."""
+
+    def __init__(self, lo: Lowering, contents: Mapping[int, Node], metas: Sequence[TensorMeta]) -> None:
+        self.lo = lo
+        self.contents = contents
+        self.metas = metas
+        self.kept: dict[tuple[int, DType], Node] = {}  # what a value that requires grad held when it was cast first
+
+    def casts(self, call: Call, results: Sequence[TensorMeta]) -> dict[int, Node] | None:
+        """By value the cast operands with which the call, without autocast, is what was recorded; None where the lists
+        do not tell. A value that keeps its dtype is not named. Raises :class:`Stop` for a weight that was written since
+        it was cast, of which torch may use the old cast.
+        """
+        if call.autocast is None:
+            return {}
+        kind = policy(call.name)
+        if kind is None or call.kwargs.get("out") is not None:
+            return None
+        eligible = dict(_eligible(call, self.contents))
+        if kind == "alone" or not eligible:
+            return {}
+        low = target = BY_NAME[call.autocast]
+        if kind == "float32" or (kind == "promote" and any(node.dtype is FLOAT32 for node in eligible.values())):
+            target = FLOAT32
+        if any(_is_eligible(BY_TORCH[meta.dtype]) and meta.dtype is not target.torch for meta in results):
+            return None
+        cast = {value: node for value, node in eligible.items() if node.dtype is not target}
+        for value, node in cast.items() if target is low else ():
+            if self.metas[value].requires_grad and self.kept.setdefault((value, target), node) is not node:
+                fact = "A weight is written between two uses under autocast, which keeps its casts."
+                raise Stop(Reason("autocast", fact, "Leave autocast before the write.", call.line))
+        return {value: self.lo.cast(node, target) for value, node in cast.items()}
 
 
 def _eligible(call: Call, contents: Mapping[int, Node]) -> Iterator[tuple[int, Node]]:

@@ -15,7 +15,7 @@ from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
-from framefuse.lower.autocast import casts
+from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
 from framefuse.lower.failing import failing
@@ -60,6 +60,7 @@ class _Lowerer:
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)
+        self.autocast = Autocast(self.builder, self.values.contents, trace.metas)
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
         self.gradients = Gradients(self.builder, trace, self.values)
         self.builder.differentiable = self.gradients.on
@@ -144,7 +145,7 @@ class _Lowerer:
         if written:
             self._write(index, call, written, fresh)
             return
-        self.casts = casts(self.builder, call, self.values.contents, [self._meta(value) for _, value in fresh])
+        self.casts = self.autocast.casts(call, [self._meta(value) for _, value in fresh])
         nodes = self._by_rule(call, fresh)
         if nodes is None:
             nodes = self._by_library(call, fresh)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from tests.unit.lower.recording import check, trace_of
 
+import framefuse
 from framefuse.lower import lower
 from framefuse.lower.autocast import ALONE, LOWER, OVERLOADS, PROMOTE, SINGLE, policy
 from framefuse.lower.library import UnderAutocast
@@ -159,3 +160,39 @@ def test_a_list_that_does_not_hold_is_not_used(monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         graph = lower(trace_of(lambda x: F.conv1d(x, x), torch.randn(2, 2, 2)))
     assert wrapped(graph) == ["conv1d"]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_weight_that_is_written_may_be_used_as_it_was_cast(cached):
+    """Torch keeps the casts of weights until autocast is left, also of those that were written since."""
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
+            first = x @ weight
+            weight.add_(1)
+            return first, x @ weight
+
+    fast, x, found = framefuse.compile(function), torch.ones(2, 2), []
+    with torch.no_grad():
+        for run in (function, fast, fast, fast):
+            weight.fill_(1)
+            found.append([part[0, 0].item() for part in run(x)])
+    assert found == [[2, 2 if cached else 4]] * 4
+    assert [reason.code for reason in fast.__framefuse__.reasons] == ["autocast"]
+
+
+def test_a_weight_that_no_gradient_wants_is_cast_anew():
+    weight = torch.ones(2, 2)
+
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            first = x @ weight
+            weight.add_(1)
+            return first, x @ weight
+
+    fast, x = framefuse.compile(function), torch.ones(2, 2)
+    for _ in range(3):
+        weight.fill_(1)
+        assert [part[0, 0].item() for part in fast(x)] == [2, 4]
+    assert fast.__framefuse__.dispatch.hits == 2
