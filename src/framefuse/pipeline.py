@@ -127,7 +127,9 @@ def _assume_trace(p: Mapping[str, Any], options: Options) -> Assumptions:
 
 
 def _guards(p: Mapping[str, Any], options: Options) -> Any:
-    return build(p["assumptions"], sources=_sources(p["trace"]))
+    inputs = p["trace"].assumptions.inputs
+    lists = [inputs[place].source.base for place in p["graph"].consumed]
+    return build(p["assumptions"], sources=(*_sources(p["trace"]), *dict.fromkeys(lists)))
 
 
 def _examples(p: Mapping[str, Any], options: Options) -> tuple[Any, ...]:
@@ -163,7 +165,7 @@ CASE = (
     Pass("fuse", _fuse, ("graph",), "schedule"),
     Pass("codegen", _codegen, ("schedule",), "kernels"),
     Pass("guards", _assume, ("trace", "graph"), "assumptions"),
-    Pass("guards", _guards, ("assumptions", "trace"), "guards"),
+    Pass("guards", _guards, ("assumptions", "trace", "graph"), "guards"),
     Pass("autodiff", _derivatives, ("halves", "trace"), "derivatives"),
     Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivatives"), "plan"),
 )
@@ -194,7 +196,7 @@ def through_backend(backend: Callable[..., Any]) -> tuple[Pass, ...]:
         Pass("lower", _lower, ("trace",), "lowered"),
         Pass("lower", _inference, ("lowered", "trace"), "graph"),
         Pass("guards", _assume_trace, ("trace", "graph"), "assumptions"),
-        Pass("guards", _guards, ("assumptions", "trace"), "guards"),
+        Pass("guards", _guards, ("assumptions", "trace", "graph"), "guards"),
         Pass("examples", _examples, ("captured", "guards", "bound", "trace"), "examples"),
         Pass("backend", call, ("captured", "examples"), "callable"),
         Pass("assemble", plan, ("trace", "graph", "captured", "callable", "guards"), "plan"),

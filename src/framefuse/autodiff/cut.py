@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.autodiff.flow import SINK, SOURCE, UNBOUNDED, sink_side
@@ -191,6 +191,10 @@ class _Prices:
             time += LAUNCH + count * node.dtype.size * MOVE
         return round(PER_UNIT * time)
 
+    def passing(self, node: Node) -> int:
+        """To leave the value in memory for another kernel, or to compute it there again."""
+        return round(PER_UNIT * 2 * MOVE * self.bytes(node))
+
     def unread(self, primal: Sequence[Node]) -> set[Node]:
         """Values that are computed without a load for each element: from constants, positions and smaller values."""
         found: set[Node] = set()
@@ -231,8 +235,12 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
             continue
         kind = TABLE[node.op].kind
         kept = kind == CALL or node.op == "input"
+        shared: list[tuple[Node, Use]] = []
         if not kept and kind != VIEW and node not in unread:
-            kept = use.far or _drags(node, use, joint.uses, prices)
+            shared = list(_shared(node, use, joint.uses))
+            # A residual sum rests on that of the layer before: it takes no more memory to save each of them.
+            same = any(whole.far and prices.bytes(node) <= prices.bytes(operand) for operand, whole in shared)
+            kept = use.far or same
         wanted = node in joint.read
         if kept and wanted:
             saved.add(node)
@@ -241,7 +249,7 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
         tail = SOURCE
         if not kept:
             tail, size = size, size + 1
-            price = prices.again(node, use.in_memory)
+            price = prices.again(node, use.in_memory) + sum(prices.passing(operand) for operand, _ in shared)
             if price:
                 arcs.append((SOURCE, tail, price))
             joint.pass_on(node, use)
@@ -257,19 +265,16 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
     return tuple(node for node in joint.primal if node in saved)
 
 
-def _drags(node: Node, use: Use, uses: Mapping[Node, Use], prices: _Prices) -> bool:
-    """Whether computing ``node`` again would need an operand, computed again itself, far from where that is read: a
-    residual sum and what the layer before computes from its own. Then it takes no more memory to save the node.
+def _shared(node: Node, use: Use, uses: Mapping[Node, Use]) -> Iterator[tuple[Node, Use]]:
+    """Operands, seen through views, that would be computed again both for ``node`` and for a kernel of their own,
+    which a call lies between; with the places of all their readers.
     """
     for operand in _operands(node):
-        while True:
-            row = TABLE[operand.op]
-            if row.kind == CALL or row.kind == CREATE:
-                break
+        while TABLE[operand.op].kind not in (CALL, CREATE):
             known = uses.get(operand)
-            if known is not None and replace(known).widen(use).far:
-                return prices.bytes(node) <= prices.bytes(operand)
-            if row.kind != VIEW or len(_operands(operand)) != 1:
+            if known is not None and (known.first_call > use.last_call or known.last_call < use.first_call):
+                yield operand, replace(known).widen(use)
+                break
+            if TABLE[operand.op].kind != VIEW or len(_operands(operand)) != 1:
                 break
             operand = operand.inputs[0]
-    return False

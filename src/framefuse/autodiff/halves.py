@@ -8,6 +8,7 @@ from dataclasses import replace
 from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.divide import Part, divide
 from framefuse.autodiff.joint import Joint, names_of
+from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import MARKS, extract, mapped, needed_for
 from framefuse.autodiff.twins import with_twins
 from framefuse.ir.builder import Shape
@@ -178,14 +179,16 @@ class _Gradients:
                 same = inputs.index(node) if gradient in self.joint.tangents else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
             places.append(list(outputs).index(node))
+        came = [self.leaves[node] for node in self.joint.tangents if node in self.leaves]
         graph = Graph(
             name=f"{primal.name}_{kind}",
             inputs=inputs,
-            nodes=tuple(dict.fromkeys((*inputs, *made.values()))),
+            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *made.values()))), came)),
             outputs=tuple(outputs.values()),
             writes=(),
             relations=tuple(relation for relation in self.joint.relations if relation not in primal.relations),
             hints=primal.hints,
+            consumed=() if marks else tuple(range(len(self.saved))),
         )
         return Backward(graph, tuple(self.saved), tuple(self.tangents), tuple(places))
 

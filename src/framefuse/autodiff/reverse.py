@@ -38,7 +38,8 @@ def gradients(
     where a node on a path has no derivative.
     """
     wanted_set = set(wanted)
-    order = active([node for node, _ in seeds], wanted_set)
+    # The program's order, as eager's engine keeps it: what a gradient is made of is then read soon after it is there.
+    order = active(builder.nodes, [node for node, _ in seeds], wanted_set)
     sweep = _Sweep(builder, set(order), again)
     for node, gradient in seeds:
         sweep.give(node, gradient)
@@ -71,24 +72,20 @@ def flows(node: Node, number: int) -> bool:
     return column is None or column[number if TABLE[node.op].arity >= 0 else 0] is not None
 
 
-def active(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
-    """The nodes on a path from ``wanted`` to ``roots``, operands first."""
-    order: list[Node] = []
-    reaches: dict[Node, bool] = {}
-    stack = [(root, False) for root in roots]
-    while stack:
-        node, done = stack.pop()
-        if node in reaches and not done:
-            continue
-        reached = [operand for number, operand in enumerate(node.inputs) if flows(node, number)]
-        if not done:
-            reaches[node] = False
-            stack.append((node, True))
-            stack += [(operand, False) for operand in reached if operand not in reaches]
-        elif node in wanted or any(reaches[operand] for operand in reached):
-            reaches[node] = True
-            order.append(node)
-    return order
+def active(nodes: Sequence[Node], roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
+    """The nodes on a path from ``wanted`` to ``roots``, in program order as ``nodes``."""
+    onto: dict[Node, list[Node]] = {}  # of each node that rests on a wanted one: the operands that do
+    for node in nodes:
+        operands = [operand for number, operand in enumerate(node.inputs) if operand in onto and flows(node, number)]
+        if operands or node in wanted:
+            onto[node] = operands
+    reached = set(roots)
+    found = []
+    for node in reversed(nodes):
+        if node in reached and node in onto:
+            found.append(node)
+            reached.update(onto[node])
+    return found[::-1]
 
 
 class _Sweep:

@@ -18,7 +18,7 @@ def with_twins(graph: Graph) -> Graph:
     """
     roots = [output.node for output in graph.outputs if output.requires_grad]
     wanted = {graph.inputs[place] for place in graph.differentiable}
-    path = set(active(roots, wanted))
+    path = set(active(graph.nodes, roots, wanted))
     if not any(node.op == "library" and _needs_twin(node) for node in path):
         return graph
     rebuilding = _Rebuilding(graph, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.ir.dtypes import DType
@@ -123,9 +123,12 @@ class Buffers:
         )
 
 
-def with_lifetimes(items: Sequence[Item], buffers: Buffers, before: Mapping[int, Item]) -> tuple[Item, ...]:
+def with_lifetimes(
+    items: Sequence[Item], buffers: Buffers, before: Mapping[int, Item], consumed: Collection[int] = ()
+) -> tuple[Item, ...]:
     """The items with an allocation before the first use of each fresh buffer and releases after the last use of fresh
-    buffers and call results. ``before`` gives what stands in front of an item; no allocation follows it.
+    buffers, call results and the graph inputs number ``consumed``. ``before`` gives what stands in front of an item; no
+    allocation follows it.
     """
     latest = min(before, default=len(items))
     found: list[Item] = []
@@ -134,7 +137,8 @@ def with_lifetimes(items: Sequence[Item], buffers: Buffers, before: Mapping[int,
     for number, value in enumerate(buffers.values):
         if value.place == "fresh":
             starts.setdefault(min(max(value.first, 0), latest), []).append(number)
-        if value.place in ("fresh", "call") and not value.pinned and value.last >= 0:
+        ends_here = value.place in ("fresh", "call") or (value.place == "input" and value.input in consumed)
+        if ends_here and not value.pinned and value.last >= 0:
             ends.setdefault(value.last, []).append(number)
     for position, item in enumerate(items):
         found.extend(Allocate(number) for number in starts.get(position, ()))

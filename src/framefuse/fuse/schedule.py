@@ -127,7 +127,7 @@ class _Writer:
         self.plan_in_place()
         arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
         placed = share([self.placed(item) for item in self.items])
-        items = with_lifetimes(placed, self.buffers, before)
+        items = with_lifetimes(placed, self.buffers, before, self.graph.consumed)
         return Schedule(self.graph, self.buffers.memories(), items, outputs, arena, writes, tuple(self.notes))
 
     # ---- buffers

@@ -107,7 +107,8 @@ class Graph:
     ``bound`` are symbols set at run time by library results: (symbol, node, dimension). ``differentiable`` are the
     numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node. ``kept`` are
     the nodes that run for the error that they may raise, where nothing reads them, or not all of them: library calls,
-    and values that are computed whole.
+    and values that are computed whole. ``consumed`` are the numbers of the inputs that nobody reads after the run: each
+    is an entry of a list among the arguments, and leaves it when its last reader has run.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Graph:
     differentiable: tuple[int, ...] = ()
     late: tuple[Late, ...] = ()
     kept: tuple[Node, ...] = ()
+    consumed: tuple[int, ...] = ()
 
     @property
     def trains(self) -> bool:

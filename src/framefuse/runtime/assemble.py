@@ -12,7 +12,7 @@ from framefuse import _native
 from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
-from framefuse.ir.graph import Arg, Graph, Late
+from framefuse.ir.graph import Arg, Graph, Late, Node
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
@@ -24,6 +24,7 @@ from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
 
 CompiledKernel = Any  # has ``address``, ``name`` and ``keep``
+WORTH_DROPPING = 1 << 16  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
 
@@ -174,9 +175,28 @@ class _Assembler:
         elif isinstance(item, Commit):
             self._commit(item)
         elif isinstance(item, Release):
-            self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
+            self._release(item)
         else:
             raise AssertionError(f"unknown schedule item {type(item).__name__}")
+
+    def _release(self, item: Release) -> None:
+        """Drops tensors; a consumed input also leaves the list that it came in, unless it is small."""
+        self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
+        for memory in item.memories:
+            place = self.schedule.memories[memory].input
+            if place < 0 or self._recorded_bytes(self.graph.inputs[place]) < WORTH_DROPPING:
+                continue
+            source = self.trace.assumptions.inputs[place].source
+            assert source.kind == "item" and source.base is not None, "consumed inputs come in a list"
+            args = (("register", self.register_of[source.base]), ("const", source.key))
+            self._add(CallStep("drop", _native.saved_drop, args, (), (), commits=True))
+
+    def _recorded_bytes(self, node: Node) -> int:
+        hints = self.graph.hints
+        count = node.dtype.size
+        for size in node.shape:
+            count *= size.evaluate({symbol: hints.get(symbol, 1) for symbol in size.symbols})
+        return count
 
     def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> KernelStep:
         kernel: Kernel = item.kernel

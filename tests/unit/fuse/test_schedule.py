@@ -8,9 +8,10 @@ from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
 
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, INT64
+from framefuse.ir.graph import Output
 from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
+from framefuse.ir.schedule import Release, RunCall, RunKernel, RunMatmul
 
 ROWS = symbol("s0")
 COLUMNS = symbol("s1")
@@ -521,3 +522,21 @@ def test_a_transposed_operand_is_read_in_tiles(golden):
     golden(kernel_text(kernels(schedule)[0]))
     for rows, columns in [*SIZES, (40, 70)]:
         check(graph, schedule, torch.randn(2, columns, rows), torch.randn(2, rows, columns))
+
+
+def test_consumed_inputs_are_released_after_their_last_reader():
+    b = Builder()
+    x, y, z, w = (b.input((64, 64)) for _ in range(4))
+    h = b.matmul(b.matmul(x, y), b.permute(z, 1, 0))
+    graph = replace(b.graph(b.matmul(h, y), Output(1, w, (0, 1), 3)), consumed=(0, 1, 2, 3))
+    schedule = fuse(graph)
+    check(graph, schedule, *(torch.randn(64, 64) for _ in range(4)), rtol=1e-4, atol=1e-3)
+    memory = {schedule.memories[number].input: number for number in range(len(schedule.memories))}
+    released = {}
+    products = 0
+    for item in schedule.items:
+        products += isinstance(item, RunMatmul)
+        if isinstance(item, Release):
+            released.update(dict.fromkeys(item.memories, products))
+    # y is read again by the last product; w is a result
+    assert {place: released.get(memory[place]) for place in range(4)} == {0: 1, 1: 3, 2: 2, 3: None}
