@@ -188,7 +188,7 @@ class _Gradients:
             writes=(),
             relations=tuple(relation for relation in self.joint.relations if relation not in primal.relations),
             hints=primal.hints,
-            consumed=() if marks else tuple(range(len(self.saved))),
+            consumed=() if self.again else tuple(range(len(self.saved))),
         )
         return Backward(graph, tuple(self.saved), tuple(self.tangents), tuple(places))
 

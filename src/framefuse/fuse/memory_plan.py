@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from framefuse.fuse.arena import Piece, Places, places
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, Symbol, expr, product
+from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import Allocate, Item, Memory, Release
-
-ALIGN = 64
 
 
 @dataclass(slots=True)
@@ -39,15 +38,6 @@ class Value:
         return product(self.sizes) * self.dtype.size
 
 
-@dataclass(slots=True)
-class Block:
-    """A part of the arena: free from item ``free`` on."""
-
-    offset: Expr
-    size: Expr
-    free: int
-
-
 @dataclass
 class Buffers:
     """The buffers of a schedule by number."""
@@ -69,52 +59,40 @@ class Buffers:
         if value.base >= 0:
             self.touch(value.base, item)
 
-    def place(self, late: frozenset[Symbol]) -> Expr:
-        """Gives arena buffers their offsets and returns the arena's size in bytes.
+    def place(self, late: frozenset[Symbol]) -> Places:
+        """Gives arena buffers their offsets.
 
-        Buffers whose size depends on ``late`` symbols (known only after a library call) become fresh tensors. A block
-        is used again when its lifetime has ended and its size is equal or, for constants, large enough (best fit).
+        Buffers whose size depends on ``late`` symbols (known only after a library call) become fresh tensors. A buffer
+        that takes the memory of another is one piece with it.
         """
-        blocks: list[Block] = []
-        homes: dict[int, Block] = {}
-        end = expr(0)
-        waiting = sorted((v for v in self.values if v.place == "arena"), key=lambda v: v.first)
-        for value in waiting:
+        homes: dict[int, int] = {}  # by buffer: the number of its piece
+        pieces: list[Piece] = []
+        waiting = [number for number, value in enumerate(self.values) if value.place == "arena"]
+        for number in sorted(waiting, key=lambda n: self.values[n].first):
+            value = self.values[number]
             if value.bytes.symbols & late:
                 value.place = "fresh"
                 continue
-            size = (value.bytes + (ALIGN - 1)) // ALIGN * ALIGN
-            block = self._ending(value, homes) or self._free_block(blocks, size, value.first)
-            if block is None:
-                block = Block(end, size, 0)
-                blocks.append(block)
-                end = end + size
-            block.free = value.last + 1
-            homes[id(value)] = block
-            value.offset = block.offset
-        return end
+            value.taken = self._ending(value, homes)
+            if value.taken >= 0:
+                homes[number] = homes[value.taken]
+                pieces[homes[number]].last = value.last
+            else:
+                homes[number] = len(pieces)
+                pieces.append(Piece(value.bytes, value.first, value.last))
+        found = places(pieces, self.hints)
+        for number, home in homes.items():
+            self.values[number].offset = found.offsets[home]
+        return found
 
-    def _ending(self, value: Value, homes: Mapping[int, Block]) -> Block | None:
-        """The block of a buffer of the same size that the writer of ``value`` is the last to read."""
+    def _ending(self, value: Value, homes: Mapping[int, int]) -> int:
+        """A buffer of the same size that the writer of ``value`` is the last to read; -1 for none."""
         for number in value.over:
             other = self.values[number]
-            block = homes.get(id(other))
-            ends = other.last == value.first and other.bytes is value.bytes and not other.given
-            if block is not None and ends and block.free == other.last + 1:
-                value.taken = number
+            if number in homes and other.last == value.first and other.bytes is value.bytes and not other.given:
                 other.given = True
-                return block
-        return None
-
-    def _free_block(self, blocks: Sequence[Block], size: Expr, now: int) -> Block | None:
-        free = [block for block in blocks if block.free <= now]
-        same = [block for block in free if block.size is size]
-        if same:
-            return same[-1]
-        if size.constant is None:
-            return None
-        larger = [b for b in free if b.size.constant is not None and size.constant <= b.size.constant]
-        return min(larger, key=lambda b: b.size.constant or 0) if larger else None
+                return number
+        return -1
 
     def memories(self) -> tuple[Memory, ...]:
         """The finished buffers."""

@@ -128,7 +128,10 @@ class _Writer:
         arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
         placed = share([self.placed(item) for item in self.items])
         items = with_lifetimes(placed, self.buffers, before, self.graph.consumed)
-        return Schedule(self.graph, self.buffers.memories(), items, outputs, arena, writes, tuple(self.notes))
+        memories = self.buffers.memories()
+        return Schedule(
+            self.graph, memories, items, outputs, arena.size, writes, tuple(self.notes), arena.largest
+        )
 
     # ---- buffers
 

@@ -73,7 +73,9 @@ def _order(schedule: Schedule) -> Iterator[str]:
 
 def _overlaps(schedule: Schedule) -> Iterator[str]:
     """Arena buffers that are alive together must be apart, and inside the arena, at the recorded sizes."""
-    hints = schedule.graph.hints
+    hints = dict(schedule.graph.hints)
+    for symbol, values in schedule.largest:
+        hints[symbol] = max(estimate(value, hints) for value in values)
     lives: dict[int, tuple[int, int]] = {}
     for position, item in enumerate(schedule.items):
         for number in (n for numbers in reads_and_writes(item) for n in numbers):

@@ -77,6 +77,8 @@ class _Assembler:
     def plan(self, kernels: Mapping[int, CompiledKernel], derivatives: Sequence[Derivative]) -> Plan:
         inputs = self._input_slots()
         arena = -1
+        for symbol, values in self.schedule.largest:
+            self.numbers.largest(symbol, values)
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
         for index, item in enumerate(self.schedule.items):

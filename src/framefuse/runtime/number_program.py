@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from framefuse.ir.numbers import (
@@ -45,6 +45,14 @@ class NumberProgram:
         self.slots[symbol.expr] = slot
         self._late_slots.add(slot)
         return slot
+
+    def largest(self, symbol: Symbol, values: Sequence[Expr]) -> None:
+        """Sets ``symbol`` to the largest of the values."""
+        slots = [self.slot_of(value) for value in values]
+        total = slots[0]
+        for slot in slots[1:]:
+            total = self._emit("max", total, slot)
+        self.slots[symbol.expr] = total
 
     def slot_of(self, value: Expr | Real | int | float) -> int:
         """The slot of ``value``; raises KeyError for a symbol that nothing has set so far."""

@@ -272,6 +272,8 @@ class Machine:
     def __init__(self, schedule: Schedule, tensors: Sequence[torch.Tensor]) -> None:
         self.schedule = schedule
         self.ints = bind(schedule.graph, tensors)
+        for largest, values in schedule.largest:
+            self.ints[largest] = max(value.evaluate(self.ints) for value in values)
         self.inputs = tensors
         self.arena = torch.full((schedule.arena.evaluate(self.ints),), 0xF7, dtype=torch.uint8)
         self.live: dict[int, torch.Tensor] = {}

@@ -86,4 +86,4 @@ def test_a_step_of_a_transformer():
     assert plans == 2, "forward and backward are one plan each"
     assert drops >= 4 * 4, "what is saved goes while backward runs"
     assert abs(eager_loss - our_loss) < 1e-5
-    assert ours <= 0.95 * eager, (ours / 1e6, eager / 1e6)
+    assert ours <= 0.8 * eager, (ours / 1e6, eager / 1e6)

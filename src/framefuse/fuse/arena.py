@@ -1,0 +1,119 @@
+"""Turns sizes and lifetimes into places in one arena: what lives at once lies apart, whatever the sizes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from framefuse.fuse.layout import estimate
+from framefuse.ir.numbers import Expr, Symbol, expr
+
+ALIGN = 64
+
+
+@dataclass(slots=True)
+class Piece:
+    """Memory of ``size`` bytes that is in use from item ``first`` to item ``last``."""
+
+    size: Expr
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``offsets`` of the pieces, multiples of :data:`ALIGN`, and the whole ``size``, in bytes. They are over the sizes'
+    symbols and those in ``largest``, each of which is the largest of some expressions over symbols before it.
+    """
+
+    offsets: tuple[Expr, ...]
+    size: Expr
+    largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...]
+
+
+def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int]) -> Places:
+    """A place for each piece.
+
+    The recorded sizes decide which piece lies above which: the largest are placed first, each in the smallest gap that
+    it fits in among those alive with it (greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural
+    Net Inference, 2020). An offset is then the end of the highest piece below, so that it is right for other sizes too.
+    """
+    together = [
+        [place for place, other in enumerate(pieces) if piece.first <= other.last and other.first <= piece.last]
+        for piece in pieces
+    ]
+    sizes = [-(-max(1, estimate(piece.size, hints)) // ALIGN) * ALIGN for piece in pieces]
+    recorded = _recorded(pieces, sizes, together)
+    maker = _Symbolic()
+    ends: dict[int, Expr] = {}
+    under: dict[int, int] = {}  # bits of the pieces that lie below one, through others too
+    offsets: dict[int, Expr] = {}
+    for number in sorted(range(len(pieces)), key=lambda n: (recorded[n], n)):
+        below = [other for other in together[number] if other in ends]
+        tops, under[number] = _tops(below, recorded, ends, under)
+        offsets[number] = maker.largest(tops)
+        ends[number] = offsets[number] + (pieces[number].size + (ALIGN - 1)) // ALIGN * ALIGN
+    tops, _ = _tops(list(ends), recorded, ends, under)
+    whole = maker.largest(tops)
+    return Places(tuple(offsets[number] for number in range(len(pieces))), whole, tuple(maker.made))
+
+
+def _tops(
+    below: Sequence[int], recorded: Sequence[int], ends: Mapping[int, Expr], under: Mapping[int, int]
+) -> tuple[list[Expr], int]:
+    """The ends of those pieces that do not lie under another of them, and the bits of all of them and what is under
+    them.
+    """
+    tops, bits = [], 0
+    for other in sorted(below, key=lambda n: -recorded[n]):
+        if not bits >> other & 1:
+            tops.append(ends[other])
+            bits |= under[other] | 1 << other
+    return tops, bits
+
+
+def _recorded(pieces: Sequence[Piece], sizes: Sequence[int], together: Sequence[Sequence[int]]) -> list[int]:
+    """Offsets at the recorded sizes."""
+    found = [-1] * len(pieces)
+    for number in sorted(range(len(pieces)), key=lambda n: (-sizes[n], pieces[n].first)):
+        taken = sorted((found[other], found[other] + sizes[other]) for other in together[number] if found[other] >= 0)
+        best, least, end = -1, 0, 0
+        for start, stop in taken:
+            gap = start - end
+            if gap >= sizes[number] and (best < 0 or gap < least):
+                best, least = end, gap
+            end = max(end, stop)
+        found[number] = end if best < 0 else best
+    return found
+
+
+class _Symbolic:
+    """Makes the largest of some expressions."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Symbol, tuple[Expr, ...]]] = []
+        self.known: dict[frozenset[Expr], Expr] = {}
+
+    def largest(self, values: Sequence[Expr]) -> Expr:
+        """An expression, or a new symbol where none is known to be the largest."""
+        left: list[Expr] = []
+        for value in dict.fromkeys(values):
+            if not any(never_more(value, other) for other in left):
+                left = [other for other in left if not never_more(other, value)] + [value]
+        if len(left) < 2:
+            return left[0] if left else expr(0)
+        key = frozenset(left)
+        if key not in self.known:
+            symbol = Symbol(f"arena{len(self.made)}")
+            self.made.append((symbol, tuple(left)))
+            self.known[key] = symbol.expr
+        return self.known[key]
+
+
+def never_more(part: Expr, whole: Expr) -> bool:
+    """Whether ``part <= whole`` by their form, whatever the sizes are."""
+    rest = whole - part
+    return all(
+        factor >= 0 and all(isinstance(atom, Symbol) and not atom.signed for atom in atoms)
+        for atoms, factor in rest.terms
+    )
