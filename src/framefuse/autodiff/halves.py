@@ -10,6 +10,7 @@ from framefuse.autodiff.divide import Part, divide
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import MARKS, extract, mapped, needed_for
+from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
@@ -43,7 +44,8 @@ class _Maker:
     def piece(self, part: Part) -> Piece:
         """Decides what a piece saves."""
         primal = part.graph
-        joint = Joint.of(primal, [True] * len(part.outputs), [True] * len(primal.differentiable))
+        everything = [True] * len(part.outputs), [True] * len(primal.differentiable)
+        joint = Joint.of(primal, *everything)
         self.relations.update(dict.fromkeys(joint.relations))
         given = {node: self._given(part, node, place) for place, node in enumerate(primal.inputs)}
         shown = {
@@ -60,7 +62,10 @@ class _Maker:
             hints=primal.hints,
         )
         known = {node: entry for node, entry in {**given, **shown}.items() if node in free}
-        roots = self._roots(primal, joint)
+        taped = any(node.op == "library" and isinstance(node.attr("target"), Taped) for node in primal.nodes)
+        # What is read off a tape the first time is computed again where it is differentiated again.
+        again = Joint.of(primal, *everything, True) if taped else joint
+        roots = self._roots(primal, again)
         own = [node for node in chosen if node not in known]
         own += [node for node in roots if node not in given and node not in known and node not in own]
         hidden = self._hide(part, joint, own)
@@ -103,9 +108,8 @@ class _Maker:
         ends = {*primal.inputs, *(tangent for tangent in joint.tangents if tangent is not None)}
         ends.update(node for node in joint.builder.nodes if _runs_once(node))
         needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
-        return [
-            node for node in joint.builder.nodes if node in needed and node in ends and node not in joint.tangents
-        ]
+        needed.update(state for call, state in states_of(joint.builder.nodes).items() if call in needed)
+        return [node for node in joint.builder.nodes if node in needed and node in ends and node not in joint.tangents]
 
     def forward(self) -> Graph:
         """The graph that runs when the function is called."""
@@ -118,8 +122,15 @@ class _Maker:
 
 
 def _runs_once(node: Node) -> bool:
-    """Whether the node is the result of a call that must not be made again: a random one."""
-    return node.op == "result" and bool(node.inputs[0].attr("random"))
+    """Whether the node is what a call gave that is not made again: a random one, unless gradients flow through it."""
+    if node.op != "result" or not node.inputs[0].attr("random"):
+        return False
+    return not draws(node.inputs[0]) or node.attrs == STATE  # it is made again, from the same state
+
+
+def states_of(nodes: Sequence[Node]) -> dict[Node, Node]:
+    """For each taped random call the result that is the generator's state before it."""
+    return {node.inputs[0]: node for node in nodes if node.op == "result" and node.attrs == STATE}
 
 
 def backward_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> Backward:
@@ -139,15 +150,16 @@ def differentiable_graph(piece: Piece, case: Case, strides: Sequence[Shape]) -> 
 class _Gradients:
     """Cuts the graph of one case out of the joint one."""
 
-    def __init__(
-        self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape], again: bool
-    ) -> None:
+    def __init__(self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape], again: bool) -> None:
         self.primal = piece.primal
         self.again = again
         self.joint = Joint.of(piece.primal, [lies is not None for lies in case.tangents], case.wanted, again)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
         needed = needed_for(self.results, {*given, *tangents})
+        kept = states_of(self.joint.builder.nodes) if again else {}
+        self.states = {call: state for call, state in kept.items() if call in needed}
+        needed.update(self.states.values())
         self.leaves: dict[Node, Node] = {}
         self.saved = [number for number, node in enumerate(given) if self._leaf(node, strides[number], needed)]
         self.tangents = [
@@ -166,7 +178,7 @@ class _Gradients:
 
     def graph(self, kind: str) -> Backward:
         """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
-        made = extract(self.joint.builder.nodes, self.results, self.leaves, self.again)
+        made = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
         primal, inputs = self.primal, tuple(self.leaves.values())
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
+from framefuse.autodiff.tapes import replayed
 from framefuse.ir.graph import Graph, Node, Output
 
 MARKS = ("detach", "derived")  # rows that speak of gradients alone: their value is that of their first operand
+
+
+NO_STATES: Mapping[Node, Node] = MappingProxyType({})
 
 
 def needed_for(wanted: Iterable[Node], ends: Collection[Node], marks: bool = True) -> set[Node]:
@@ -24,13 +29,18 @@ def needed_for(wanted: Iterable[Node], ends: Collection[Node], marks: bool = Tru
 
 
 def extract(
-    nodes: Sequence[Node], wanted: Iterable[Node], leaves: Mapping[Node, Node], marks: bool = False
+    nodes: Sequence[Node],
+    wanted: Iterable[Node],
+    leaves: Mapping[Node, Node],
+    marks: bool = False,
+    states: Mapping[Node, Node] = NO_STATES,
 ) -> dict[Node, Node]:
     """``wanted`` and all that they are made of from ``leaves``, as new nodes; the rows that speak of gradients alone
     stay if ``marks``.
 
     ``nodes`` are in program order. The result maps each old node to its new one, in program order; ``leaves`` say
-    what stands for the nodes at which the walk ends.
+    what stands for the nodes at which the walk ends. ``states`` are the taped calls that are made again, each with the
+    leaf that is the generator's state before it.
     """
     needed = needed_for(wanted, leaves, marks)
     made: dict[Node, Node] = {}
@@ -43,6 +53,9 @@ def extract(
             made[node] = made[node.inputs[0]]
         else:
             inputs = tuple([made[operand] for operand in node.inputs])
+            if node in states:
+                made[node] = replayed(node, inputs, leaves[states[node]])
+                continue
             same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
             made[node] = node if same else replace(node, inputs=inputs)
     return made

@@ -4,8 +4,9 @@ them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.stops import reason
 
 Path = tuple[Any, ...]
+STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +93,20 @@ class Taped:
     """Runs a call in grad mode on leaves in place of the ``wanted`` operands.
 
     It takes (operands, args, kwargs), the last two with holes, and returns the results at ``paths`` without their
-    graph, then with it, then the leaves.
+    graph, then with it, then the leaves; for a call that ``draws`` random numbers also the state in which the generator
+    was, so that the call can be made again.
     """
 
     target: Callable[..., Any]
     wanted: tuple[int, ...]
     paths: tuple[Path, ...]
+    draws: bool = False
 
     def __call__(self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
+        state = (torch.default_generator.get_state(),) if self.draws else ()
         result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         found = [_at(result, path) for path in self.paths]
-        return tuple(part.detach() for part in found), tuple(found), tuple(leaves)
+        return tuple(part.detach() for part in found), tuple(found), tuple(leaves), state
 
     @property
     def __name__(self) -> str:
@@ -120,10 +125,25 @@ def from_tape(
     return _gradients(results, leaves, given, retain_graph=True)
 
 
+@contextlib.contextmanager
+def _drawing_from(state: torch.Tensor | None) -> Iterator[None]:
+    """Random numbers come from this state of the generator, which is afterwards as it was; None changes nothing."""
+    if state is None:
+        yield
+        return
+    before = torch.default_generator.get_state()
+    torch.default_generator.set_state(state)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
+
+
 @dataclass(frozen=True, slots=True)
 class Vjp:
     """Makes a call again and gives the gradients of its ``wanted`` operands, as a function of all operands and of the
-    gradients ``given`` for the results at ``paths``. In grad mode these can be differentiated again.
+    gradients ``given`` for the results at ``paths``. In grad mode these can be differentiated again. With a ``state``
+    of the generator the call draws from there, and leaves the generator as it was.
     """
 
     target: Callable[..., Any]
@@ -131,14 +151,19 @@ class Vjp:
     paths: tuple[Path, ...]
 
     def __call__(
-        self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any, given: Sequence[torch.Tensor]
+        self,
+        operands: Sequence[torch.Tensor],
+        args: Any,
+        kwargs: Any,
+        given: Sequence[torch.Tensor],
+        state: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, ...]:
         again = torch.is_grad_enabled()
         values = list(operands)
         for index in self.wanted:
             value = operands[index]
             values[index] = value if again and value.requires_grad else value.detach().requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), _drawing_from(state):
             result = self.target(*filled(args, values), **filled(kwargs, values))
         leaves = [values[index] for index in self.wanted]
         return _gradients([_at(result, path) for path in self.paths], leaves, given, create_graph=again)
@@ -148,21 +173,61 @@ class Vjp:
         return f"{getattr(self.target, '__name__', 'call')}_vjp"
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Makes a taped call again from the generator's ``state`` before it; gives the results at ``paths`` as the tape did,
+    as a function of the operands.
+    """
+
+    target: Callable[..., Any]
+    paths: tuple[Path, ...]
+
+    def __call__(
+        self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any, state: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...]]:
+        with _drawing_from(state):
+            result = self.target(*filled(args, operands), **filled(kwargs, operands))
+        return (tuple(_at(result, path) for path in self.paths),)
+
+    @property
+    def __name__(self) -> str:
+        return f"{getattr(self.target, '__name__', 'call')}_again"
+
+
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
 def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient]:
-    """The gradients of a library node's operands by :class:`Vjp`. Raises :class:`Stop` for a random call."""
+    """The gradients of a library node's operands by :class:`Vjp`. Raises :class:`Stop` for a random call that kept no
+    state.
+    """
     target, args, kwargs = node.attr("target"), hollow(node.attr("args")), hollow(node.attr("kwargs"))
+    state: tuple[Node, ...] = ()
     if isinstance(target, Taped):  # as the call was before it was taped
         args, kwargs = node.attr("args")[1:]
         given = {target.paths[path[1]]: g for path, g in given.items()}
         target = target.target
-    if node.attr("random"):
+        state = tuple(part for part in builder.nodes if part.inputs[:1] == (node,) and part.attrs == STATE)
+    if node.attr("random") and not state:
         raise Stop(reason("gradient", f"{node.attr('name')}, which draws random numbers,", node.line))
     wanted = tuple(index for index, here in enumerate(need) if here)
     again = Vjp(target, wanted, tuple(given))
-    return _spread(builder, node, again, (node.inputs, args, kwargs, tuple(given.values())), wanted)
+    return _spread(builder, node, again, (node.inputs, args, kwargs, tuple(given.values()), *state), wanted)
+
+
+def draws(node: Node) -> bool:
+    """Whether this is a taped call that keeps the state from which it draws random numbers."""
+    return node.op == "library" and isinstance(node.attr("target"), Taped) and bool(node.attr("target").draws)
+
+
+def replayed(node: Node, inputs: tuple[Node, ...], state: Node) -> Node:
+    """The call of a taped node made again on ``inputs``, from the state of the generator that was kept."""
+    attrs = dict(node.attrs)
+    attrs["target"] = Replay(attrs["target"].target, attrs["target"].paths)
+    attrs["args"] = (*attrs["args"], Arg(len(inputs)))
+    attrs["orders"] = (*attrs["orders"], (0,))
+    attrs["random"] = False
+    return replace(node, inputs=(*inputs, state), attrs=tuple(attrs.items()))
 
 
 def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient]:

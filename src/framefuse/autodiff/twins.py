@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, TWINS
 from framefuse.autodiff.reverse import active, builder_over
-from framefuse.autodiff.tapes import Taped, hollow
+from framefuse.autodiff.tapes import STATE, Taped, hollow
+from framefuse.errors import Stop
+from framefuse.ir.dtypes import BY_NAME
+from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node
+from framefuse.ir.numbers import expr
+from framefuse.ir.stops import reason
+
+UINT8 = BY_NAME["uint8"]
 
 
 def with_twins(graph: Graph) -> Graph:
@@ -76,6 +85,8 @@ class _Rebuilding:
         self.made.update(found)
 
     def _taped(self, node: Node, results: Sequence[Node], old: Node) -> dict[Node, Node]:
+        if any(isinstance(value, Source) for value in node.attr("kwargs").values()):
+            raise Stop(reason("gradient", f"{node.attr('name')} draws from a generator of its own and", node.line))
         wanted = tuple(index for index, operand in enumerate(old.inputs) if operand in self.path)
         attrs, target = dict(node.attrs), node.attr("target")
         if isinstance(target, Taped):  # for other operands, it may be
@@ -85,7 +96,7 @@ class _Rebuilding:
         else:
             paths = tuple(result.attr("path") for result in results)
             operands = tuple(Arg(index) for index in range(len(node.inputs)))
-            attrs["target"] = Taped(target, wanted, paths)
+            attrs["target"] = Taped(target, wanted, paths, bool(node.attr("random")))
             attrs["args"], attrs["kwargs"] = (operands, hollow(node.attr("args")), hollow(node.attr("kwargs"))), {}
         taped = replace(node, attrs=tuple(attrs.items()))
         self.builder.nodes.append(taped)
@@ -104,6 +115,10 @@ class _Rebuilding:
             operand = node.inputs[index]
             leaf = replace(operand, strides=operand.strides or row_major(operand.shape), line=node.line)
             result(leaf, 2, place)
+        if attrs["target"].draws:
+            size = (expr(torch.default_generator.get_state().numel()),)
+            state = Node("result", (taped,), STATE, UINT8, size, row_major(size), node.line)
+            self.builder.nodes.append(state)
         return found
 
     def result(self) -> Graph:
