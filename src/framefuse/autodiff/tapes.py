@@ -175,8 +175,8 @@ class Vjp:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Makes a taped call again from the generator's ``state`` before it; gives the results at ``paths`` as the tape did,
-    as a function of the operands.
+    """Makes a taped call again from the generator's ``state`` before it; gives the results at ``paths`` as a function
+    of the operands.
     """
 
     target: Callable[..., Any]
@@ -226,7 +226,7 @@ def replayed(node: Node, inputs: tuple[Node, ...], state: Node) -> Node:
     attrs["target"] = Replay(attrs["target"].target, attrs["target"].paths)
     attrs["args"] = (*attrs["args"], Arg(len(inputs)))
     attrs["orders"] = (*attrs["orders"], (0,))
-    attrs["random"] = False
+    attrs["name"], attrs["random"] = f"{attrs['name']}_again", False  # no rule of the call's own holds for it
     return replace(node, inputs=(*inputs, state), attrs=tuple(attrs.items()))
 
 
