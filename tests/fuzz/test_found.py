@@ -382,6 +382,21 @@ FOUND = {
             for _ in range(3):
                 yield call(x, data(2, 2, 3))
     """),
+    "a write of what a gradient would be marked for": (1, "native", """
+        WEIGHT = torch.nn.Parameter(data(1, 2))
+
+        def target(x, y):
+            w = x + 1
+            if w.sum() > 0:
+                w.zero_()
+            with torch.no_grad():
+                pass
+            return y * WEIGHT
+
+        def calls():
+            for seed in (1, 2, 3):
+                yield call(data(seed, 2, 3) + 5, data(seed, 2, 2))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

@@ -9,7 +9,7 @@ from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.divide import Part, divide
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.order import late
-from framefuse.autodiff.rebuild import MARKS, extract, mapped, needed_for
+from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.ir.builder import Shape
@@ -114,8 +114,7 @@ class _Maker:
     def forward(self) -> Graph:
         """The graph that runs when the function is called."""
         graph = replace(self.graph, nodes=tuple(self.nodes), relations=tuple(self.relations))
-        plain = [node for node in graph.nodes if node.op not in MARKS]
-        made = extract(graph.nodes, [*plain, *self.hidden, *(output.node for output in graph.outputs)], {})
+        made = extract(graph.nodes, [*named(graph), *self.hidden], {})
         first = min([0, *(output.value for output in graph.outputs)])
         further = [Output(first - 1 - place, made[node], None) for place, node in enumerate(self.hidden)]
         return mapped(graph, made, further)

@@ -65,8 +65,13 @@ def without_marks(graph: Graph) -> Graph:
     """The graph without the rows that speak of gradients alone."""
     if all(node.op not in MARKS for node in graph.nodes):
         return graph
-    kept = [node for node in graph.nodes if node.op not in MARKS]
-    return mapped(graph, extract(graph.nodes, [*kept, *(output.node for output in graph.outputs)], {}), ())
+    return mapped(graph, extract(graph.nodes, named(graph), {}), ())
+
+
+def named(graph: Graph) -> list[Node]:
+    """The nodes of a graph but for marks that nothing outside names."""
+    ends = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
+    return [*(node for node in graph.nodes if node.op not in MARKS), *ends]
 
 
 def mapped(graph: Graph, made: Mapping[Node, Node], further: Sequence[Output]) -> Graph:
