@@ -10,7 +10,7 @@ from framefuse.autodiff.formulas import run
 from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero
 from framefuse.autodiff.tapes import Taped, call_again, read_tape
 from framefuse.errors import Stop
-from framefuse.ir.builder import Builder
+from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import POINTWISE, TABLE
@@ -134,7 +134,11 @@ class _Sweep:
                 if wanted:
                     self.zero.add(operand)
         elif gradient is not None:
-            parts = self._rule(node)(self.builder, node, gradient, need)
+            try:
+                parts = self._rule(node)(self.builder, node, gradient, need)
+            except Unprovable as error:
+                text = f"the gradient of {node.op} depends on sizes known only at run time ({error})"
+                raise Stop(reason("gradient", text, node.line)) from error
             for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
                 if wanted:
                     self.give(operand, part)
@@ -158,7 +162,11 @@ class _Sweep:
         if given is None:
             parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
         else:
-            found = self._call_rule(node)(self.builder, node, given, need)
+            before, found = dict(self.builder.relations), None
+            try:
+                found = self._call_rule(node)(self.builder, node, given, need)
+            except Unprovable:
+                self.builder.relations = before
             parts = found if found is not None else call_again(self.builder, node, given, need)
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:

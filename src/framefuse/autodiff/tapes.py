@@ -194,6 +194,21 @@ class Replay:
         return f"{getattr(self.target, '__name__', 'call')}_again"
 
 
+def refuse_sparse(node: Node) -> None:
+    """Raises :class:`Stop` for a call whose gradients are sparse tensors."""
+    name, args, kwargs = node.attr("name"), node.attr("args"), node.attr("kwargs")
+    if isinstance(node.attr("target"), Taped):
+        args, kwargs = args[1:]
+    places = SPARSE.get(name, ())
+    if any(args[place : place + 1] == (True,) for place in places) or any(kwargs.get(word) is True for word in FLAGS):
+        raise Stop(reason("gradient", f"{name} gives a sparse gradient", node.line))
+
+
+# Where a call is told to give sparse gradients: by name, or at these places among its arguments.
+FLAGS = ("sparse", "sparse_grad")
+SPARSE = {"embedding": (4, 6), "embedding_bag": (7,)}
+
+
 # ---- graphs ----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +225,7 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
         state = tuple(part for part in builder.nodes if part.inputs[:1] == (node,) and part.attrs == STATE)
     if node.attr("random") and not state:
         raise Stop(reason("gradient", f"{node.attr('name')}, which draws random numbers,", node.line))
+    refuse_sparse(node)
     wanted = tuple(index for index, here in enumerate(need) if here)
     again = Vjp(target, wanted, tuple(given))
     return _spread(builder, node, again, (node.inputs, args, kwargs, tuple(given.values()), *state), wanted)

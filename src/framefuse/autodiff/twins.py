@@ -10,8 +10,9 @@ import torch
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, TWINS
 from framefuse.autodiff.reverse import active, builder_over
-from framefuse.autodiff.tapes import STATE, Taped, hollow
+from framefuse.autodiff.tapes import STATE, Taped, hollow, refuse_sparse
 from framefuse.errors import Stop
+from framefuse.ir.builder import Unprovable
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node
@@ -78,7 +79,11 @@ class _Rebuilding:
             self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again
         rule = TWINS.get(node.attr("name")) if not isinstance(node.attr("target"), Taped) else None
         need = [operand in self.path for operand in node.inputs]
-        found = rule(self.builder, moved, results, need) if rule is not None else None
+        before, found = dict(self.builder.relations), None
+        try:
+            found = rule(self.builder, moved, results, need) if rule is not None else None
+        except Unprovable:  # sizes known only at run time decide whether the twin may stand for the call
+            self.builder.relations = before
         if found is None:
             found = self._taped(moved, results, node)
         self.made[node] = next((new.inputs[0] for new in found.values() if new.op == "result"), moved)
@@ -87,6 +92,7 @@ class _Rebuilding:
     def _taped(self, node: Node, results: Sequence[Node], old: Node) -> dict[Node, Node]:
         if any(isinstance(value, Source) for value in node.attr("kwargs").values()):
             raise Stop(reason("gradient", f"{node.attr('name')} draws from a generator of its own and", node.line))
+        refuse_sparse(node)
         wanted = tuple(index for index, operand in enumerate(old.inputs) if operand in self.path)
         attrs, target = dict(node.attrs), node.attr("target")
         if isinstance(target, Taped):  # for other operands, it may be

@@ -205,6 +205,8 @@ def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any =
 def gather(lo: Lowering, input: Node, dim: Any, index: Node, *, sparse_grad: bool = False, out: Any = None) -> Node:
     if not input.shape or len(input.shape) != len(index.shape):
         raise Unsupported("a scalar")
+    if sparse_grad and lo.differentiable:
+        raise Unsupported("a sparse gradient")
     axis = lo.axis(dim, len(input.shape))
     for place, (mine, read) in enumerate(zip(input.shape, index.shape, strict=True)):
         if place != axis and mine is not read:

@@ -267,11 +267,16 @@ def _division(op: str) -> Callable[..., Node]:
     return lowered
 
 
+def _quotient(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    """floor_divide: eager has no derivative of it (but of a division that is rounded, which is 0)."""
+    return lo.derived(floor_divide(lo, input, other), "refused", [x for x in (input, other) if isinstance(x, Node)])
+
+
 floor_divide, remainder = _division("floordiv"), _division("remainder")
-register(("floor_divide", "__floordiv__", "__ifloordiv__"), "pointwise", floor_divide)
+register(("floor_divide", "__floordiv__", "__ifloordiv__"), "pointwise", _quotient)
 register(("remainder", "__mod__", "__imod__"), "pointwise", remainder)
 register(("fmod",), "pointwise", _division("fmod"))
-register(("__rfloordiv__",), "pointwise", lambda lo, input, other: floor_divide(lo, other, input))
+register(("__rfloordiv__",), "pointwise", lambda lo, input, other: _quotient(lo, other, input))
 register(("__rmod__",), "pointwise", lambda lo, input, other: remainder(lo, other, input))
 
 
