@@ -1,17 +1,87 @@
-"""Gives the result shape of fused attention, which stays with the library."""
+"""Gives the shape of fused attention, which stays with the library; with dropout it is products and a softmax."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from framefuse.ir.builder import ZERO, Shape
+from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Real, constant_real
+from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
-from framefuse.lower.rules import Shapes, rule
+from framefuse.lower.creation import positions
+from framefuse.lower.element import where
+from framefuse.lower.products import BLAS, multiply
+from framefuse.lower.random_numbers import dropped
+from framefuse.lower.rules import Shapes, Unsupported, rule
+
+INFINITY = float("inf")
 
 
 @rule("scaled_dot_product_attention")
 def scaled_dot_product_attention(
-    lo: Lowering, query: Node, key: Node, value: Node, attn_mask: Any = None, dropout_p: float = 0.0,
+    lo: Lowering, query: Node, key: Node, value: Node, attn_mask: Any = None, dropout_p: Any = 0.0,
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
-) -> Shapes:  # fmt: skip
-    return Shapes(((*query.shape[:-1], value.shape[-1]),))
+) -> Any:  # fmt: skip
+    shape = (*query.shape[:-1], value.shape[-1])
+    if isinstance(dropout_p, float) and 0.0 < dropout_p < 1.0 and not enable_gqa and query.dtype.name in BLAS:
+        return _with_dropout(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
+    return Shapes((shape,))
+
+
+def _with_dropout(
+    lo: Lowering, query: Node, key: Node, value: Node, mask: Any, p: float, causal: bool, scale: Any, shape: Shape
+) -> Node:
+    """at::_scaled_dot_product_attention_math, which eager takes on the CPU where there is dropout."""
+    factor = _factor(lo, query, scale)
+    rank = len(query.shape)
+    turned = lo.permute(key, (*range(rank - 2), rank - 1, rank - 2))
+    scores = multiply(lo, lo.compute(lambda a: a * factor, query), lo.compute(lambda a: a * factor, turned))
+    if causal:
+        if mask is not None:
+            raise Unsupported("two masks")
+        row, column = (positions(lo, scores.shape, axis, query.device) for axis in (rank - 2, rank - 1))
+        mask = lo.pointwise("le", column, row)
+    if mask is not None:
+        scores = _masked(lo, scores, mask)
+    weights = dropped(lo, _safe_softmax(lo, scores), p)
+    result = multiply(lo, weights, value)
+    if result.shape != shape:
+        raise Unsupported("shapes that broadcast")
+    return result
+
+
+def _factor(lo: Lowering, query: Node, scale: Any) -> float | Real:
+    """What both operands of the first product are multiplied by: the root of the scale."""
+    if scale is not None:
+        if type(scale) not in (int, float) or not scale > 0.0:
+            raise Unsupported("a scale that is no positive number")
+        return math.sqrt(scale)
+    width = query.shape[-1]
+    lo.require("!=", width, ZERO, "the width of attention")
+    if width.constant is not None:
+        return math.sqrt(1.0 / math.sqrt(width.constant))
+    return Real("sqrt", (Real("div", (constant_real(1.0), Real("sqrt", (Real("int", (width,)),)))),))
+
+
+def _masked(lo: Lowering, scores: Node, mask: Any) -> Node:
+    if not isinstance(mask, Node) or (mask.dtype is not BOOL and mask.dtype is not scores.dtype):
+        raise Unsupported("the kind of the mask")
+    if lo.broadcast(scores.shape, mask.shape) != scores.shape:
+        raise Unsupported("a mask of more dimensions")
+    if mask.dtype is BOOL:
+        low, zero = (lo.full(value, scores.dtype, mask.shape, mask.device) for value in (-INFINITY, 0.0))
+        mask = lo.pointwise("where", mask, zero, low)
+    return lo.compute(lambda a, m: a + m, scores, mask)
+
+
+def _safe_softmax(lo: Lowering, scores: Node) -> Node:
+    """Softmax over the last axis; zeros in rows where everything is masked."""
+    axis = len(scores.shape) - 1
+    lo.require("!=", scores.shape[axis], ZERO, "keys of attention")
+    high = lo.reduce("amax", scores, (axis,), True)
+    top = lo.compute(lambda a, m: e.exp(a - m), scores, high)
+    found = lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True))
+    return lo.derived(lo.compute(lambda a, m: where(m <= -INFINITY, 0.0, a), found, high), "softmax", (scores,), axis)

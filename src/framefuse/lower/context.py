@@ -133,8 +133,11 @@ class Lowering(Builder):
     # ---- random numbers ----------------------------------------------------------------------------------------------
 
     def order_like(self, node: Node) -> tuple[int, ...]:
-        """The order of dimensions in which eager's ``empty_like`` of an operand lies in memory."""
-        return order_like(self.memory[node])
+        """The order of dimensions in which eager's ``empty_like`` of an operand lies in memory; row-major for what the
+        call itself computes.
+        """
+        meta = self.memory.get(node)
+        return order_like(meta) if meta is not None else tuple(range(len(node.shape)))
 
     def is_dense(self, node: Node) -> bool:
         """Whether eager's operand fills its memory without gaps."""

@@ -79,6 +79,11 @@ def _two_values(dtype: torch.dtype, p: float, alpha: bool) -> tuple[list[float],
     return noise.mul_(a).tolist(), shift.tolist()
 
 
+def dropped(lo: Lowering, node: Node, p: float) -> Node:
+    """Dropout in training of what a call computes on its way."""
+    return _dropout(lo, node, p, True)
+
+
 def _features(input: Node) -> Shape:
     """One element for each channel of each sample."""
     if len(input.shape) < 2:

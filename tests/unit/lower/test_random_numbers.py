@@ -295,3 +295,27 @@ def test_a_declined_call_puts_an_explicit_generator_back():
                 except IndexError:
                     found.append(generator.get_state())
     assert all(map(torch.equal, found[:4], found[4:]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", ["plain", "causal", "mask", "row masked", "bias", "scale", "run-time sizes"])
+def test_attention_with_dropout_is_products_a_softmax_and_one_draw(case, dtype):
+    mask = torch.rand(1, 1, 5, 7) > 0.4
+    if case == "row masked":
+        mask[:, :, 2] = False
+    options = {
+        "causal": {"is_causal": True},
+        "mask": {"attn_mask": mask},
+        "row masked": {"attn_mask": mask},
+        "bias": {"attn_mask": torch.randn(2, 3, 5, 7, dtype=dtype)},
+        "scale": {"scale": 0.3},
+    }.get(case, {})
+
+    def calls(rows):
+        return [tuple(torch.randn(2, 3, size, 8, dtype=dtype) for size in (row, 7, 7)) for row in rows]
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q * 1.5, k, v, dropout_p=0.25, **options) * 2.0
+
+    rows = (5, 6, 4) if case == "run-time sizes" else (5, 5, 5)
+    assert libraries(same(function, calls(rows), tolerance=1e-5)) == [["draw_bernoulli"]]
