@@ -66,6 +66,7 @@ TORCH_STOPS = (
     ("torch.utils.checkpoint", "transform"),
     ("torch._functorch", "transform"),
     ("torch.func", "transform"),
+    ("torch.amp.grad_scaler", "native-call"),
     ("torch.amp", "autocast"),
     ("torch.random", "random-state"),
     ("torch.cuda.random", "random-state"),
