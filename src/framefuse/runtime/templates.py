@@ -41,7 +41,7 @@ def argument_template(value: Any, leaf: Leaf) -> Any:
     if type(value) in (tuple, list):
         parts = [argument_template(item, leaf) for item in value]
         if all(part[0] == "const" for part in parts):
-            return ("const", value)
+            return ("const", type(value)([part[1] for part in parts]))  # sizes that are known are numbers
         return (type(value).__name__, *parts)
     if type(value) is dict:
         return ("dict", *((("const", key), argument_template(item, leaf)) for key, item in value.items()))
