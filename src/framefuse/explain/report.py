@@ -12,6 +12,7 @@ from typing import Any
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError
+from framefuse.explain.saved import saved_bytes
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
@@ -28,7 +29,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took."""
+    """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took.
+
+    ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known).
+    """
 
     name: str
     line: Line
@@ -36,6 +40,7 @@ class GraphReport:
     work: tuple[Work, ...]
     facts: int
     seconds: dict[str, float]
+    saved: tuple[int, int | None] | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -113,7 +118,12 @@ def describe(state: CompiledFunction, timing: Timing | None = None) -> Explanati
 def _graph(product: Product) -> GraphReport:
     trace = product.stages["trace"]
     facts = len(trace.assumptions.facts) + len(trace.assumptions.inputs)
-    return GraphReport(trace.name, trace.line, len(trace.calls), _work(product), facts, dict(product.seconds))
+    halves = product.stages.get("halves")
+    saved = None
+    if halves is not None:
+        eager = None if trace.saved_storages is None else trace.saved_bytes
+        saved = saved_bytes(halves, halves.forward.hints), eager
+    return GraphReport(trace.name, trace.line, len(trace.calls), _work(product), facts, dict(product.seconds), saved)
 
 
 def _work(product: Product) -> tuple[Work, ...]:
@@ -211,11 +221,22 @@ def _graphs(e: Explanation) -> list[str]:
         made = ", ".join(_count(count, kind) for kind, count in pieces if count) or "nothing to compute"
         place = f"{os.path.basename(graph.line.file)}:{graph.line.line}"
         lines.append(f"  graph {number}  {place}   {_count(graph.operations, 'op')} -> {made}")
+        if graph.saved is not None:
+            ours, eager = graph.saved
+            against = "" if eager is None else f", eager {_size(eager)}"
+            lines.append(f"             keeps {_size(ours)} for backward{against}")
         shown = sorted(graph.work, key=lambda item: -item.count)
         lines += [f"             {item.title:<36.36} {item.kind:<7} x{item.count}" for item in shown[:8]]
         if len(shown) > 8:
             lines.append(f"             and {len(shown) - 8} more")
     return lines
+
+
+def _size(count: int) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
 
 
 def _breaks(e: Explanation) -> list[str]:
