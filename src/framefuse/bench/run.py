@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import capture, curve, guards, kernels, memory, models, train
+from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, train
 from framefuse.bench.compilers import cold_caches, warm_up
 from framefuse.bench.report import Field, Row, Say, hardware, markdown, progress, save, show
 from framefuse.bench.training_steps import SECONDS, STEPS, Settings
@@ -166,6 +166,15 @@ BENCHES = (
         no_options,
         lambda options, compilers: kernels.steps(compilers),
         lambda say, options, compilers: kernels.kernels(say, compilers),
+    ),
+    Bench(
+        "gradients",
+        "small functions whose inputs require grad: forward, and forward with backward",
+        gradients.TITLE,
+        gradients.FIELDS,
+        no_options,
+        lambda options, compilers: gradients.steps(compilers),
+        lambda say, options, compilers: gradients.gradients(say, compilers),
     ),
     Bench(
         "guards",
