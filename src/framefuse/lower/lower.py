@@ -18,6 +18,7 @@ from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
+from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
 from framefuse.lower.gradients import Gradients
@@ -48,7 +49,8 @@ def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None, exact: bo
     rule gives, over symbols bound at run time. ``notes`` receives (call name, reason) for each call that became a
     library call. Raises :class:`Stop` where no graph says what the program did.
     """
-    return _Lowerer(trace, notes if notes is not None else [], exact).graph()
+    graph = _Lowerer(trace, notes if notes is not None else [], exact).graph()
+    return with_equal_sizes(graph, trace.assumptions.relations)
 
 
 class _Lowerer:

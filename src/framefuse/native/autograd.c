@@ -569,6 +569,8 @@ static PyType_Slot attach_slots[] = {
 static PyType_Spec attach_spec = {"framefuse._native.Attach", sizeof(Attach), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE, attach_slots};
 
+bool is_attach(PyObject *object) { return Py_IS_TYPE(object, Attach_Type); }
+
 PyTypeObject *make_attach_type(PyObject *module)
 {
     Held_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &held_spec, NULL);

@@ -166,6 +166,7 @@ PyObject *dispatch_frame(PyObject *dispatch, PyObject *code, PyObject *const *bo
 /* ---- autograd.c ---- */
 
 extern PyTypeObject *make_attach_type(PyObject *module);
+bool is_attach(PyObject *object);
 PyObject *saved_drop_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* ---- frame_hook.c ---- */

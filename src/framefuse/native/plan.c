@@ -332,6 +332,16 @@ static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *con
     return answer;
 }
 
+/* Whether somebody looks at the single nodes that eager makes: anomaly mode names the one at fault, and hooks of saved tensors see what each saves.
+   Checkpoints are such hooks, and count on the same tensors when they run the program once more. */
+static bool watched(void)
+{
+    int hooked = abi_hooks_active(), anomaly = abi_anomaly();
+    if (UNLIKELY(hooked < 0 || anomaly < 0))
+        PyErr_Clear();
+    return hooked || anomaly;
+}
+
 int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbers, uint64_t age, PyObject **result)
 {
     int answer = RUN_DECLINED;
@@ -340,6 +350,10 @@ int plan_run(PlanProgram *plan, PyObject *const *registers, const int64_t *numbe
     if (UNLIKELY(plan->dead))
         return answer;
     plan->runs++;
+    if (plan->attaches && UNLIKELY(watched())) {
+        plan->declines++;
+        return answer;
+    }
     if (plan->keep_count && UNLIKELY(!plan->kept || age != plan->kept_at || age == AGE_UNKNOWN) && keep_inputs(plan, registers, age, &before) < 0) {
         PyErr_Clear();
         plan->declines++;

@@ -96,6 +96,7 @@ struct PlanProgram {
     Frame frame;
     char **buffers;
     uint64_t runs, declines;
+    bool attaches; /* a step makes an autograd node */
     bool dead;
 };
 

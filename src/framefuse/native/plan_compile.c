@@ -270,6 +270,7 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
     PyObject *function = PyObject_GetAttrString(source, "function"), *args = read_tuple(source, "args"), *kwargs = read_tuple(source, "kwargs");
     int status = function && args && kwargs ? read_arguments(plan, source, call, args, kwargs) : -1;
     call->function = function;
+    plan->attaches |= function && is_attach(function);
     Py_XDECREF(function); /* the step holds it */
     Py_XDECREF(args);
     Py_XDECREF(kwargs);

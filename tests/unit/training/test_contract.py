@@ -334,7 +334,24 @@ def test_hooks_on_saved_tensors_see_all_of_them():
         other, weight = x.detach().requires_grad_(), w.detach().requires_grad_()
         torch.tanh(other @ weight).sum().backward()
         torch.testing.assert_close(x.grad, other.grad)
-    assert state(compiled).dispatch.hits == 2
+    assert state(compiled).dispatch.declines == 2  # hooks see eager's nodes
+    compiled(*square())
+    assert state(compiled).dispatch.declines == 2
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_compiled_model_in_a_checkpoint(reentrant, warm):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2))
+    compiled = framefuse.compile(model)
+    for _ in range(3):
+        if warm:
+            compiled(square()[0]).sum().backward()
+        x = square()[0]
+        checkpoint(compiled, x, use_reentrant=reentrant).sum().backward()
+        other = x.detach().requires_grad_()
+        model(other).sum().backward()
+        torch.testing.assert_close(x.grad, other.grad)
 
 
 def test_anomaly_mode_runs_eagerly():
