@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import framefuse
+from framefuse.runtime.function import listeners
 from framefuse.testing import assert_compiles
 
 SIZES = [(8, 16), (16,), (5, 3, 2), (1, 7), ()]
@@ -113,8 +114,13 @@ def test_a_parameter_without_gradient_is_another_case() -> None:
             twins.run(without)
 
 
-def test_groups_and_schedules_compile_nothing() -> None:
-    twins = Twins(lambda p: torch.optim.Adam([{"params": p[:2], "lr": 0.1}, {"params": p[2:], "weight_decay": 0.1}]))
+@pytest.mark.parametrize("foreach", [False, True])
+def test_groups_and_schedules_compile_nothing(foreach: bool) -> None:
+    twins = Twins(
+        lambda p: torch.optim.Adam(
+            [{"params": p[:2], "lr": 0.1}, {"params": p[2:], "weight_decay": 0.1}], foreach=foreach
+        )
+    )
     schedules = [torch.optim.lr_scheduler.OneCycleLR(o, max_lr=0.1, total_steps=40) for o in twins.optimizers]
     for turn in range(20):
         with assert_compiles(int(turn == 1), twins.step):
@@ -239,3 +245,73 @@ def test_the_element_of_a_tensor_is_read_at_each_call() -> None:
     assert len(scaled.__framefuse__.products) == 1
     holder.count = torch.tensor(0.1, dtype=torch.float64)
     assert torch.equal(scaled(x), x * (torch.tensor(0.1, dtype=torch.float64) * 3).item())
+
+
+class Training:
+    """A small model with optimizer and schedule, and its step: gradients dropped, loss, backward, clipping, update."""
+
+    def __init__(self, make: Callable[[list[torch.nn.Parameter]], Any], clip: str) -> None:
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
+        )
+        self.optimizer = make(list(self.model.parameters()))
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50)
+        self.clip = clip
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        if self.clip == "norm":
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        elif self.clip == "value":
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
+        self.optimizer.step()
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("text", "clip"),
+    [("AdamW(p, lr=0.01)", "norm"), ("SGD(p, lr=0.1, momentum=0.9)", "value"), ("Adam(p, foreach=True)", "")],
+)
+def test_whole_steps_follow_eagers_losses(text: str, clip: str) -> None:
+    pair = [Training(lambda p: eval(f"torch.optim.{text}", {"torch": torch, "p": p}), clip) for _ in range(2)]
+    eager = pair[0]
+    ours = framefuse.compile(pair[1].__call__)
+    compiled: list[str] = []
+    listeners.append(lambda state, product: compiled.append(product.why or ""))
+    for turn in range(50):
+        torch.manual_seed(turn)
+        x, y = torch.randn(8, 6), torch.randint(0, 4, (8,))
+        torch.testing.assert_close(ours(x, y), eager(x, y), rtol=1e-4, atol=1e-5)
+        for training in pair:
+            training.schedule.step()
+        if turn == 5:
+            del compiled[:]
+    listeners.pop()
+    assert not compiled, compiled
+    assert ours.__framefuse__.dispatch.hits >= 45 and not ours.__framefuse__.reasons
+    for left, right in zip(pair[0].model.parameters(), pair[1].model.parameters(), strict=True):
+        torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("text", ["Adam(p)", "Adam(p, foreach=True)"])
+def test_gradients_are_dropped_in_one_trace(text: str, to_none: bool) -> None:
+    twins = Twins(lambda p: eval(f"torch.optim.{text}", {"torch": torch, "p": p}))
+
+    def drop() -> None:
+        twins.optimizers[1].zero_grad(set_to_none=to_none)
+
+    compiled = framefuse.compile(drop)
+    for _ in range(4):
+        twins.gradients()
+        held = [p.grad for p in twins.ours]
+        twins.optimizers[0].zero_grad(set_to_none=to_none)
+        compiled()
+        for left, right, before in zip(twins.eager, twins.ours, held, strict=True):
+            assert right.grad is (None if to_none else before)
+            if not to_none:
+                assert torch.equal(left.grad, right.grad) and left.grad._version == right.grad._version
+    assert len(compiled.__framefuse__.products) == 1 and compiled.__framefuse__.dispatch.hits == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, train
+from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, optimizers, train
 from framefuse.bench.compilers import cold_caches, warm_up
 from framefuse.bench.report import Field, Row, Say, hardware, markdown, progress, save, show
 from framefuse.bench.training_steps import SECONDS, STEPS, Settings
@@ -186,6 +186,16 @@ BENCHES = (
         lambda say, options, compilers: guards.guards(say, compilers),
     ),
     Bench(
+        "optimizers",
+        "steps of SGD, Adam and AdamW over 200 parameters: eager's for-loop, foreach and fused against compiled",
+        optimizers.TITLE,
+        optimizers.FIELDS,
+        no_options,
+        lambda options, compilers: optimizers.steps(),
+        lambda say, options, compilers: optimizers.optimizers(say),
+        optimizers.findings,
+    ),
+    Bench(
         "memory",
         "memory of a process that compiles 10,000 fresh functions",
         memory.TITLE,
@@ -197,7 +207,7 @@ BENCHES = (
         memory.plot,
     ),
 )
-ALONE = ("memory", "capture")  # measured without torch.compile beside them
+ALONE = ("memory", "capture", "optimizers")  # measured without torch.compile beside them
 BY_NAME = {bench.name: bench for bench in BENCHES}
 
 

@@ -25,7 +25,7 @@ from framefuse.capture.frame import (
 )
 from framefuse.capture.frame_readers import FRAME_READERS
 from framefuse.capture.heaps import HEAPS, of_a_heap
-from framefuse.capture.leaves import runs_natively
+from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
@@ -89,6 +89,9 @@ class Calls(Natives):
                 special = SPECIALS.get(target)
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, then)
+                if is_wrapper(target):
+                    target = target.__wrapped__  # type: ignore[attr-defined]
+                    continue
                 if runs_natively(target):
                     break
                 if target is MODULE_CALL and enter_module(self, args, kwargs, then):

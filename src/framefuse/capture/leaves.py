@@ -238,6 +238,14 @@ def is_pure(function: Any) -> bool:
         return False
 
 
+def is_wrapper(function: types.FunctionType) -> bool:
+    """Whether a function is what torch puts around one of its own that torch.compile shall not look into."""
+    if function.__globals__.get("__name__") != "torch._compile" or function.__name__ == "_disable_dynamo":
+        return False
+    inner = getattr(function, "__wrapped__", None)
+    return isinstance(inner, types.FunctionType) and not runs_natively(inner)
+
+
 def torch_function_stop(function: types.FunctionType) -> str | None:
     """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
     inner = getattr(function, "__wrapped__", None)

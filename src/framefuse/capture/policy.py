@@ -64,11 +64,10 @@ class Natives(Operations):
             policy = None
         elif policy == "torch":
             stopped = queries.STOPPED.get(queries.call_name(target))
-            if stopped == "item" and queries.call_name(target) == "item":
-                number = self._element(target, args)
-                if number is not None:
-                    self.finish(frame, number, then)
-                    return
+            settled = self._settled(target, args, kwargs) if stopped is not None else None
+            if settled is not None:
+                self.finish(frame, settled, then)
+                return
             if stopped is not None and self.breakable():
                 policy, self.refused = None, stopped
         elif target in READS_VALUE if kind_hashable(target) else False:
@@ -82,12 +81,21 @@ class Natives(Operations):
             return
         self.finish(frame, self._allowed(policy, target, args, kwargs), then)
 
-    def _element(self, target: Any, args: tuple[Any, ...]) -> float | None:
-        """``x.item()`` as a run-time number, None where it must be a step."""
+    def _settled(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
+        name = queries.call_name(target)
+        if name not in ("item", "requires_grad_") or kwargs:
+            return None
         holder = getattr(target, "__self__", None)
         given = (holder, *args) if isinstance(holder, torch.Tensor) else args
-        found: float | None = self.recorder.element(given[0]) if len(given) == 1 else None
-        return found
+        if not given or not isinstance(given[0], torch.Tensor):
+            return None
+        if name == "item":
+            return self.recorder.element(given[0]) if len(given) == 1 else None
+        wanted = given[1] if len(given) > 1 else True
+        if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
+            return None
+        return given[0]  # it stays as it is
 
     def native_value(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of native code, where the instruction goes on with it: no break is possible there."""

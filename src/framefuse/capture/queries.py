@@ -128,6 +128,14 @@ def _grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs
     return value
 
 
+@answers("get grad_fn")
+def _grad_fn(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """None for what requires no gradient."""
+    if recorder.requires_grad(args[0]) is not False:
+        recorder.kill("tensor-attribute", "grad_fn")
+    return function(*args)
+
+
 @answers("type")
 def _type(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs:
@@ -221,7 +229,7 @@ STOPS = {
     "autograd": "backward grad register_hook register_post_accumulate_grad_hook retain_grad _make_subclass",
     "tensor-attribute": "data_ptr untyped_storage storage _typed_storage storage_type set_ resize_ resize_as_ "
     "requires_grad_ detach_ share_memory_ "
-    "get grad_fn get is_leaf get _version get _grad_fn get output_nr get _base get _cdata get name get retains_grad "
+    "get is_leaf get _version get _grad_fn get output_nr get _base get _cdata get name get retains_grad "
     "get _backward_hooks get volatile "
     "get _post_accumulate_grad_hooks get nbytes _is_view module_load "
     "set data set requires_grad set grad set names set _grad set _backward_hooks set real set imag rename rename_ "

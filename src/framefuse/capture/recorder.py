@@ -291,6 +291,14 @@ class Recorder:
                 self.data_symbols.add(symbol)
         return integer(value, symbol.expr, self)
 
+    def requires_grad(self, tensor: Any) -> bool | None:
+        """Whether a tensor requires grad, which guards then hold; None for a tensor that is not known."""
+        if self.number(tensor) is None:
+            return None
+        self.gradients_matter = True
+        found: bool = tensor.requires_grad
+        return found
+
     def element(self, tensor: Any) -> float | None:
         """The element of a tensor as a run-time number, None where reading it must be a step."""
         number = self.number(tensor) if self.symbolic else None

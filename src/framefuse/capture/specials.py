@@ -554,6 +554,15 @@ def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: di
     return None
 
 
+@special(torch.is_tensor)
+def _is_tensor(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A run-time number is none, whatever its value."""
+    if len(args) != 1 or kwargs or type(args[0]) not in STANDS_FOR:
+        return MISSING
+    frame.stack.append(False)
+    return None
+
+
 @special(torch.jit.annotate, typing.cast)
 def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 2 or kwargs:
