@@ -234,11 +234,11 @@ class _Assembler:
         target = node.attr("target")
         args = tuple(argument_template(value, leaf) for value in node.attr("args"))
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in node.attr("kwargs").items())
+        self._flush()  # numbers among the arguments come before the step, those over what it binds after it
         bound = [(out, dimension, self.numbers.bind(symbol)) for out, dimension, symbol in item.binds]
         normal = tuple(self._slot(memory) for memory in item.normal)
         # The results' sizes and strides may be sums over symbols that this very step binds: those instructions follow
-        # it,
-        # and only after them can a result be brought into the layout that its slot promises.
+        # it, and only after them can a result be brought into the layout that its slot promises.
         late = bool(bound)
         step = CallStep(
             name=node.attr("name"),
