@@ -24,16 +24,19 @@ STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the gen
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """In the arguments of a call: operand ``index`` goes here."""
+    """In the arguments of a call: operand ``index`` goes here. ``depth`` counts the calls around it that have holes of
+    their own.
+    """
 
     index: int
+    depth: int = 0
 
 
 def filled(value: Any, operands: Sequence[torch.Tensor]) -> Any:
     """Nested arguments with operands in their holes."""
     kind = type(value)
     if kind is Hole:
-        return operands[value.index]
+        return operands[value.index] if value.depth == 0 else Hole(value.index, value.depth - 1)
     if kind is tuple or kind is list:
         return kind(filled(part, operands) for part in value)
     if kind is dict:
@@ -48,6 +51,8 @@ def hollow(value: Any) -> Any:
     kind = type(value)
     if kind is Arg:
         return Hole(value.index)
+    if kind is Hole:
+        return Hole(value.index, value.depth + 1)
     if kind is tuple or kind is list:
         return kind(hollow(part) for part in value)
     if kind is dict:

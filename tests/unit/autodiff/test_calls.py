@@ -159,3 +159,30 @@ def test_products_of_16_bits(name):
     backward = check_lowered(function, a, b, rtol=2e-2, atol=2e-2)
     if name not in ("vector", "scaled"):
         assert not any("vjp" in call or "backward" in call for call in calls(backward))
+
+
+MOVES = {
+    "lists": lambda x: x[[0, 1], [2, 2]],
+    "tensors": lambda x: x[torch.arange(3), x.detach().argmax(1)[:3]],
+    "mask": lambda x: x[x.detach() > 0],
+    "masked_select": lambda x: x.masked_select(x.detach() > 0),
+    "roll": lambda x: x.roll(2, 1),
+    "tril": torch.tril,
+    "diagonal": lambda x: x.diagonal(1),
+    "windows": lambda x: x.unfold(1, 3, 2),
+    "blocks": lambda x: F.unfold(x[None, None], 2),
+    "reflect": lambda x: F.pad(x[None], (2, 1), mode="reflect"),
+    "take": lambda x: x.take(x.detach().argmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_call_that_moves_elements_does_not_keep_its_operand(name):
+    """The operand is a value that nothing else of the backward pass reads."""
+    backward = check_lowered(lambda x: MOVES[name](x * 2).sin(), rand(5, 6))
+    assert not any(call.endswith(("_taped", "_vjp", "_backward")) for call in calls(backward)), calls(backward)
+    values = {operand for node in backward.nodes if node.op == "library" and "adjoint" in node.attr("name")
+              for operand in node.inputs}  # fmt: skip
+    moved = {operand for node in backward.nodes if node.op == "library" and "adjoint" not in node.attr("name")
+             for operand in node.inputs if operand.dtype.is_float}  # fmt: skip
+    assert not values & moved

@@ -8,6 +8,7 @@ from framefuse.autodiff.rules import (
     convolution,
     indexing,
     library_products,
+    linear_calls,
     pooling,
     products,
     reductions,
@@ -15,6 +16,6 @@ from framefuse.autodiff.rules import (
 )
 
 __all__ = [
-    "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "pooling",
-    "products", "reductions", "views",
+    "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
+    "pooling", "products", "reductions", "views",
 ]  # fmt: skip

@@ -20,7 +20,8 @@ ATTENTION = (
 INFINITY = float("inf")
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-ROWS = (0, 2, 1)  # batch, heads, rows of the kept logarithms, whose heads lie innermost
+# How the kernels lay out what they give: the heads of the kept logarithms innermost, those of gradients within a row.
+ROWS, HEADS_INSIDE = (0, 2, 1), (0, 2, 1, 3)
 
 
 @twin("scaled_dot_product_attention")
@@ -88,7 +89,7 @@ def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[b
         {"attn_mask": mask, "scale": named["scale"]},
         name="flash_attention_backward",
         orders=orders,
-        given=[orders[operand] for operand in operands],
+        given=[HEADS_INSIDE] * 3,
     )
     sums: dict[Node, Node] = {}
     for operand, part in zip(operands, found, strict=True):  # one node may be several of the three

@@ -1,0 +1,87 @@
+"""Gradients of library calls that only move elements: they need the operand's sizes, so the operand is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.autodiff.library import calls, order_in
+from framefuse.autodiff.registry import Given, Gradient, vjp_call
+from framefuse.autodiff.tapes import filled, hollow
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Arg, Node
+
+# Their result is linear in their first operand, and takes no arithmetic. The others are positions, masks and numbers.
+NAMES = (
+    "__getitem__", "index", "take", "masked_select", "roll", "rot90", "tril", "triu", "diag", "diagonal", "diag_embed",
+    "diagflat", "trace", "unfold", "fold", "im2col", "col2im", "repeat_interleave", "tensor_split", "hsplit", "vsplit",
+    "dsplit", "unflatten", "narrow_copy", "diagonal_copy", "unfold_copy", "pad",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Adjoint:
+    """The gradient of operand ``index`` of a linear call, from its ``sizes``, the other operands (None in its place)
+    and the gradients ``given`` for the results at ``paths``. The call runs on one element that is repeated.
+    """
+
+    target: Callable[..., Any]
+    index: int
+    paths: tuple[tuple[Any, ...], ...]
+
+    def __call__(
+        self, operands: Sequence[torch.Tensor | None], sizes: Sequence[int], args: Any, kwargs: Any,
+        given: Sequence[torch.Tensor],
+    ) -> torch.Tensor:  # fmt: skip
+        again = torch.is_grad_enabled()
+        leaf = given[0].new_zeros(()).expand(sizes).requires_grad_()
+        values: list[Any] = list(operands)
+        values[self.index] = leaf
+        with torch.enable_grad():
+            result = self.target(*filled(args, values), **filled(kwargs, values))
+        parts = []
+        for path in self.paths:
+            part = result
+            for step in path:
+                part = part[step]
+            parts.append(part)
+        return torch.autograd.grad(parts, leaf, list(given), create_graph=again)[0]
+
+    @property
+    def __name__(self) -> str:
+        return f"{getattr(self.target, '__name__', 'call')}_adjoint"
+
+
+@vjp_call(*NAMES)
+def linear_call(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    if list(need).count(True) != 1 or hasattr(node.attr("target"), "places") or node.attr("random"):
+        return None
+    index = list(need).index(True)
+    source = node.inputs[index]
+    if node.attr("args")[:1] != (Arg(index),) or not source.dtype.is_float or _again(node, index):
+        return None
+    others = tuple(None if number == index else operand for number, operand in enumerate(node.inputs))
+    target = Adjoint(node.attr("target"), index, tuple(given))
+    args = (others, source.shape, hollow(node.attr("args")), hollow(node.attr("kwargs")), tuple(given.values()))
+    results = [((), source.dtype, source.shape)]
+    parts: list[Gradient] = [None] * len(node.inputs)
+    parts[index] = calls(builder, target, args, results, orders={}, given=[order_in(builder, node, source)])[0]
+    return parts
+
+
+def _again(node: Node, index: int) -> bool:
+    """Whether the operand is read at a second place."""
+    return _count((node.attr("args"), node.attr("kwargs")), index) != 1
+
+
+def _count(value: Any, index: int) -> int:
+    if isinstance(value, Arg):
+        return value.index == index
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    return sum(_count(part, index) for part in value) if isinstance(value, (tuple, list)) else 0
