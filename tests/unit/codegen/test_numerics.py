@@ -174,3 +174,16 @@ def test_float32_functions_are_within_two_ulp():
         compiled(x)
         found, expected = compiled(x).view(torch.int32), function(x).view(torch.int32)
         assert (found - expected).abs().max() <= 2
+
+
+def test_any_float32_rounds_to_bfloat16_as_eager():
+    """Denormals, the largest values and NaN among ordinary ones, in every lane, and in tails."""
+    compiled = framefuse.compile(lambda x: x.to(torch.bfloat16))
+    generator = torch.Generator().manual_seed(0)
+    for size in (1 << 16, 1000, 37, 5):
+        x = torch.randint(-(2**31), 2**31, (size,), generator=generator).to(torch.int32).view(torch.float32)
+        x[:: 7 if size > 100 else 2] *= 2.0**-100
+        tiny = (torch.randn(size, generator=generator) * 1e-39).where(torch.arange(size) % 5 == 0, x)
+        for given in (x, tiny):
+            assert torch.equal(bits(compiled(given)), bits(given.to(torch.bfloat16)))
+    assert compiled.__framefuse__.dispatch.hits >= 6

@@ -11,6 +11,7 @@ HELD = {
     "bool": "i1", "uint8": "i8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "i16",
     "bfloat16": "i16", "float32": "float", "float64": "double",
 }  # fmt: skip
+DENORMAL = 0x20  # in the classes of vfpclassps
 
 
 def cast(b: Builder, x: Reg, source: DType, target: DType) -> Reg:
@@ -57,15 +58,24 @@ def widened(b: Builder, x: Reg, dtype: DType) -> Reg:
 def narrowed(b: Builder, x: Reg, dtype: DType) -> Reg:
     """A float32 rounded to a 16-bit float's bits; other dtypes pass.
 
-    To bfloat16 by integers: the machine's instruction flushes denormals, which eager keeps, and NaN must not round up
-    to infinity.
+    To bfloat16 by integers where a lane is denormal: the machine's instruction makes zeros of these, which eager keeps.
     """
     if dtype.name == "bfloat16":
-        bits = b.convert("bitcast", x, "i32")
-        odd = b.bit_and(b.binary("lshr", bits, b.like(16, bits)), b.like(1, bits))
-        rounded = b.binary("lshr", b.add(bits, b.add(odd, b.like(0x7FFF, bits))), b.like(16, bits))
-        kept = b.select(b.is_nan(x), b.like(0x7FC0, bits), rounded)
-        return b.convert("trunc", kept, "i16")
+        if not b.target.bfloats or x.lanes not in (8, 16):
+            return _to_bfloat(b, x)
+        bits = 32 * x.lanes
+        rounded = b.call(f"llvm.x86.avx512bf16.cvtneps2bf16.{bits}", [x], Reg("", "bfloat", x.lanes))
+        denormal = b.call(f"llvm.x86.avx512.fpclass.ps.{bits}", [x], Reg("", "i1", x.lanes), extra=f"i32 {DENORMAL}")
+        return b.guarded(b.any_lane(denormal), [b.convert("bitcast", rounded, "i16")], lambda: [_to_bfloat(b, x)])[0]
     if dtype.name == "float16":
         return b.convert("bitcast", b.convert("fptrunc", x, "half"), "i16")
     return x
+
+
+def _to_bfloat(b: Builder, x: Reg) -> Reg:
+    """By integers, the even one of two equally near; NaN must not round up to infinity."""
+    bits = b.convert("bitcast", x, "i32")
+    odd = b.bit_and(b.binary("lshr", bits, b.like(16, bits)), b.like(1, bits))
+    rounded = b.binary("lshr", b.add(bits, b.add(odd, b.like(0x7FFF, bits))), b.like(16, bits))
+    kept = b.select(b.is_nan(x), b.like(0x7FC0, bits), rounded)
+    return b.convert("trunc", kept, "i16")

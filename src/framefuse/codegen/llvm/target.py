@@ -14,7 +14,8 @@ class Target:
     """A CPU: LLVM ``triple``, ``cpu`` and ``features``, ``vector_bytes`` of its registers.
 
     ``masked_bytes`` is the smallest element that masked loads and stores handle (0: none, tails are scalar loops).
-    ``scalef`` is true where ``2**n`` is one vector instruction. ``supported`` is false where float arithmetic would
+    ``scalef`` is true where ``2**n`` is one vector instruction, ``bfloats`` where rounding to bfloat16 is one (which
+    makes zeros of denormals). ``supported`` is false where float arithmetic would
     call library functions; kernels are then not compiled.
     """
 
@@ -25,6 +26,7 @@ class Target:
     masked_bytes: int
     scalef: bool
     supported: bool = True
+    bfloats: bool = False
 
     @property
     def key(self) -> str:
@@ -47,7 +49,8 @@ def host() -> Target:
         return all(found.get(name, False) for name in names)
 
     if has("avx512f", "avx512vl", "avx512bw", "avx512dq"):
-        return Target(triple, cpu, features, vector_bytes=64, masked_bytes=1, scalef=True)
+        bfloats = has("avx512bf16")
+        return Target(triple, cpu, features, vector_bytes=64, masked_bytes=1, scalef=True, bfloats=bfloats)
     if has("avx2", "fma", "f16c"):
         return Target(triple, cpu, features, vector_bytes=32, masked_bytes=4, scalef=False)
     arm = triple.startswith(("aarch64", "arm64"))
