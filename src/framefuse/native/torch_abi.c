@@ -294,19 +294,17 @@ int abi_hooks_active(void)
     return deque[2] != deque[6];
 }
 
-/* No probe could see the answer "no", for which the engine has to run: the first answers are compared with Python's. */
+/* No probe could see the answer "no", for which the engine has to run: Python is asked too until it has given that one. */
 int abi_keeps_graph(void)
 {
-    static unsigned generation, compared;
-    if (LIKELY(abi.keeps_graph && generation == abi.generation && compared == 3))
+    static unsigned compared; /* the generation in which both said no */
+    if (LIKELY(abi.keeps_graph && compared == abi.generation))
         return abi.keeps_graph();
     int kept = ask("keeps_graph");
-    if (generation != abi.generation)
-        generation = abi.generation, compared = 0;
     if (abi.keeps_graph && kept >= 0 && abi.keeps_graph() != kept)
         abi.keeps_graph = NULL;
-    else if (kept >= 0)
-        compared |= 1u << kept;
+    else if (kept == 0)
+        compared = abi.generation;
     return kept;
 }
 
