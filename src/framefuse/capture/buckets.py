@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture.breaks import Break
 from framefuse.capture.frame import Frame
+from framefuse.capture.parallel import running
 
 LIMITS = 1 << 20, 25 << 20  # bytes of the first bucket and of the others, by torch's default
 
@@ -23,7 +24,7 @@ def cut_before(machine: Any, frame: Frame) -> None:
     """Has the recording cut at the first instruction of a frame that is about to run, where the forward of a module
     begins before which a bucket ends.
     """
-    active = DistributedDataParallel._active_ddp_module
+    active = running()
     if active is None or frame.code.code.co_name != "forward" or not frame.locals:
         return
     known = machine.boundaries.get(id(active))

@@ -1,14 +1,31 @@
-"""Says which DistributedDataParallel runs its module, for the recordings and the compiled code inside of it."""
+"""Says which DistributedDataParallel runs its module in this thread, for recordings and compiled code inside of it."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
 
+class _Running(threading.local):
+    inside: Any = None
+
+
+_running = _Running()
+
+
 def activate(parallel: Any) -> Any:
-    """Makes ``parallel`` the one that runs; gives the one before. It is a step between compiled stretches."""
-    before = DistributedDataParallel._active_ddp_module
-    DistributedDataParallel._active_ddp_module = parallel
+    """Makes ``parallel`` the one that runs; gives the one before. It is a step between compiled stretches.
+
+    Torch keeps that in an attribute of the class; to assign it at each call would be a change of the class, after which
+    nothing that rests on it is trusted.
+    """
+    before = _running.inside
+    _running.inside = parallel
     return before
+
+
+def running() -> Any:
+    """The DistributedDataParallel whose module runs, or None."""
+    return _running.inside or DistributedDataParallel._active_ddp_module

@@ -87,6 +87,7 @@ def follows(
         forward, model, _, compiled = wrapped(how, make, **options)
         torch.testing.assert_close(train(forward, model, rank, **(calls or {})), expected, rtol=1e-4, atol=1e-5)
         assert graphs(compiled) > 0, framefuse.explain(compiled)
+        assert compiled_function(compiled).dispatch.hits >= 2, framefuse.explain(compiled)
 
 
 @program
