@@ -23,12 +23,24 @@ def highest_resident_bytes() -> int:
 
 
 def kept_bytes() -> int:
-    """What framefuse's plans keep between calls for their intermediates: it is part of what a call takes."""
-    return sum(item.arena_bytes for item in gc.get_objects() if type(item) is _native.PlanProgram)
+    """What framefuse keeps between calls for the intermediates of its plans."""
+    return _native.spare_bytes()
 
 
-def peak_bytes(call: Callable[[], object], prepare: Callable[[], object], repeats: int = 3) -> float:
+def nothing() -> int:
+    """What other columns keep."""
+    return 0
+
+
+def peak_bytes(
+    call: Callable[[], object],
+    prepare: Callable[[], object],
+    repeats: int = 3,
+    kept: Callable[[], int] = nothing,
+) -> float:
     """Bytes at the peak of `call` above those before it, median of `repeats`; `prepare` runs before each, unmeasured.
+
+    What the call keeps for the next one, `kept`, is a part of what it takes.
 
     From now on the process gives large blocks back to the system as soon as they are freed, and takes them anew: the
     peak is then what is alive at once, not how the heap happens to be cut up. Time nothing after this.
@@ -40,8 +52,8 @@ def peak_bytes(call: Callable[[], object], prepare: Callable[[], object], repeat
         prepare()
         gc.collect()
         library.malloc_trim(0)
-        before = resident_bytes()
+        before, there = resident_bytes(), kept()
         RESET.write_text("5")  # sets the mark to what is resident now
         call()
-        samples.append(max(0, highest_resident_bytes() - before) + kept_bytes())
+        samples.append(max(0, highest_resident_bytes() - before) + there)
     return statistics.median(samples)

@@ -10,7 +10,7 @@ import argparse
 import importlib
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from framefuse.bench.compilers import COMPILERS, Function, cold_caches
 from framefuse.bench.models import same_weights
-from framefuse.bench.peak import peak_bytes
+from framefuse.bench.peak import kept_bytes, nothing, peak_bytes
 from framefuse.bench.report import Row, Say, Value
 from framefuse.bench.timing import Column, interleaved, passes_within, timed
 from framefuse.bench.training_zoo import TRAININGS, Batch, Step, Training
@@ -177,7 +177,8 @@ def measure(training: Training, settings: Settings, say: Say) -> Row:
     medians = interleaved(columns, passes_within(settings.seconds, columns))
     row.update({f"{column}_ms": seconds * 1e3 for column, seconds in medians.items()})
     for name, column in columns.items():
-        row[f"{name}_peak_mb"] = peak_of(column.function, model, batches) / 1e6
+        kept = kept_bytes if name.startswith("framefuse") else nothing
+        row[f"{name}_peak_mb"] = peak_of(column.function, model, batches, kept) / 1e6
     row["equal"] = max((str(row[f"{name}_equal"]) for name in ("framefuse", "framefuse_whole")), key=len)
     compiled = {"model": row["framefuse_runs"], "step": row["framefuse_whole_runs"]}
     there = [what for what, runs in compiled.items() if runs == "compiled"]
@@ -189,9 +190,9 @@ def measure(training: Training, settings: Settings, say: Say) -> Row:
     return row
 
 
-def peak_of(step: Function, model: nn.Module, batches: Sequence[Batch]) -> float:
+def peak_of(step: Function, model: nn.Module, batches: Sequence[Batch], kept: Callable[[], int]) -> float:
     """Bytes that one step takes at its peak above parameters, buffers and the state of the optimizer."""
-    return peak_bytes(lambda: step(*batches[0]), lambda: drop_gradients(model))
+    return peak_bytes(lambda: step(*batches[0]), lambda: drop_gradients(model), kept=kept)
 
 
 def main() -> None:
