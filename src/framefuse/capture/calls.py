@@ -90,7 +90,7 @@ class Calls(Natives):
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, then)
                 if is_wrapper(target):
-                    target = target.__wrapped__  # type: ignore[attr-defined]
+                    target = target.__wrapped__
                     continue
                 if runs_natively(target):
                     break

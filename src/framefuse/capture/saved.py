@@ -42,7 +42,7 @@ def saved_by_autograd(
 
 
 @lru_cache(maxsize=1024)
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith(PREFIX))
 
 
