@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
@@ -12,6 +12,13 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.strides import dense_order, dense_strides
 
 Order = tuple[int, ...]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def inside(function: Function) -> Function:
+    """Says of a function that it neither keeps nor returns the memory of an operand: it may see any memory."""
+    function.inside = True  # type: ignore[attr-defined]
+    return function
 
 
 def call(builder: Builder, target: Callable[..., Any], args: Sequence[Any], *, like: Node, **kwargs: Any) -> Node:

@@ -227,7 +227,7 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
         args, kwargs = node.attr("args")[1:]
         given = {target.paths[path[1]]: g for path, g in given.items()}
         target = target.target
-        state = tuple(part for part in builder.nodes if part.inputs[:1] == (node,) and part.attrs == STATE)
+        state = tuple(part for part in builder.results(node).values() if part.attrs == STATE)
     if node.attr("random") and not state:
         raise Stop(reason("gradient", f"{node.attr('name')}, which draws random numbers,", node.line))
     refuse_sparse(node)
@@ -254,7 +254,7 @@ def replayed(node: Node, inputs: tuple[Node, ...], state: Node) -> Node:
 def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient]:
     """The gradients of a taped node's operands."""
     target = node.attr("target")
-    parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+    parts = builder.results(node)
     results = tuple(parts[(1, path[1])] for path in given)
     wanted = [index for index in target.wanted if need[index]]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)

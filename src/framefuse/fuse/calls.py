@@ -16,12 +16,22 @@ INSIDE_NAMES = (
     "avg_pool2d", "avg_pool3d", "cumsum", "cumprod", "sort", "argsort", "topk", "multinomial", "bincount", "nonzero",
     "searchsorted", "logsumexp", "cdist",
 )  # fmt: skip
+# The same of overloads of torch.ops.aten, as backward graphs call them.
+INSIDE_BACKWARD = (
+    "convolution_backward", "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward",
+    "_adaptive_avg_pool3d_backward", "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
+    "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward",
+    "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
+    "upsample_trilinear3d_backward", "embedding_dense_backward",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+)  # fmt: skip
 
 
 def _callables() -> dict[int, Any]:
     """By identity: a user's function of the same name is another object."""
-    homes = (torch, torch.nn.functional, torch.Tensor, torch.ops.aten)
-    found = (getattr(home, name, None) for home in homes[:3] for name in INSIDE_NAMES)
+    homes = (torch, torch.nn.functional, torch.Tensor)
+    found = [getattr(home, name, None) for home in homes for name in INSIDE_NAMES]
+    found += [getattr(getattr(torch.ops.aten, name, None), "default", None) for name in INSIDE_BACKWARD]
     return {id(function): function for function in found if function is not None}
 
 
@@ -29,8 +39,9 @@ INSIDE = _callables()
 
 
 def may_see_views(node: Node) -> bool:
-    """Whether the library call may be given arena memory and views of it."""
-    return id(node.attr("target")) in INSIDE
+    """Whether the library call may be given arena memory and views of it. A function of ours says so itself."""
+    target = node.attr("target")
+    return id(target) in INSIDE or getattr(target, "inside", False) is True
 
 
 def matmul_call(node: Node) -> Node:

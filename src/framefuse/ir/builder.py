@@ -40,6 +40,7 @@ class Builder:
         self.line: Line | None = None
         self.differentiable = False
         self._table: dict[Any, Node] = {}
+        self._results: dict[Node, dict[tuple[Any, ...], Node]] = {}
         self._sizes: dict[Expr, int] = {}
         self._lengths: set[Expr] = set()  # known to be sizes
         self._counts: dict[Shape, Expr] = {}
@@ -181,7 +182,9 @@ class Builder:
         """Takes nodes made elsewhere, in program order: a pure one is given again where its parts are asked for."""
         for node in nodes:
             self.nodes.append(node)
-            if node.op not in ("input", "library", "result"):
+            if node.op == "result":
+                self._results.setdefault(node.inputs[0], {})[node.attr("path")] = node
+            elif node.op not in ("input", "library"):
                 identity = (node.op, node.inputs, _key(node.op, node.attrs), node.dtype.name, node.shape, node.device)
                 self._table.setdefault(identity, node)
 
@@ -198,7 +201,13 @@ class Builder:
         """A node that equals no other: inputs, library calls and their results."""
         node = Node(op, inputs, attrs, dtype, shape, strides, self.line, device)
         self.nodes.append(node)
+        if op == "result":
+            self._results.setdefault(inputs[0], {})[node.attr("path")] = node
         return node
+
+    def results(self, call: Node) -> Mapping[tuple[Any, ...], Node]:
+        """The results of a library call by their paths."""
+        return self._results.get(call, {})
 
     def full(self, value: Scalar, dtype: DType, shape: Shape, device: str | None = None) -> Node:
         """A constant or run-time number in every element."""

@@ -76,7 +76,7 @@ def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[b
     mask = named["attn_mask"]
     if mask is not None:
         mask = node.inputs[mask.index]
-    parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+    parts = builder.results(node)
     out, logarithms = parts[(0,)], parts[(1,)]
     orders: dict[Node, Order] = {operand: order_in(builder, node, operand) for operand in (query, key, value)}
     orders |= {g: order_of(builder, out), out: order_of(builder, out), logarithms: ROWS}

@@ -65,7 +65,7 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
     g = given[(*start, 0)]
     operands = [node.inputs[arg.index] if isinstance(arg, Arg) else None for arg in node.attr("args")[:3]]
     input, weight, bias = operands
-    parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+    parts = builder.results(node)
     axes = [axis for axis in range(len(g.shape)) if axis != 1]
 
     def wide(channel: Node) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framefuse.autodiff.library import arguments, call, calls, order_in, order_of
+from framefuse.autodiff.library import arguments, call, calls, inside, order_in, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Node
@@ -55,8 +55,7 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
             source = builder.reshape(input, (ONE, *input.shape))
             g = builder.reshape(g, (ONE, *g.shape))
         else:
-            results = [part for part in builder.nodes if part.op == "result" and part.inputs[0] is node]
-            orders[g] = order_of(builder, results[0])
+            orders[g] = order_of(builder, next(iter(builder.results(node).values())))
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))
         like = [(part, operand) for part, operand in enumerate((source, weight, bias)) if mask[part]]
@@ -164,6 +163,7 @@ def interpolate(builder: Builder, node: Node, given: Given, need: Sequence[bool]
 # ---- sums along an axis ----------------------------------------------------------------------------------------------
 
 
+@inside
 def sums_from_the_end(g: torch.Tensor, axis: int) -> torch.Tensor:
     """Each element and those behind it along ``axis``."""
     return g.flip(axis).cumsum(axis).flip(axis)

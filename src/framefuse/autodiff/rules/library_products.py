@@ -7,18 +7,20 @@ from typing import Any
 
 import torch
 
-from framefuse.autodiff.library import arguments, call
+from framefuse.autodiff.library import arguments, call, inside
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.rules.views import stretched, summed
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 
 
+@inside
 def times_transposed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """``a`` times the transpose of ``b``."""
     return a @ b.mT
 
 
+@inside
 def transposed_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The transpose of ``a`` times ``b``."""
     return a.mT @ b

@@ -56,7 +56,7 @@ def _backward(rank: int) -> CallVjp:
 
     def rule(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
         input, g = node.inputs[0], given[(0,)]
-        parts = {part.attr("path"): part for part in builder.nodes if part.op == "result" and part.inputs[0] is node}
+        parts = builder.results(node)
         places = parts[(1,)]
         order, own = order_of(builder, places), order_in(builder, node, input)
         return calls(
