@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import framefuse
+from framefuse.ir.schedule import RunCall
 from framefuse.runtime.function import listeners
 from framefuse.testing import assert_compiles
 
@@ -103,6 +104,28 @@ def test_steps_are_eagers(text: str) -> None:
 @pytest.mark.parametrize("text", FOREACH)
 def test_steps_over_lists_are_eagers(text: str) -> None:
     check(text.replace("(p", "(p, foreach=True", 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Adam(p)", "Adam(p, weight_decay=0.1, amsgrad=True, maximize=True)", "AdamW(p)", "SGD(p, momentum=0.9)",
+     "SGD(p, momentum=0.9, nesterov=True, weight_decay=0.1, maximize=True)", "SGD(p, momentum=0.8, dampening=0.2)"],
+)  # fmt: skip
+def test_fused_steps_are_eagers(text: str) -> None:
+    twins = check(text.replace("(p", "(p, fused=True", 1))
+    schedule = twins.step.__framefuse__.products[-1].stages["schedule"]
+    assert not [item for item in schedule.items if isinstance(item, RunCall)]
+
+
+def test_memory_that_a_fused_step_writes_must_lie_apart() -> None:
+    twins = Twins(lambda p: torch.optim.SGD(p, fused=True, momentum=0.9))
+    for _ in range(3):
+        twins.run()
+    for optimizer, parameters in zip(twins.optimizers, (twins.eager, twins.ours), strict=True):
+        state = optimizer.state[parameters[0]]
+        state["momentum_buffer"] = parameters[0].detach()  # no longer memory of its own
+    for _ in range(2):
+        twins.run()
 
 
 def test_a_parameter_without_gradient_is_another_case() -> None:

@@ -24,6 +24,7 @@ from framefuse.capture.frame import (
     enter,
 )
 from framefuse.capture.frame_readers import FRAME_READERS
+from framefuse.capture.fused_steps import FUSED_STEPS
 from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
@@ -64,6 +65,7 @@ SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, a
     frame, inside_ddp_forward, args, kwargs
 )
 SPECIALS.update(FRAME_READERS)
+SPECIALS.update(FUSED_STEPS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 

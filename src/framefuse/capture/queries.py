@@ -280,7 +280,12 @@ def is_in_place(name: str) -> bool:
 
 
 def statistics(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Running statistics that a normalisation in training mode writes without counting a version."""
+    """What is written without counting a version: running statistics by a normalisation in training mode, parameters
+    and state by a fused optimizer step.
+    """
+    if name.startswith("_fused_") and name.endswith("_"):
+        lists = [value for place, value in enumerate(args) if place != 1 and isinstance(value, list)]
+        return [value for values in lists for value in values if isinstance(value, torch.Tensor)]
     if name in ("batch_norm", "instance_norm", "native_batch_norm", "cudnn_batch_norm"):
         return [
             value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and not value.requires_grad

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from framefuse.ir.trace import Call, Ref, Trace
+from framefuse.lower.fused_steps import FUSED
+from framefuse.lower.fused_steps import parts as fused_parts
 
 PREFIX = "_foreach_"
 # Calls whose third operand is a factor, which the method takes by name.
@@ -20,9 +22,15 @@ FACTORS = ("addcmul", "addcdiv")
 
 def each(trace: Trace) -> Trace:
     """The trace with calls over lists taken apart."""
-    if not any(call.name.startswith(PREFIX) for call in trace.calls):
+    if not any(call.name.startswith(PREFIX) or call.name in FUSED for call in trace.calls):
         return trace
-    return dataclasses.replace(trace, calls=tuple(part for call in trace.calls for part in _parts(call)))
+    metas = list(trace.metas)
+    calls = tuple(
+        part
+        for call in trace.calls
+        for part in (fused_parts(call, metas) if call.name in FUSED else _parts(call))
+    )
+    return dataclasses.replace(trace, calls=calls, metas=tuple(metas))
 
 
 def _parts(call: Call) -> Iterator[Call]:

@@ -55,7 +55,7 @@ STATISTICS = (
     (torch.native_batch_norm, 3),
 )
 # Of these, the names that write without counting a version.
-UNCOUNTED = ("batch_norm", "native_batch_norm")
+UNCOUNTED = ("batch_norm", "native_batch_norm", "copy_uncounted")
 # Calls whose result depends on where in memory the operand's elements lie.
 LAYOUT = frozenset(
     ("as_strided", "as_strided_", "set_", "untyped_storage", "storage", "data_ptr", "view_as_real", "view_as_complex",

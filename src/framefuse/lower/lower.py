@@ -288,7 +288,7 @@ class _Lowerer:
             node = self._new_contents(call, written[0])
             if node is not None:
                 self.computed.append(node)
-                self._assign(call, written[0], node, index)
+                self._assign(call, written[0], node, index, int(call.name not in UNCOUNTED))
                 return
         if call.random and any(not self._is_dense(value) for value in written):
             fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
