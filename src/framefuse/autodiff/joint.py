@@ -38,7 +38,9 @@ class Joint:
             builder.opaque("input", (), (("index", place),), node.dtype, node.shape, None, node.device)
             for place, node in enumerate(outputs)
         ]
-        tangents = tuple(node if here else None for node, here in zip(nodes, given, strict=True))
+        tangents: tuple[Node | None, ...] = tuple(
+            node if here else None for node, here in zip(nodes, given, strict=True)
+        )
         seeds = [(node, tangent) for node, tangent in zip(outputs, tangents, strict=True) if tangent is not None]
         inputs = [graph.inputs[place] for place in graph.differentiable]
         asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
