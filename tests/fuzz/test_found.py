@@ -397,6 +397,16 @@ FOUND = {
             for seed in (1, 2, 3):
                 yield call(data(seed, 2, 3) + 5, data(seed, 2, 2))
     """),
+    "a loop over rows that nobody reads ends": (2, "native", """
+        def target(x):
+            for row in x:
+                pass
+            return x * 2
+
+        def calls():
+            for size in (2, 2, 0, 1, 3, 2, 0):
+                yield call(data(1, size, 1))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

@@ -283,6 +283,8 @@ class Machine(Calls, Attributes, Generators):
 
     def settle_outcome(self, outcome: Any, then: Any) -> None:
         """The top frame takes the outcome of an opaque step."""
+        if then is not None:  # what follows asks which object it is, and a tensor has only facts that were asked for
+            self.recorder.sources.typed(outcome)
         try:
             self.finish(self.frames[-1], outcome, then)
         except Break:
