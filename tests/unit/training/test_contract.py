@@ -429,3 +429,18 @@ def test_nothing_lives_longer_than_eagers():
         held = weakref.ref(x), weakref.ref(out)
         del x, w, out
         assert [ref() for ref in held] == [None, None], turn
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("tracked", [False, True])
+def test_batch_norm_is_differentiated_twice(affine, tracked):
+    norm = torch.nn.BatchNorm1d(4, affine=affine, track_running_stats=tracked).double()
+    compiled = framefuse.compile(lambda x: torch.tanh(norm(x)))
+    for _ in range(3):
+        x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+        found = []
+        for function in (compiled, lambda x: torch.tanh(norm(x))):
+            (first,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+            found.append(torch.autograd.grad((first * first).sum(), (x, *norm.parameters()), allow_unused=True))
+        torch.testing.assert_close(*found)
+    assert state(compiled).dispatch.hits == 2

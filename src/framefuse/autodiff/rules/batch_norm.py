@@ -58,38 +58,54 @@ def batch_norm(
 
 @vjp_call("batch_norm_kept")
 def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
-    """Two sums over a channel, and arithmetic: all of it fuses with what is around."""
+    """Two sums over a channel, and arithmetic: all of it fuses with what is around.
+
+    The mean and the inverse deviation are functions of the input too: gradients of this gradient come to them.
+    """
     start = (0,) if hasattr(node.attr("target"), "places") else ()
-    if list(given) != [(*start, 0)] or not node.attr("args")[5]:
+    value, mean, deviation = ((*start, place) for place in range(3))
+    if not set(given) <= {value, mean, deviation} or not node.attr("args")[5]:
         return None
-    g = given[(*start, 0)]
     operands = [node.inputs[arg.index] if isinstance(arg, Arg) else None for arg in node.attr("args")[:3]]
     input, weight, bias = operands
+    assert input is not None
     parts = builder.results(node)
-    axes = [axis for axis in range(len(g.shape)) if axis != 1]
+    shape, scale = input.shape, parts[deviation]
+    axes = [axis for axis in range(len(shape)) if axis != 1]
 
     def wide(channel: Node) -> Node:
-        row = tuple(size if axis == 1 else ONE for axis, size in enumerate(g.shape))
-        return builder.expand(builder.reshape(channel, row), g.shape)
+        row = tuple(size if axis == 1 else ONE for axis, size in enumerate(shape))
+        return builder.expand(builder.reshape(channel, row), shape)
 
     def multiply(a: Node, b: Node) -> Node:
         return builder.pointwise("mul", a, b)
 
-    assert input is not None
-    scale = parts[(*start, 2)]
-    centred = builder.pointwise("sub", input, wide(parts[(*start, 1)]))
-    total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
+    def shared(channel: Node) -> Node:
+        count = builder.count(tuple(shape[axis] for axis in axes))
+        return builder.pointwise("div", channel, builder.full(count, channel.dtype, channel.shape, channel.device))
+
+    centred = builder.pointwise("sub", input, wide(parts[mean]))
     found: dict[Node, Node] = {}
-    if bias is not None:
-        found[bias] = total
-    if weight is not None:
-        found[weight] = weighted
-    if need[node.inputs.index(input)]:
-        count = builder.count(tuple(g.shape[axis] for axis in axes))
-        size = builder.full(count, g.dtype, total.shape, g.device)
-        slope = multiply(builder.pointwise("div", weighted, size), scale)
-        inner = builder.pointwise("sub", g, wide(builder.pointwise("div", total, size)))
-        inner = builder.pointwise("sub", inner, multiply(centred, wide(slope)))
-        factor = scale if weight is None else multiply(scale, builder.resized(weight, scale.shape))
-        found[input] = multiply(inner, wide(factor))
+    wanted = need[node.inputs.index(input)]
+    terms: list[Node] = []
+    if value in given:
+        g = given[value]
+        total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
+        if bias is not None:
+            found[bias] = total
+        if weight is not None:
+            found[weight] = weighted
+        if wanted:
+            inner = builder.pointwise("sub", g, wide(shared(total)))
+            inner = builder.pointwise("sub", inner, multiply(centred, wide(multiply(shared(weighted), scale))))
+            factor = scale if weight is None else multiply(scale, builder.resized(weight, scale.shape))
+            terms.append(multiply(inner, wide(factor)))
+    if mean in given and wanted:
+        terms.append(wide(shared(given[mean])))
+    if deviation in given and wanted:
+        cube = multiply(multiply(scale, scale), scale)
+        slope = builder.pointwise("neg", shared(multiply(given[deviation], cube)))
+        terms.append(multiply(centred, wide(slope)))
+    for term in terms:
+        found[input] = builder.pointwise("add", found[input], term) if input in found else term
     return [found.get(operand) for operand in node.inputs]
