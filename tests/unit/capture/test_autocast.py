@@ -1,6 +1,7 @@
 """Autocast entered and left inside a compiled function, in all its spellings."""
 
 import contextlib
+import threading
 import warnings
 
 import pytest
@@ -363,3 +364,20 @@ def test_a_backend_gets_no_graph_that_mixes_states():
     with torch.autocast("cpu", torch.bfloat16):
         for _ in range(2):
             torch.testing.assert_close(fast(x), off(x))
+
+
+def test_threads_have_states_of_their_own():
+    fast, found = framefuse.compile(lambda x: x @ x), []
+
+    def work(low):
+        with torch.no_grad():
+            for _ in range(100):
+                with torch.autocast("cpu", low, enabled=low is not None):
+                    found.append(fast(torch.ones(2, 2)).dtype is (low or torch.float32))
+
+    threads = [threading.Thread(target=work, args=(low,)) for low in (None, torch.bfloat16, torch.float16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 300 and all(found)

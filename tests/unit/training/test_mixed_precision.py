@@ -201,3 +201,38 @@ def test_evaluation_inside_a_region_leaves_gradients_alone():
         value.backward()
         assert all(p.grad is not None and p.grad.dtype is torch.float32 for p in model.parameters())
         model.zero_grad()
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        return g @ weight.t(), x.t() @ g
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_custom_function_that_says_its_dtype(grad):
+    weight = nn.Parameter(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))
+
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.relu(Product.apply(x * 2, weight)) @ weight
+
+    compiled = framefuse.compile(function)
+    for seed in range(3):
+        x, found = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)), []
+        for run in (compiled, function):
+            with torch.set_grad_enabled(grad):
+                out = run(x)
+            found.append((out, torch.autograd.grad(out.float().sum(), weight)[0] if grad else out))
+        (out, gradient), (expected, wanted) = found
+        assert out.dtype is expected.dtype and torch.equal(out, expected) and gradient.dtype is wanted.dtype
+        torch.testing.assert_close(gradient, wanted, rtol=0.02, atol=0.02)
+    assert compiled_function(compiled).dispatch.hits >= 1  # the first recording may learn of the function first
