@@ -6,9 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.fuse.arena import Piece, Places, places
+from framefuse.fuse.layout import estimate
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import Allocate, Item, Memory, Release
+
+LARGE = 1 << 16  # bytes
 
 
 @dataclass(slots=True)
@@ -59,12 +62,19 @@ class Buffers:
         if value.base >= 0:
             self.touch(value.base, item)
 
+    def may_take(self, number: int, item: int) -> bool:
+        """Whether a buffer begins with this item, and may begin in the memory of another."""
+        value = self.values[number]
+        large = value.place == "fresh" and estimate(value.bytes, self.hints) >= LARGE
+        return value.first == item and (value.place == "arena" or large)
+
     def place(self, late: frozenset[Symbol]) -> Places:
         """Gives arena buffers their offsets.
 
         Buffers whose size depends on ``late`` symbols (known only after a library call) become fresh tensors. A buffer
         that takes the memory of another is one piece with it.
         """
+        self._start_in_results(late)
         homes: dict[int, int] = {}  # by buffer: the number of its piece
         pieces: list[Piece] = []
         waiting = [number for number, value in enumerate(self.values) if value.place == "arena"]
@@ -84,6 +94,21 @@ class Buffers:
         for number, home in homes.items():
             self.values[number].offset = found.offsets[home]
         return found
+
+    def _start_in_results(self, late: frozenset[Symbol]) -> None:
+        """Puts a large buffer where a fresh one will be that takes its memory: the sum of two gradients is then made in
+        the memory of the first, and the arena, which stays, need not hold that.
+        """
+        for number, value in enumerate(self.values):
+            if value.place != "fresh" or value.bytes.symbols & late:
+                continue
+            for place in value.over:
+                other = self.values[place]
+                same = other.bytes is value.bytes and other.dtype is value.dtype
+                if other.place == "arena" and same and other.last == value.first and not other.given:
+                    other.place, other.base, other.given = "view", number, True
+                    value.taken, value.first = place, other.first
+                    break
 
     def _ending(self, value: Value, homes: Mapping[int, int]) -> int:
         """A buffer of the same size that the writer of ``value`` is the last to read; -1 for none."""

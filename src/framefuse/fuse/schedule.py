@@ -176,25 +176,29 @@ class _Writer:
         """
         values = self.buffers.values
         calls: dict[tuple[object, ...], list[RunKernel]] = {}
-        offers: dict[tuple[object, ...], set[tuple[str, str]]] = {}
+        offers: dict[tuple[object, ...], set[tuple[str, str, str]]] = {}
         for place, item in enumerate(self.items):
             if not isinstance(item, RunKernel):
                 continue
             named = list(zip(item.kernel.buffers, item.buffers, strict=True))
-            inside = [(b, n) for b, n in named if values[n].place == "arena"]
-            starting = [(b.name, n) for b, n in inside if b.written and values[n].first == place]
-            ending = [(b.name, n) for b, n in inside if not b.written and values[n].last == place]
-            pairs = {(w, r) for w, a in starting for r, b in ending if values[a].bytes is values[b].bytes}
+            starting = [(b.name, values[n]) for b, n in named if b.written and self.buffers.may_take(n, place)]
+            read = [(b.name, values[n]) for b, n in named if not b.written and values[n].place == "arena"]
+            pairs = {
+                (name, other, value.place)
+                for name, value in starting
+                for other, source in read
+                if source.last == place and value.bytes is source.bytes
+            }
             key = item.kernel.identity
             offers[key] = offers.get(key, pairs) & pairs
             calls.setdefault(key, []).append(item)
         for key, pairs in offers.items():
             allowed = overwritable(calls[key][0].kernel) if pairs else {}
-            for written, read in sorted(pairs):
-                if read in allowed.get(written, ()):
+            for name, other, _ in sorted(pairs):
+                if other in allowed.get(name, ()):
                     for item in calls[key]:
                         names = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
-                        values[names[written]].over += (names[read],)
+                        values[names[name]].over += (names[other],)
 
     def placed(self, item: Item) -> Item:
         """A kernel told which of its buffers are one memory."""

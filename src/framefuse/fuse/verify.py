@@ -53,13 +53,14 @@ def _order(schedule: Schedule) -> Iterator[str]:
             if root not in ready or root in gone:
                 yield f"item {position} reads buffer {number}, which holds nothing"
         for number in writes:
-            if memories[number].place == "fresh" and number not in allocated:
+            root = _root(schedule, number)
+            if memories[root].place == "fresh" and root not in allocated:
                 yield f"item {position} writes buffer {number} before it is allocated"
-            if memories[number].place == "view" or (
-                memories[number].place == "input" and memories[number].input not in owned
+            if (number != root and memories[root].place != "fresh") or (
+                memories[root].place == "input" and memories[root].input not in owned
             ):
                 yield f"item {position} writes buffer {number}, an {memories[number].place}"
-            ready.add(number)
+            ready.add(root)
         if isinstance(item, RunCall) and not item.inside:
             for number in item.operands:
                 if memories[number].place in ("arena", "view"):
@@ -106,7 +107,7 @@ def _shared(schedule: Schedule) -> set[tuple[int, int]]:
         if isinstance(item, RunKernel):
             numbers = {b.name: n for b, n in zip(item.kernel.buffers, item.buffers, strict=True)}
             for buffer in item.kernel.buffers:
-                if buffer.aliases and last[numbers[buffer.aliases]] == position:
+                if buffer.aliases and last.get(numbers[buffer.aliases]) == position:
                     a, b = sorted((numbers[buffer.name], numbers[buffer.aliases]))
                     found.add((a, b))
     return found

@@ -540,3 +540,21 @@ def test_consumed_inputs_are_released_after_their_last_reader():
             released.update(dict.fromkeys(item.memories, products))
     # y is read again by the last product; w is a result
     assert {place: released.get(memory[place]) for place in range(4)} == {0: 1, 1: 3, 2: 2, 3: None}
+
+
+def test_a_large_result_is_made_in_the_memory_of_what_it_is_added_to():
+    b = Builder()
+    x, y = b.input((256, 128)), b.input((128, 256))
+    schedule = fuse(b.graph(b.sin(b.matmul(x, y))))
+    check(schedule.graph, schedule, torch.randn(256, 128), torch.randn(128, 256), rtol=1e-4, atol=1e-4)
+    product, kernel = (item for item in schedule.items if isinstance(item, (RunMatmul, RunKernel)))
+    assert schedule.memories[product.out].base == schedule.outputs[0] and schedule.arena == 0
+    assert any(buffer.aliases for buffer in kernel.kernel.buffers)
+
+
+def test_a_product_that_is_read_again_is_not_overwritten():
+    b = Builder()
+    x, y = b.input((256, 128)), b.input((128, 256))
+    h = b.matmul(x, y)
+    schedule = fuse(b.graph(b.sin(h), b.matmul(h, x)))
+    check(schedule.graph, schedule, torch.randn(256, 128), torch.randn(128, 256), rtol=1e-3, atol=1e-2)
