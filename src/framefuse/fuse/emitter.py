@@ -239,6 +239,27 @@ class Emitter:
         scope.body.append(Let(name, value))
         return Computed(Local(name, value.dtype), computed.rounded)
 
+    def read_by(self, cells: Sequence[Cell]) -> set[Cell]:
+        """The cells that the values of ``cells`` are computed from, up to those that lie in memory."""
+        seen: set[Cell] = set()
+        waiting = [kid for cell in cells for kid in cell.kids]
+        while waiting:
+            cell = waiting.pop()
+            if cell not in seen:
+                seen.add(cell)
+                if cell not in self.readable:
+                    waiting += cell.kids
+        return seen
+
+    def load_kept(self, cell: Cell) -> None:
+        """Names the value of a cell that was kept in memory, which something else is about to take."""
+        scope = self.scope_for(self.shape.axes[cell])
+        name, index, dtype = self.kept[cell]
+        found = loaded(Load(name, self.parameters.index(index), dtype))
+        local = self.fresh("v")
+        scope.body.append(Let(local, found.value))
+        scope.known[cell] = Computed(Local(local, found.value.dtype), found.rounded)
+
     def store(self, cell: Cell) -> None:
         """Writes a root to its memory."""
         name = self.parameters.buffer(cell.node, cell.node.dtype, write=True)

@@ -161,8 +161,23 @@ class Nest:
             name, index, dtype = self.emitter.kept[cell]
             value = cast(self.emitter.value(cell).value, dtype)
             body.append(Store(name, self.emitter.parameters.index(index), value))
+        self._read_before_roots(current)
         for cell in current.roots:
             self.emitter.store(cell)
+
+    def _read_before_roots(self, current: Pass) -> None:
+        """Loads what was kept in the memory of a root that is about to be written, if it is read here."""
+        written = {self.emitter.parameters.known(cell.node) for cell in current.roots}
+        held = [
+            cell
+            for cell, (name, _, _) in self.emitter.kept.items()
+            if name in written and cell in self.emitter.readable and cell not in current.roots
+        ]
+        if held and len(current.roots) > 1:
+            read = self.emitter.read_by(current.roots)
+            for cell in held:
+                if cell in read:
+                    self.emitter.load_kept(cell)
 
     def finish(self, current: Pass, accumulators: Sequence[Accumulator]) -> None:
         """Makes the results of a pass known to what follows."""

@@ -39,6 +39,10 @@ class Parameters:
             self.written.add(key)
         return name
 
+    def known(self, key: object) -> str | None:
+        """The name of the buffer that holds ``key``, if there is one so far."""
+        return self._names.get(key)
+
     def declared(self) -> tuple[Buffer, ...]:
         """The buffer parameters."""
         return tuple(Buffer(self._names[key], self.dtypes[key], key in self.written) for key in self.buffers)

@@ -131,3 +131,21 @@ def test_kernels_that_differ_in_length_are_one() -> None:
     made(*tensors)
     torch.testing.assert_close(tensors, expected)
     assert made.__framefuse__.dispatch.hits == 1
+
+
+def test_a_row_kept_in_a_result_is_read_before_that_result_is_written() -> None:
+    """What a row's second loop needs again waits in the memory of a result, which another result may overtake."""
+
+    def function(x: Any, y: Any, z: Any, w: Any) -> Any:
+        total = z + w
+        first = x * z + total * y
+        second = x * -w - total * y
+        sums = [part.sum(-1, keepdim=True) for part in (first, second, z * y)]
+        late = first - (sums[0] * y + x * sums[2])
+        return late, z * y - y * sums[2], x * (w + sums[0]) + (total + sums[1]) * y
+
+    fast = framefuse.compile(function)
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        given = [torch.randn(8, 16, dtype=torch.float64, generator=generator) for _ in range(4)]
+        torch.testing.assert_close(fast(*given), function(*given))

@@ -59,11 +59,8 @@ def runs(how, function):
 
 @pytest.mark.parametrize("how", [first, second, repeated])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_gradients_and_the_generator_are_eagers(name, how, request):
+def test_gradients_and_the_generator_are_eagers(name, how):
     function = FUNCTIONS[name]
-    if how is second and name == "attention":
-        wrong = "the third derivative of softmax(q k) v is wrong, with and without dropout"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=wrong))
     if how is second and name == "rrelu":
         how = second_of_two
     compiled = framefuse.compile(function)
