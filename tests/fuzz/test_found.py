@@ -407,6 +407,22 @@ FOUND = {
             for size in (2, 2, 0, 1, 3, 2, 0):
                 yield call(data(1, size, 1))
     """),
+    "windows whose size was one when recorded": (1, "native", """
+        def target(x, n):
+            return x.unfold(0, n, 1) + 1
+
+        def calls():
+            for n in (1, 1, 2, 3, 1, 2, 3):
+                yield call(data(1, 4, 3), n)
+    """),
+    "dimensions of size one when recorded that lie inside out": (1, "native", """
+        def target(x):
+            return x.t() + 1
+
+        def calls():
+            for rows in (1, 1, 2, 3, 1, 2):
+                yield call(data(1, rows, 3))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

@@ -32,6 +32,16 @@ def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
     return _with_ones(real, ones, sizes, strides)
 
 
+def unclear(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The axes of size 1 whose place in :func:`dense_order` would be another one if their size were another."""
+    order = dense_order(sizes, strides)
+    ones = tuple(axis for axis in range(len(sizes)) if sizes[axis] == 1)
+    if order is None or 0 in sizes or not ones:
+        return ()
+    real = [axis for axis in order if sizes[axis] != 1]
+    return ones if order != _by_strides(real, ones, sizes, strides) else ()
+
+
 def order_like(meta: TensorMeta) -> tuple[int, ...]:
     """The order of dimensions of what ``empty_like`` makes of such a tensor."""
     order = dense_order(meta.sizes, meta.strides)
@@ -43,9 +53,15 @@ def order_like(meta: TensorMeta) -> tuple[int, ...]:
 
 
 def _with_ones(real: list[int], ones: list[int], sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    if real == sorted(real):
-        return tuple(range(len(sizes)))
-    # Their strides say where torch meant them to lie: before the dimension with the next smaller stride.
+    return tuple(range(len(sizes))) if real == sorted(real) else _by_strides(real, ones, sizes, strides)
+
+
+def _by_strides(
+    real: Sequence[int], ones: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> tuple[int, ...]:
+    """Places dimensions of size 1 where their strides say that torch meant them to lie: before the dimension with the
+    next smaller stride.
+    """
     order = list(real)
     for axis in ones:
         inside = (i for i, other in enumerate(order) if _lies_inside(other, axis, sizes, strides))

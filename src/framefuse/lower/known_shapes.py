@@ -74,12 +74,26 @@ def searchsorted(lo: Lowering, sorted_sequence: Node, input: Any, **options: Any
 
 @rule("Tensor.unfold")
 def windows(lo: Lowering, input: Node, dimension: Any, size: Any, step: Any) -> Shapes:
-    if not input.shape or not isinstance(size, int) or not isinstance(step, int):
-        raise Unsupported("windows of run-time size")
+    if not input.shape:
+        raise Unsupported("windows of a number")
+    size, step = (_known(lo, number) for number in (size, step))
     axis = lo.axis(dimension, len(input.shape))
     lo.require("<=", expr(size), input.shape[axis], "a window")
     places = (input.shape[axis] - size) // step + 1
+    # Windows one element apart have equal strides within and between them: the sizes decide how copies of them lie.
+    if step == 1:
+        more = lo.size(places) > size
+        lo.require("<", *((expr(size), places) if more else (places, expr(size + 1))), "the order of windows")
     return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
+
+
+def _known(lo: Lowering, number: Any) -> int:
+    """A number that may come with the call, which then is what it was."""
+    if isinstance(number, int):
+        return number
+    value = lo.size(number)
+    lo.require("==", number, expr(value), "a window")
+    return value
 
 
 @rule("histc")

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from framefuse.errors import Reason, Stop
-from framefuse.ir.builder import Shape
+from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, row_major
+from framefuse.ir.strides import dense_order, row_major, unclear
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import Gradients, peel
@@ -156,7 +156,21 @@ class Outputs:
 
     def _output(self, value: int, leaving: set[int]) -> Output:
         found = self._place(value, leaving)
+        self._settle_order(value, found)
         return replace(found, requires_grad=True) if found.input is None and self._carries(value) else found
+
+    def _settle_order(self, value: int, found: Output) -> None:
+        """Requires that sizes are 1 where they do not tell in which order the dimensions of larger ones would lie."""
+        meta = self.trace.metas[value]
+        if found.input is not None or found.node.op == "result":
+            return
+        for axis in unclear(meta.sizes, meta.strides):
+            try:
+                self.builder.require("==", found.node.shape[axis], ONE, "the order of dimensions in memory")
+            except Unprovable as error:
+                fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
+                line = self.definer[value].call.line
+                raise Stop(Reason("memory-order", fact, "Return its .contiguous().", line)) from error
 
     def _place(self, value: int, leaving: set[int]) -> Output:
         meta = self.trace.metas[value]
