@@ -814,7 +814,7 @@ def a_default_device_by_a_with_block(compiled):
             yield f(1.0).device.type
 
 
-@trap(traces=1, hits=2)
+@trap(traces=2, hits=3)
 def anomaly_mode(compiled):
     f = compiled(lambda x: torch.relu(x) + 1)
     for _ in range(2):

@@ -395,7 +395,7 @@ class Twice(torch.autograd.Function):
         return gradient * 20
 
 
-@trap(traces=2, hits=0, waits=TRAINING + " custom-function")
+@trap(traces=3, hits=4)
 def a_custom_autograd_function(compiled):
     f = compiled(lambda x: Twice.apply(x + 1).sum())
     for _ in range(3):

@@ -230,7 +230,7 @@ def the_data_of_a_parameter_swapped(compiled):
     yield f(ones(2, 3))
 
 
-@trap(traces=1, hits=0, waits="gradient training S021")
+@trap(traces=2, hits=6)
 def requires_grad_of_a_parameter_flipped(compiled):
     model = linear()
     f = compiled(model)

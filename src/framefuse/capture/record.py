@@ -427,6 +427,8 @@ class _Run:
         if not recorder.alive:
             return None
         saved = recorder.saved()
+        if not recorder.alive:
+            return None
         return Trace(
             name=self.name,
             line=self.line,

@@ -16,7 +16,7 @@ from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
-from framefuse.capture.saved import saved_by_autograd
+from framefuse.capture.saved import Stale, saved_by_autograd
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, global_state
@@ -500,7 +500,11 @@ class Recorder:
             return None
         with torch._C.DisableTorchFunction():
             inputs = {id(self.tensors[number]) for number in self.inputs}
-            return saved_by_autograd(self.tensors, inputs, self.storages)
+            try:
+                return saved_by_autograd(self.tensors, inputs, self.storages)
+            except Stale:
+                self.kill("gradient", "A tensor that is needed for a gradient is written afterwards")
+                return None
 
     def _state_types(self) -> None:
         """What was looked up on a type, or was not found there, decided something."""

@@ -11,6 +11,10 @@ import torch
 PREFIX = "_saved_"
 
 
+class Stale(Exception):
+    """Something that autograd saved was written since: eager raises if a backward pass reads it."""
+
+
 def saved_by_autograd(
     tensors: Iterable[Any], inputs: Collection[int], storages: Mapping[int, int]
 ) -> tuple[frozenset[int], int] | None:
@@ -18,7 +22,7 @@ def saved_by_autograd(
     memory that is none of the inputs'.
 
     ``inputs`` are identities of tensors at which the walk ends, ``storages`` gives numbers by address. None where
-    saved-tensor hooks are active: to look at what was saved would call them.
+    saved-tensor hooks are active: to look at what was saved would call them. Raises Stale.
     """
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return None
@@ -50,8 +54,10 @@ def _saved(node: Any) -> Iterable[Any]:
     for name in _names(type(node)):
         try:
             found = getattr(node, name)
-        except RuntimeError:  # changed in place since, or freed by a backward inside the function
-            continue
+        except RuntimeError as error:
+            if "modified by an inplace operation" in str(error):
+                raise Stale from None
+            continue  # freed by a backward inside the function
         for value in found if isinstance(found, (tuple, list)) else (found,):
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 yield value

@@ -444,3 +444,16 @@ def test_batch_norm_is_differentiated_twice(affine, tracked):
             found.append(torch.autograd.grad((first * first).sum(), (x, *norm.parameters()), allow_unused=True))
         torch.testing.assert_close(*found)
     assert state(compiled).dispatch.hits == 2
+
+
+def test_writing_inside_to_what_eager_saved_is_eagers_error():
+    def function(x):
+        hidden = x.exp()
+        doubled = hidden * 2
+        hidden.add_(1)
+        return doubled.sum()
+
+    compiled = framefuse.compile(function, options={"check": True})
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            compiled(leaf(3)).backward()
