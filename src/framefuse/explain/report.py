@@ -267,16 +267,14 @@ def _compile(e: Explanation) -> list[str]:
             total[name] = total.get(name, 0.0) + seconds
     if not total:
         return []
-    told = {name: seconds for name, seconds in total.items() if name != "autodiff" or seconds >= WORTH_TELLING}
-    parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in told.items())
+    trains = any(graph.saved is not None for graph in e.graphs)  # others only pass through autodiff
+    told = [(name, seconds) for name, seconds in total.items() if trains or name != "autodiff"]
+    parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in told)
     return [f"  compile  {sum(total.values()) * 1e3:.1f} ms: {parts}"]
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-WORTH_TELLING = 5e-5  # a graph without gradients only passes through autodiff
 
 
 def _duration(seconds: float, digits: int = 1) -> str:
