@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -46,12 +46,12 @@ def saved_by_autograd(
 
 
 @lru_cache(maxsize=1024)
-def _names(kind: Any) -> tuple[str, ...]:
+def _names(kind: Hashable) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith(PREFIX))
 
 
 def _saved(node: Any) -> Iterable[Any]:
-    for name in _names(type(node)):
+    for name in _names(node.__class__):
         try:
             found = getattr(node, name)
         except RuntimeError as error:

@@ -82,8 +82,8 @@ def windows(lo: Lowering, input: Node, dimension: Any, size: Any, step: Any) -> 
     places = (input.shape[axis] - size) // step + 1
     # Windows one element apart have equal strides within and between them: the sizes decide how copies of them lie.
     if step == 1:
-        more = lo.size(places) > size
-        lo.require("<", *((expr(size), places) if more else (places, expr(size + 1))), "the order of windows")
+        left, right = (expr(size), places) if lo.size(places) > size else (places, expr(size + 1))
+        lo.require("<", left, right, "the order of windows")
     return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
 
 
