@@ -113,7 +113,9 @@ def test_special_tensors_after_an_ordinary_one(name):
         assert got.layout == expected.layout
         if expected.layout == torch.strided and not expected.is_nested and expected.device.type == "cpu":
             assert got.stride() == expected.stride()
-            torch.testing.assert_close(got, expected, check_stride=True, equal_nan=True)
+            # float32 inside of a kernel, rounded once, where eager rounds after each operation
+            bound = {"rtol": 4e-3, "atol": 1e-3} if expected.dtype is torch.half else {}
+            torch.testing.assert_close(got, expected, check_stride=True, equal_nan=True, **bound)
     same(compiled, add_one, ordinary)
 
 
@@ -274,7 +276,7 @@ def test_torch_state_that_changes_what_operations_mean():
     same(compiled, f, x)
 
 
-def test_gradients_are_eagers_while_training_is_not_compiled():
+def test_gradients_are_eagers_in_both_modes():
     compiled = framefuse.compile(add_one)
     x = torch.randn(4)
     same(compiled, add_one, x)
@@ -283,7 +285,7 @@ def test_gradients_are_eagers_while_training_is_not_compiled():
             leaf = x.clone().requires_grad_()
             compiled(leaf).sum().backward()
             torch.testing.assert_close(leaf.grad, torch.cos(x))
-    assert compiled_function(compiled).dispatch.hits == 2
+    assert compiled_function(compiled).dispatch.hits == 5
 
 
 def test_constant_sizes_of_zero():

@@ -116,7 +116,7 @@ def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> lis
 BENCHES = (
     Bench(
         "curve",
-        "a chain of 1 to 30 statements: static and dynamic, against eager and torch.compile",
+        "a chain of 1 to 30 statements, static and dynamic",
         curve.TITLE,
         curve.FIELDS,
         curve_options,
@@ -138,7 +138,7 @@ BENCHES = (
     ),
     Bench(
         "train",
-        "twelve models, training: milliseconds a step, peak memory, first steps, losses against eager's",
+        "twelve models, training: steps, memory, first steps, losses",
         train.TITLE,
         train.FIELDS,
         train_options,
@@ -150,7 +150,7 @@ BENCHES = (
     ),
     Bench(
         "capture",
-        "sixty ways to use models of transformers and a hundred models of timm: captured whole, hit again, equal",
+        "models of transformers and timm: captured whole, hit, equal",
         capture.TITLE,
         capture.FIELDS,
         capture_options,
@@ -160,7 +160,7 @@ BENCHES = (
     ),
     Bench(
         "kernels",
-        "single kernels on large tensors: pointwise chains, softmax, layer norm",
+        "single kernels on large tensors: chains, softmax, norms",
         kernels.TITLE,
         kernels.FIELDS,
         no_options,
@@ -169,7 +169,7 @@ BENCHES = (
     ),
     Bench(
         "gradients",
-        "small functions whose inputs require grad: forward, and forward with backward",
+        "small functions that require grad: forward, and both ways",
         gradients.TITLE,
         gradients.FIELDS,
         no_options,
@@ -178,7 +178,7 @@ BENCHES = (
     ),
     Bench(
         "guards",
-        "dispatch and guards alone, on BERT with 1, 6 and 24 layers and on 100 linear layers",
+        "dispatch and guards alone, on BERT and on 100 linear layers",
         guards.TITLE,
         guards.FIELDS,
         no_options,

@@ -122,7 +122,7 @@ def test_the_summary_names_breaks_and_stops_with_their_lines(tmp_path, capsys):
     assert main(["run", path]) == 0
     summary = capsys.readouterr().err
     assert rows(summary)["Net"][1] >= 17
-    assert "break: script.py:5  " in summary and "eager x1: script.py:10  " in summary
+    assert "break: script.py:5  " in summary and "break: script.py:10  " in summary
 
 
 def test_nothing_is_left_behind(tmp_path, capsys):
