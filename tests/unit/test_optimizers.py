@@ -117,6 +117,13 @@ def test_fused_steps_are_eagers(text: str) -> None:
     assert not [item for item in schedule.items if isinstance(item, RunCall)]
 
 
+def test_a_process_that_used_torch_compile_compiles_steps_too() -> None:
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # it puts wrappers around the optimizers' methods
+    assert hasattr(torch.optim.Adam._init_group, "_torchdynamo_disable")
+    for text in ("Adam(p)", "SGD(p, momentum=0.9, fused=True)"):
+        check(text)
+
+
 def test_memory_that_a_fused_step_writes_must_lie_apart() -> None:
     twins = Twins(lambda p: torch.optim.SGD(p, fused=True, momentum=0.9))
     for _ in range(3):

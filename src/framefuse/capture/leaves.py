@@ -239,11 +239,18 @@ def is_pure(function: Any) -> bool:
 
 
 def is_wrapper(function: types.FunctionType) -> bool:
-    """Whether a function is what torch puts around one of its own that torch.compile shall not look into."""
-    if function.__globals__.get("__name__") != "torch._compile" or function.__name__ == "_disable_dynamo":
+    """Whether a function is what torch puts around one of its own that torch.compile shall not look into: where it is
+    defined, or in the place of an optimizer's methods once torch.compile was used in the process."""
+    home = function.__globals__.get("__name__")
+    if home not in ("torch._compile", "torch._dynamo.eval_frame") or function.__name__ == "_disable_dynamo":
         return False
     inner = getattr(function, "__wrapped__", None)
-    return isinstance(inner, types.FunctionType) and not runs_natively(inner)
+    if not isinstance(inner, types.FunctionType) or runs_natively(inner):
+        return False
+    return home == "torch._compile" or (
+        getattr(function, "_torchdynamo_disable", False)
+        and str(inner.__globals__.get("__name__")).startswith("torch.optim.")  # a user's own mark is kept
+    )
 
 
 def torch_function_stop(function: types.FunctionType) -> str | None:
