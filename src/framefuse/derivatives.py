@@ -10,7 +10,7 @@ from framefuse.autodiff import backward_graph, carrying, differentiable_graph, i
 from framefuse.capture.state import global_state
 from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
-from framefuse.errors import Stop
+from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
@@ -46,11 +46,11 @@ def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]
 
 
 def derivatives(
-    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Any]
+    halves: Halves, trace: Trace, compile: Compile, report: Callable[[Exception], Reason]
 ) -> tuple[Derivative, ...]:
     """The places in autograd of the graph that was cut in ``halves``; ``report`` is told of faults of ours."""
     cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
-    return tuple(Derivative(each.piece, each.compile, each.reference) for each in cases)
+    return tuple(Derivative(each.piece, trace.line, each.compile, each.reference) for each in cases)
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,22 @@ class _Cases:
     piece: Piece
     trace: Trace
     stages: Compile
-    report: Callable[[Exception], Any]
+    report: Callable[[Exception], Reason]
 
-    def compile(self, values: Values, again: bool) -> tuple[Any, Any] | None:
-        """The native entry for these values, with what the stages made; None where none can be made."""
+    def compile(self, values: Values, again: bool) -> tuple[Any, Any] | Reason:
+        """The native entry for these values, with what the stages made; the reason where none can be made."""
         try:
             backward = self.graph(values, again)
-            return self.stages(backward.graph, self.recorded(backward, values, again))
-        except Stop:
-            return None
+            entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
+            checked = entry.guards.check(values)
+            if not isinstance(checked, tuple):  # what the case assumes of its own values
+                text = product.stages["guards"].program.texts[checked] if checked >= 0 else "torch's global state"
+                raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
+        except Stop as stop:
+            return stop.reason
         except Exception as error:
-            self.report(error)
-            return None
+            return self.report(error)
+        return entry, product
 
     def reference(self, values: Values, again: bool) -> tuple[Any, ...]:
         """The gradients, computed primitive by primitive."""

@@ -96,10 +96,7 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
         plan = _native.PlanProgram(products["plan"])
         return _native.Compiled(_native.GuardSet(products["guards"].program), plan), product
 
-    def report(error: Exception) -> None:
-        report_bug(error, trace.line, options)
-
-    return derivatives(cut, trace, compile, report)
+    return derivatives(cut, trace, compile, lambda error: report_bug(error, trace.line, options))
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:

@@ -6,6 +6,7 @@ import functools
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,9 @@ class Work:
 class GraphReport:
     """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took.
 
-    ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known).
+    ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known);
+    ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
+    some have no compiled code, with how often they ran.
     """
 
     name: str
@@ -41,10 +44,16 @@ class GraphReport:
     facts: int
     seconds: dict[str, float]
     saved: tuple[int, int | None] | None = None
+    backward: tuple[tuple[Work, ...], ...] = ()
+    uncompiled: tuple[tuple[Reason, int], ...] = ()
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
-        return sum(item.count for item in self.work if item.kind == kind)
+        return _pieces(self.work, kind)
+
+
+def _pieces(work: tuple[Work, ...], kind: str) -> int:
+    return sum(item.count for item in work if item.kind == kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,22 @@ def _graph(product: Product) -> GraphReport:
     if halves is not None:
         eager = None if trace.saved_storages is None else trace.saved_bytes
         saved = saved_bytes(halves, halves.forward.hints), eager
-    return GraphReport(trace.name, trace.line, len(trace.calls), _work(product), facts, dict(product.seconds), saved)
+    derivatives = product.stages.get("derivatives", ())
+    cases = [case for derivative in derivatives for case in derivative.cases]
+    seconds = dict(product.seconds)
+    if cases:
+        seconds["backward"] = sum(sum(case.seconds.values()) for case in cases)
+    return GraphReport(
+        name=trace.name,
+        line=trace.line,
+        operations=len(trace.calls),
+        work=_work(product),
+        facts=facts,
+        seconds=seconds,
+        saved=saved,
+        backward=tuple(_work(case) for case in cases),
+        uncompiled=tuple(told for derivative in derivatives for told in derivative.reasons.items()),
+    )
 
 
 def _work(product: Product) -> tuple[Work, ...]:
@@ -217,19 +241,28 @@ def _guards(e: Explanation) -> list[str]:
 def _graphs(e: Explanation) -> list[str]:
     lines = []
     for number, graph in enumerate(e.graphs, 1):
-        pieces = [(kind, graph.count(kind)) for kind in ("kernel", "matmul", "call")]
-        made = ", ".join(_count(count, kind) for kind, count in pieces if count) or "nothing to compute"
+        made = _made(graph.work)
         place = f"{os.path.basename(graph.line.file)}:{graph.line.line}"
         lines.append(f"  graph {number}  {place}   {_count(graph.operations, 'op')} -> {made}")
         if graph.saved is not None:
             ours, eager = graph.saved
             against = "" if eager is None else f", eager {_size(eager)}"
             lines.append(f"             keeps {_size(ours)} for backward{against}")
+        for work, count in Counter(graph.backward).items():
+            lines.append(f"             backward -> {_made(work)}" + (f", {count} cases alike" if count > 1 else ""))
+        for reason, count in graph.uncompiled:
+            lines.append(f"             backward call by call   [{reason.code}] x{count}: {reason.fact}")
         shown = sorted(graph.work, key=lambda item: -item.count)
         lines += [f"             {item.title:<36.36} {item.kind:<7} x{item.count}" for item in shown[:8]]
         if len(shown) > 8:
             lines.append(f"             and {len(shown) - 8} more")
     return lines
+
+
+def _made(work: tuple[Work, ...]) -> str:
+    """How many pieces of each kind there are."""
+    pieces = [(kind, _pieces(work, kind)) for kind in ("kernel", "matmul", "call")]
+    return ", ".join(_count(count, kind) for kind, count in pieces if count) or "nothing to compute"
 
 
 def _size(count: int) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from framefuse import _native
+from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
+from framefuse.ir.source import Line
 
 Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 
@@ -17,22 +19,26 @@ Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tu
 class Derivative:
     """``attach`` hangs the outputs of the forward plan into autograd.
 
-    ``compile(values, again)`` gives the native entry of the case at hand and what the stages made of it (None where
-    that failed), ``reference(values, again)`` its gradients without compiled code; ``again`` is True for gradients
-    that are to be differentiated. ``cases`` are what the stages made, in order.
+    ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
+    made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
+    ``again`` is True for gradients that are to be differentiated. ``cases`` are what the stages made, in order, and
+    ``reasons`` why calls had no compiled code, with how often.
     """
 
     def __init__(
         self,
         piece: Piece,
-        compile: Callable[[Values, bool], tuple[Any, Any] | None],
+        line: Line,
+        compile: Callable[[Values, bool], tuple[Any, Any] | Reason],
         reference: Callable[[Values, bool], tuple[Any, ...]],
     ) -> None:
         self.piece = piece
+        self.line = line
         self.compile = compile
         self.reference = reference
         self.lock = threading.RLock()
         self.cases: list[Any] = []
+        self.reasons: dict[Reason, int] = {}
         self.backward = _Side(self, False)
         self.differentiable = _Side(self, True)
         own = sum(entry.kind == "own" for entry in piece.saved)
@@ -55,6 +61,7 @@ class _Side:
     def __init__(self, derivative: Derivative, again: bool) -> None:
         self.derivative = derivative
         self.again = again
+        self.tries = 0
         self.dispatch = _native.Dispatch(self.run, self.miss, point=4)
 
     def run(self, *values: Any) -> tuple[Any, ...]:
@@ -69,15 +76,24 @@ class _Side:
                 return gradients
         with self.derivative.lock:
             if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
-                below = len(self.dispatch.entries) < LIMIT
-                found = self.derivative.compile(values, self.again) if below else None
-                if found is None or type(found[0].guards.check(values)) is not tuple:
+                found = self.compile(values)
+                if isinstance(found, Reason):
+                    reasons = self.derivative.reasons
+                    reasons[found] = reasons.get(found, 0) + 1
                     return self.run(*values)
                 entry, case = found
                 self.derivative.cases.append(case)
                 self.dispatch.add(entry)
         result: tuple[Any, ...] = self.dispatch(*values)
         return result
+
+    def compile(self, values: Values) -> tuple[Any, Any] | Reason:
+        """One more case, up to the limit."""
+        if self.tries == LIMIT:
+            fact = f"{LIMIT} cases of one backward pass were met, the limit: this one is computed call by call."
+            return Reason("limit", fact, "Ask for the same gradients in each step.", self.derivative.line)
+        self.tries += 1
+        return self.derivative.compile(values, self.again)
 
 
 LIMIT = 32  # cases of one backward: which gradients came, how they lie, which are wanted
