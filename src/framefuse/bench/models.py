@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from framefuse.bench.bars import plot_times_eager
 from framefuse.bench.compilers import COMPILERS
 from framefuse.bench.first_call import in_fresh_process
-from framefuse.bench.report import Field, Row, Say, Value, number
+from framefuse.bench.report import Field, Row, Say, Value
 from framefuse.bench.timing import Column, interleaved, passes_within, timed
 from framefuse.bench.zoo import MODELS, MissingLibrary
 
@@ -118,26 +119,9 @@ def findings(rows: Sequence[Row]) -> list[str]:
     return said
 
 
+BARS = (("framefuse_ms", "framefuse", "#1d4ed8"), ("torch_ms", "torch.compile", "#ea580c"))
+
+
 def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
     """Draws for each model how many times faster than eager it runs, a bar for each compiler, as PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 0.7 + 0.5 * len(rows)), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    bars = (("framefuse_ms", "framefuse", "#1d4ed8", -0.2), ("torch_ms", "torch.compile", "#ea580c", 0.2))
-    for key, label, colour, offset in bars:
-        measured = [(i + offset, row) for i, row in enumerate(rows) if row.get(key) is not None]
-        times = [number(row, "eager_ms") / number(row, key) for _, row in measured]
-        if measured:
-            drawn = axes.barh([y for y, _ in measured], times, height=0.38, color=colour, label=label)
-            axes.bar_label(drawn, fmt="{:.2f}", padding=3, fontsize=7)
-    axes.axvline(1, color="#6b7280", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
-    axes.set_xlabel("times faster than eager (1: eager)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280", va="top")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
+    plot_times_eager(rows, BARS, path, caption)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from framefuse.bench.bars import plot_times_eager
 from framefuse.bench.report import Field, Row, Say, number
 from framefuse.bench.training_steps import SAYS, Settings
 from framefuse.bench.training_zoo import TRAININGS
@@ -114,33 +115,14 @@ def findings(rows: Sequence[Row]) -> list[str]:
     return said + wrong
 
 
+BARS = (
+    ("framefuse_ms", "framefuse, model", "#1d4ed8"),
+    ("framefuse_whole_ms", "framefuse, whole step", "#60a5fa"),
+    ("torch_ms", "torch.compile, model", "#ea580c"),
+    ("torch_whole_ms", "torch.compile, whole step", "#fdba74"),
+)
+
+
 def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
     """Draws for each model how many times faster than eager a step is, a bar for each column, as PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 0.7 + 0.6 * len(rows)), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    bars = (
-        ("framefuse_ms", "framefuse, model", "#1d4ed8"),
-        ("framefuse_whole_ms", "framefuse, whole step", "#60a5fa"),
-        ("torch_ms", "torch.compile, model", "#ea580c"),
-        ("torch_whole_ms", "torch.compile, whole step", "#fdba74"),
-    )
-    shown = [bar for bar in bars if any(row.get(bar[0]) is not None for row in rows)]
-    height = 0.8 / max(1, len(shown))
-    for place, (key, label, colour) in enumerate(shown):
-        offset = (place - (len(shown) - 1) / 2) * height
-        measured = [(i + offset, row) for i, row in enumerate(rows) if row.get(key) is not None]
-        times = [number(row, "eager_ms") / number(row, key) for _, row in measured]
-        drawn = axes.barh([y for y, _ in measured], times, height=height, color=colour, label=label)
-        axes.bar_label(drawn, fmt="{:.2f}", padding=3, fontsize=6)
-    axes.axvline(1, color="#6b7280", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [str(row["model"]) for row in rows])
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
-    axes.set_xlabel("times faster than eager (1: eager)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280", va="top")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
+    plot_times_eager(rows, BARS, path, caption)
