@@ -1,0 +1,39 @@
+"""What a stage must know of the machine that runs a kernel: one row for each type of device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of device that kernels are compiled for.
+
+    ``device`` is torch's name of its type ("cpu", "cuda", which ROCm is to torch, "xpu") and ``emitter`` what turns
+    loop nests into its code, "llvm" or "triton". ``launch`` is what one more kernel costs, in nanoseconds. ``products``
+    says whether a matrix product is our own step over the BLAS that torch carries (else it is a library call),
+    ``scratch`` whether a kernel may keep a private row in memory of its own.
+    """
+
+    device: str
+    emitter: str
+    launch: float
+    products: bool
+    scratch: bool
+
+
+CPU = Target("cpu", "llvm", launch=100.0, products=True, scratch=True)
+
+# The target of a device such as "cpu" or "cuda:1"; None where nothing compiles kernels for it.
+Targets = Callable[[str], Target | None]
+
+
+def type_of(device: str) -> str:
+    """The type of a device: "cuda" of "cuda:1"."""
+    return device.partition(":")[0]
+
+
+def on_cpu(device: str) -> Target | None:
+    """The targets of a machine without accelerators."""
+    return CPU if type_of(device) == "cpu" else None
