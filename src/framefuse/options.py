@@ -42,10 +42,12 @@ class Option:
 #            the way; and the last few elements of a tensor, for which eager has scalar code. In float32 elementwise
 #            functions that eager takes from MKL differ by at most 2 ulp.
 NUMERICS = "Whether kernels hold 16-bit floats in float32 between operations, or round where eager does."
+CPU_TARGET = "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow."
 TABLE = (
     Option("trace_limit", int, 16, "How many traces may start at one place before new cases of it wait."),
     Option("compile_seconds", float, 300.0, "How long a function may record and compile before new cases wait."),
     Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
+    Option("cpu_target", str, "llvm", CPU_TARGET, ("llvm", "triton")),
     Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
     Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
     Option("check", bool, False, "Every stage's product is verified; slow, for tests."),

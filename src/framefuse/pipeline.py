@@ -15,7 +15,9 @@ from framefuse.autodiff import halves, without_marks
 from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
-from framefuse.codegen.llvm import compile_kernel
+from framefuse.codegen.aten import on_aten
+from framefuse.codegen.targets import backend, lacking, targets
+from framefuse.codegen.unsupported import Unsupported
 from framefuse.derivatives import derivatives, savable
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
@@ -28,6 +30,7 @@ from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
+from framefuse.ir.numbers import Expr
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -100,7 +103,29 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
-    schedule = fuse(p["graph"], threads=options["threads"], exact=options["numerics"] == "eager")
+    graph: Graph = p["graph"]
+    for device in dict.fromkeys(node.device for node in graph.nodes):
+        why = lacking(device, options["cpu_target"])
+        if why is not None:
+            return _on_aten(graph, options, device, why)
+    return _scheduled(graph, options)
+
+
+def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
+    """For a device without kernels: one call of torch's own operations."""
+    if why not in _warned:
+        _warned.add(why)
+        logger.warning("%s. Until then what runs on %s is compiled to torch's own operations", why, device)
+    return _scheduled(on_aten(graph), options)
+
+
+def _scheduled(graph: Graph, options: Options) -> Schedule:
+    schedule = fuse(
+        graph,
+        threads=options["threads"],
+        exact=options["numerics"] == "eager",
+        targets=targets(options["cpu_target"]),
+    )
     if options["check"]:
         found = problems(schedule)
         if found:
@@ -108,9 +133,29 @@ def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
     return schedule
 
 
-def _codegen(p: Mapping[str, Any], options: Options) -> dict[int, Any]:
-    items = enumerate(p["schedule"].items)
-    return {index: compile_kernel(item.kernel) for index, item in items if isinstance(item, RunKernel)}
+def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int, Any]]:
+    """The schedule with the code of its kernels by item; another schedule where an emitter cannot express one."""
+    schedule: Schedule = p["planned"]
+    kernels = {}
+    for index, item in enumerate(schedule.items):
+        if isinstance(item, RunKernel):
+            try:
+                kernels[index] = compile_kernel(item, schedule.graph, options)
+            except Unsupported as error:
+                return _on_aten(p["graph"], options, item.device, f"a kernel cannot be compiled: {error}"), {}
+    return schedule, kernels
+
+
+def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
+    """The code of a kernel for its device."""
+    found = backend(item.device, options["cpu_target"])
+    assert found is not None, "fuse makes kernels for known devices"
+    hints = {
+        number.symbol: value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols})
+        for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
+        if isinstance(value, Expr)
+    }
+    return found.compile(item.kernel, hints, item.device)
 
 
 def _assume(p: Mapping[str, Any], options: Options) -> Assumptions:
@@ -159,8 +204,10 @@ def _assemble(p: Mapping[str, Any], options: Options) -> Any:
 CASE = (
     Pass("autodiff", _halves, ("lowered", "trace"), "halves"),
     Pass("autodiff", _forward, ("lowered", "halves"), "graph"),
-    Pass("fuse", _fuse, ("graph",), "schedule"),
-    Pass("codegen", _codegen, ("schedule",), "kernels"),
+    Pass("fuse", _fuse, ("graph",), "planned"),
+    Pass("codegen", _codegen, ("planned", "graph"), "code"),
+    Pass("codegen", lambda p, options: p["code"][0], ("code",), "schedule"),
+    Pass("codegen", lambda p, options: p["code"][1], ("code",), "kernels"),
     Pass("guards", _assume, ("trace", "graph"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace", "graph"), "guards"),
     Pass("autodiff", _derivatives, ("halves", "trace"), "derivatives"),
@@ -389,6 +436,7 @@ leaves.COMPILED.add(_native.Dispatch)
 stacks.ON_FRAME[:] = [_native.at_frame]
 logger = logging.getLogger("framefuse")
 _reported: dict[str, str] = {}  # by fact: what to report it with
+_warned: set[str] = set()  # why graphs of this process run on ATen
 
 
 def _line_of(state: CompiledFunction) -> Line:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from framefuse.capture import queries
+from framefuse.capture import devices, queries
 from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
@@ -375,7 +375,7 @@ class Recorder:
         self._operands = []
         if not self.alive:
             return None
-        state = torch.default_generator.get_state() if queries.may_be_random(name, kwargs) else None
+        state = devices.random_states() if queries.may_be_random(name, kwargs) else None
         return Prepared(recorded, named, operands, _versions(operands), state, torch.is_grad_enabled())
 
     def _note(
@@ -388,14 +388,17 @@ class Recorder:
             self.count_versions(written)
             if not self.alive:
                 return
-        advanced = state is not None and not torch.equal(state, torch.default_generator.get_state())
+        advanced = state is not None and devices.drew(state)
         advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
         data = queries.sizes_from_data(name, args, kwargs) or any(
             self.numbers[id(tensor)] in self.data_sized for tensor in operands
         )
+        first = len(self.metas)
         result = self._result(out, data)
         if not self.alive:
             return
+        places = [meta.device for meta in self.metas[first:]]
+        devices.by_type(self, name, (*args, *kwargs.values()), operands, places)
         if result is NO_TENSOR and not written:
             self.kill("native-call", name)
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from framefuse.codegen import llvm
+from framefuse.codegen.targets import code_file
 from framefuse.errors import Reason
 from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.plan_printer import plan_text
@@ -66,18 +66,24 @@ def stage_files(stages: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], s
         yield "3_fx.py", lambda: str(stages["captured"].module.code)
     if "graph" in stages:
         yield "3_graph.py", lambda: graph_text(stages["graph"])
-    for index, kernel in enumerate(_kernels(stages)):
+    for index, (kernel, compiled) in enumerate(_kernels(stages)):
         stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
         yield f"{stem}.txt", functools.partial(kernel_text, kernel)
-        yield f"{stem}.ll", functools.partial(llvm.text, kernel)
+        suffix, text = code_file(kernel, compiled)
+        yield f"{stem}.{suffix}", text
     if "plan" in stages:
         yield "5_plan.txt", lambda: plan_text(stages["plan"])
 
 
-def _kernels(stages: Mapping[str, Any]) -> list[Any]:
-    """The distinct kernels of a product, in order of first use; another backend's product has none."""
-    items = stages["schedule"].items if "schedule" in stages else ()
-    return list({item.kernel.identity: item.kernel for item in items if isinstance(item, RunKernel)}.values())
+def _kernels(stages: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """The distinct kernels of a product with their code, if it was made, in order of first use; another backend's
+    product has none.
+    """
+    schedule = stages.get("schedule", stages.get("planned"))
+    items = enumerate(schedule.items if schedule is not None else ())
+    made = stages.get("kernels", {})
+    found = ((item.kernel, made.get(index)) for index, item in items if isinstance(item, RunKernel))
+    return list({kernel.identity: (kernel, compiled) for kernel, compiled in found}.values())
 
 
 def _log(name: str, number: int, product: Product | None, reason: Reason | None, level: str) -> Iterator[str]:
@@ -90,5 +96,5 @@ def _log(name: str, number: int, product: Product | None, reason: Reason | None,
         stages = product.stages
         yield graph_text(stages["graph"]) if "graph" in stages else stages["captured"].module.code
     if level == "kernels" and "schedule" in product.stages:
-        for kernel in _kernels(product.stages):
+        for kernel, _ in _kernels(product.stages):
             yield kernel_text(kernel)

@@ -57,6 +57,11 @@ class Group:
     reduces: list[Cell] = field(default_factory=list)
     counter: int = 0
 
+    @property
+    def device(self) -> str:
+        """Where the kernel runs: all of its nodes are of one device."""
+        return next(iter(self.roots)).device
+
     def fresh(self, extent: Expr) -> Symbol:
         """A new axis."""
         axis = Symbol(f"@a{self.counter}")

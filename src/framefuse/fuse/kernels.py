@@ -13,13 +13,16 @@ from framefuse.fuse.strided import Strides
 from framefuse.fuse.tiles import column_tiles, crossing_axis, may_stage, may_tile, square_tiles, two_stages
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum, product
+from framefuse.ir.target import CPU, Target
 
 WIDE = 64  # points in the inner loop below which decoding joined outer axes by division would show
 PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own
 MANY = 8  # iterations of the outermost axis that share well between threads
 
 
-def build_kernels(group: Group, strides_of: Callable[[Node], Strides], threads: bool) -> list[Built]:
+def build_kernels(
+    group: Group, strides_of: Callable[[Node], Strides], threads: bool, target: Target = CPU
+) -> list[Built]:
     """The kernels of a group in the order in which they run: one, or two for a large sum over everything."""
     shape = shape_of(group)
     nest = Nest(group, shape, strides_of)
@@ -35,7 +38,7 @@ def build_kernels(group: Group, strides_of: Callable[[Node], Strides], threads: 
     choose_saved(shape, passes, frozenset(group.rows))
     if vector is not None and may_tile(nest, passes, runs):
         return [column_tiles(nest, passes, rows, vector, runs, title, work)]
-    return [_row_kernel(nest, passes, rows, vector, runs, title, work)]
+    return [_row_kernel(nest, passes, rows, vector, runs, title, work, target)]
 
 
 def title_of(group: Group) -> str:
@@ -229,11 +232,12 @@ def _row_kernel(
     runs: dict[frozenset[Symbol], list[Symbol]],
     title: str,
     work: Expr,
+    target: Target,
 ) -> Built:
     chunk = BLOCK if vector is not None else (0 if rows else CHUNK)
 
     def row() -> None:
-        nest.keep_rows(passes, may_scratch=vector is None)
+        nest.keep_rows(passes, may_scratch=vector is None and target.scratch)
         for current in passes:
             nest.run_pass(current, runs.get(current.inner, ()), chunk, vector is None)
 

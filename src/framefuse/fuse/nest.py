@@ -43,6 +43,7 @@ class Partial:
 
     dtype: DType
     size: Expr
+    device: str = "cpu"
 
 
 class Nest:

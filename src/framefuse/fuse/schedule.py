@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import matmul_call, may_see_views
 from framefuse.fuse.cells import Group
 from framefuse.fuse.grouping import Grouping
@@ -20,16 +21,17 @@ from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
+from framefuse.ir.target import Target, Targets, on_cpu
 
 
-def fuse(graph: Graph, *, threads: bool = True, exact: bool = False) -> Schedule:
+def fuse(graph: Graph, *, threads: bool = True, exact: bool = False, targets: Targets = on_cpu) -> Schedule:
     """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay; ``exact`` kernels take
-    eager's mathematical functions.
+    eager's mathematical functions. ``targets`` knows every device on which something is to be computed.
     """
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads)
     grouping.run()
-    return _Writer(graph, wanted, grouping, threads, exact).schedule()
+    return _Writer(graph, wanted, grouping, threads, exact, targets).schedule()
 
 
 @dataclass
@@ -80,8 +82,11 @@ class Wanted:
 class _Writer:
     """Builds the items of the groups and the buffers that they use."""
 
-    def __init__(self, graph: Graph, wanted: Wanted, grouping: Grouping, threads: bool, exact: bool) -> None:
+    def __init__(
+        self, graph: Graph, wanted: Wanted, grouping: Grouping, threads: bool, exact: bool, targets: Targets
+    ) -> None:
         self.exact = exact
+        self.targets = targets
         self.graph = graph
         self.wanted = wanted
         self.grouping = grouping
@@ -144,7 +149,7 @@ class _Writer:
 
     def _value(self, key: Node | Partial) -> Value:
         if isinstance(key, Partial):
-            return Value("arena", key.dtype, (key.size,), (ONE,))
+            return Value("arena", key.dtype, (key.size,), (ONE,), key.device)
         strides = self.grouping.strides_of(key)
         place = {"input": "input", "result": "call"}.get(key.op, "fresh" if key in self.escaping else "arena")
         position = key.attr("index") if key.op == "input" else -1
@@ -213,19 +218,27 @@ class _Writer:
         return replace(item, kernel=in_place(item.kernel, pairs)) if pairs else item
 
     def kernels(self, group: Group) -> None:
-        for built in build_kernels(group, self.grouping.strides_of, self.threads):
-            self.kernel(built)
+        for built in build_kernels(group, self.grouping.strides_of, self.threads, self.target(group.device)):
+            self.kernel(built, group.device)
 
-    def kernel(self, built: Built) -> None:
+    def target(self, device: str) -> Target:
+        target = self.targets(device)
+        if target is None:
+            raise CompilerBug(f"nothing compiles kernels for {device}")
+        return target
+
+    def kernel(self, built: Built, device: str) -> None:
         touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
         parallel = built.parallel and self.threads
         kernel = replace(built.kernel, exact=True) if self.exact else built.kernel
-        item = RunKernel(kernel, touched, built.numbers, built.extent, built.work, parallel)
+        item = RunKernel(kernel, touched, built.numbers, built.extent, built.work, parallel, device)
         self.append(item, touched, built.kernel.title)
 
     def product(self, node: Node) -> None:
         a, c = self.grouping.views[(node, 0)], self.grouping.views[(node, 1)]
-        if not is_blas(node, a, c, self.grouping.strides_of(node)):
+        target = self.targets(node.device)
+        ours = target is not None and target.products
+        if not ours or not is_blas(node, a, c, self.grouping.strides_of(node)):
             self.matmul_call(node, a, c)
             return
         out = self.number(node)

@@ -64,7 +64,7 @@ def two_stages(nest: Nest, passes: Sequence[Pass], runs: Runs, title: str, work:
         count = ceildiv(extents[run[0]], CHUNK)
     else:
         count = product(extents[axis] for axis in run[:-1])
-    partials = [Partial(accumulator.dtype, count) for accumulator in accumulators]
+    partials = [Partial(accumulator.dtype, count, nest.group.device) for accumulator in accumulators]
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()

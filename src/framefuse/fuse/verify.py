@@ -134,5 +134,7 @@ def _numbers(schedule: Schedule) -> Iterator[str]:
             if number.real != isinstance(value, Real) or not isinstance(value, (Real, Expr)):
                 yield f"item {position} gives {kernel.title} {value} for {number.symbol}"
         for buffer, where in zip(kernel.buffers, item.buffers, strict=False):
+            if schedule.memories[where].device != item.device:
+                yield f"item {position} gives {kernel.title} on {item.device} buffer {where} of another device"
             if buffer.dtype is not schedule.memories[where].dtype:
                 yield f"item {position} gives {kernel.title} buffer {where} for {buffer.name} of another dtype"

@@ -20,11 +20,12 @@ ZERO, ONE = expr(0), expr(1)
 
 
 class Unprovable(Exception):
-    """A rule would need a fact about sizes that is known only while the graph runs."""
+    """A rule would need a fact about sizes that is known only while the graph runs, or a primitive over devices."""
 
 
 class Builder:
-    """Makes nodes. Equal pure nodes are the same object; views fold into their operand where the fold is exact.
+    """Makes nodes. Equal pure nodes are the same object; views fold into their operand where the fold is exact. The
+    operands of one primitive lie on one device, so that its result does.
 
     ``hints`` are the recorded values of symbols: decisions about sizes are taken on them and left in ``relations``.
     ``bound`` are the symbols that are set only at run time; no relation may speak of them. ``extents`` are the symbols
@@ -171,6 +172,8 @@ class Builder:
     ) -> Node:
         """The pure node with these parts."""
         place = inputs[0].device if inputs else device or "cpu"
+        if len(inputs) > 1 and op != "derived" and any(other.device != place for other in inputs):
+            raise Unprovable(f"{op} of tensors on several devices")
         identity = (op, inputs, _key(op, attrs), dtype.name, shape, place)
         found = self._table.get(identity)
         if found is None:

@@ -40,6 +40,12 @@ class Program:
     constants: tuple[Any, ...]
 
 
+def free_symbols(graph: Graph) -> dict[str, Any]:
+    """The symbols of sizes and the names of floats that nodes of a graph are over, by their text."""
+    found = (_symbols((node.shape, node.attrs if node.op != "cast" else ())) for node in graph.nodes)
+    return {str(symbol): symbol for symbols in found for symbol in symbols}
+
+
 def graph_text(graph: Graph) -> str:
     """The graph as Python; executed with ``torch`` (and ``constants``) as globals it defines a function."""
     return program(graph).text
@@ -195,6 +201,7 @@ def _pad(printer: _Printer, node: Node, operands: list[str]) -> str:
 
 def _iota(printer: _Printer, node: Node, operands: list[str]) -> str:
     wide = "torch.float64" if node.dtype.is_float else "torch.int64"
+    wide += _where(node)
     start, step = printer.value(node.attr("start")), printer.value(node.attr("step"))
     return f"({start} + {step} * torch.arange({node.shape[0]}, dtype={wide})).to({node.dtype.torch})"
 
@@ -219,8 +226,11 @@ def _cat(printer: _Printer, node: Node, operands: list[str]) -> str:
 
 def _full(printer: _Printer, node: Node, operands: list[str]) -> str:
     value, shape = printer.value(node.attr("value")), printer.value(node.shape)
-    where = "" if node.device == "cpu" else f", device={node.device!r}"
-    return f"torch.full({shape}, {value}, dtype={node.dtype.torch}{where})"
+    return f"torch.full({shape}, {value}, dtype={node.dtype.torch}{_where(node)})"
+
+
+def _where(node: Node) -> str:
+    return "" if node.device == "cpu" else f", device={node.device!r}"
 
 
 def _library(printer: _Printer, node: Node, operands: list[str]) -> str:

@@ -37,7 +37,7 @@ class RunKernel:
     Number parameters, in order).
 
     ``extent`` is the length of the parallel axis and ``work`` the estimated nanoseconds on one thread, both in this
-    graph's symbols.
+    graph's symbols. All buffers lie on ``device``.
     """
 
     kernel: Kernel
@@ -46,6 +46,7 @@ class RunKernel:
     extent: Expr
     work: Expr
     parallel: bool
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

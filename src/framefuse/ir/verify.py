@@ -44,6 +44,9 @@ def _wrong(node: Node, seen: set[Node], graph: Graph) -> str | None:
         return f"{len(node.inputs)} operands for {row.arity}"
     if tuple(name for name, _ in node.attrs) != row.attrs:
         return f"attributes {[name for name, _ in node.attrs]} for {list(row.attrs)}"
+    places = {operand.device for operand in node.inputs} - {node.device}
+    if places and row.kind != "call" and node.op != "derived":
+        return f"operands on {', '.join(sorted(places))} for {node.device}"
     return _wrong_dtype(node, row) or _wrong_shape(node, row, graph)
 
 

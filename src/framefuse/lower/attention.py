@@ -26,7 +26,8 @@ def scaled_dot_product_attention(
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     shape = (*query.shape[:-1], value.shape[-1])
-    if isinstance(dropout_p, float) and 0.0 < dropout_p < 1.0 and not enable_gqa and query.dtype.name in BLAS:
+    plain = query.device == "cpu" and query.dtype.name in BLAS and not enable_gqa
+    if isinstance(dropout_p, float) and 0.0 < dropout_p < 1.0 and plain:
         return _with_dropout(lo, query, key, value, attn_mask, dropout_p, is_causal, scale, shape)
     return Shapes((shape,))
 

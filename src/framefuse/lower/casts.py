@@ -9,9 +9,10 @@ import torch
 
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
+from framefuse.ir.target import type_of
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import row
-from framefuse.lower.rules import Unsupported, register, rule
+from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 
 def _to_method(dtype: DType) -> Callable[..., Node]:
@@ -29,30 +30,43 @@ for _name, _dtype in {
 
 
 @rule("Tensor.to")
-def to(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node:
+def to(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node | Shapes:
     dtype = kwargs.get("dtype")
+    moved = False
     for value in (*args, kwargs.get("device"), kwargs.get("other")):
         if isinstance(value, Node):
-            _same_device(input, value.device)
+            moved |= value.device != input.device
             dtype = value.dtype.torch
         elif isinstance(value, torch.dtype):
             dtype = value
-        elif isinstance(value, (torch.device, str)):
-            _same_device(input, str(torch.device(value)))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            raise Unsupported("a device by number")
+        elif isinstance(value, (torch.device, str, int)) and not isinstance(value, bool):
+            moved |= not _is_named(input.device, value)
+    if moved:
+        return Shapes((input.shape,))
     return lo.cast(input, row(dtype)) if dtype is not None else input
 
 
-def _same_device(node: Node, device: str) -> None:
-    if device != node.device:
-        raise Unsupported(f"to device {device}")
+def _is_named(device: str, named: torch.device | str | int) -> bool:
+    """Whether ``device`` is the one that a program names; by its type alone it names the current one, of which the
+    trace has a fact where it matters.
+    """
+    place = torch.device(named)
+    return str(place) == device or (place.index is None and place.type == type_of(device))
+
+
+@rule("Tensor.cpu")
+def cpu(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node | Shapes:
+    return input if input.device == "cpu" else Shapes((input.shape,))
+
+
+@rule("Tensor.cuda", "Tensor.xpu", "pin_memory")
+def moved(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Shapes:
+    return Shapes((input.shape,))
 
 
 @rule("type_as")
-def type_as(lo: Lowering, input: Node, other: Node) -> Node:
-    _same_device(input, other.device)
-    return lo.cast(input, other.dtype)
+def type_as(lo: Lowering, input: Node, other: Node) -> Node | Shapes:
+    return lo.cast(input, other.dtype) if other.device == input.device else Shapes((input.shape,))
 
 
 @rule("Tensor.type")
@@ -62,7 +76,7 @@ def type_(lo: Lowering, input: Node, dtype: Any = None, non_blocking: bool = Fal
     return lo.cast(input, row(dtype))
 
 
-@rule("clone", "contiguous", "detach", "Tensor.data", "Tensor.cpu", "alias")
+@rule("clone", "contiguous", "detach", "Tensor.data", "alias")
 def same(lo: Lowering, input: Node, memory_format: Any = None) -> Node:
     return input
 

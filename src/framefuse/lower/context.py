@@ -36,6 +36,7 @@ class Lowering(Builder):
         self.exact = exact
         self.memory: dict[Node, TensorMeta] = {}  # eager's tensors behind the operands of the call at hand
         self.drawn: list[Node] = []  # random calls that the rule at hand made
+        self.place = "cpu"  # where the first result of the call at hand lies
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real, expr, maximum
+from framefuse.ir.target import type_of
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, number_dtype, row
 from framefuse.lower.rules import Unsupported, rule
@@ -21,7 +22,8 @@ def _place(lo: Lowering, device: Any, layout: Any, model: Node | None = None) ->
         raise Unsupported("layout")
     if device is None:
         return model.device if model is not None else "cpu"
-    return str(torch.device(device))
+    place = torch.device(device)
+    return lo.place if place.index is None and type_of(lo.place) == place.type else str(place)
 
 
 def _constant(

@@ -165,6 +165,7 @@ class _Lowerer:
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
         """The nodes of the call's new values by its rule, or None when there is none, it refuses or it is wrong."""
         metas = [self.trace.metas[value] for _, value in fresh]
+        self.builder.place = metas[0].device if metas else "cpu"
         found = self._rule_result(call)
         if found is None:
             return None

@@ -35,7 +35,9 @@ def draw(lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, sha
 # ---- dropout: at::_dropout_impl --------------------------------------------------------------------------------------
 
 
-def _dropout(lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None = None, alpha: bool = False) -> Node:
+def _dropout(
+    lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None = None, alpha: bool = False
+) -> Node | Shapes:
     """``shape`` is that of the noise where it is shared along dimensions, None for one of each element.
 
     The mask is drawn as bool: eager draws it in the input's dtype, from the same stream.
@@ -46,6 +48,8 @@ def _dropout(lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None
         raise Unsupported("integers")
     if not train or (not isinstance(p, Real) and p == 0):
         return input
+    if input.device != "cpu":  # a kernel of its own there, which draws in another order
+        return Shapes((input.shape,))
     count = lo.count(input.shape)
     if lo.size(count) == 0:
         lo.require("==", count, ZERO, "a tensor without elements is not dropped from")
@@ -81,7 +85,10 @@ def _two_values(dtype: torch.dtype, p: float, alpha: bool) -> tuple[list[float],
 
 def dropped(lo: Lowering, node: Node, p: float) -> Node:
     """Dropout in training of what a call computes on its way."""
-    return _dropout(lo, node, p, True)
+    found = _dropout(lo, node, p, True)
+    if isinstance(found, Shapes):
+        raise Unsupported("dropout by the library")
+    return found
 
 
 def _features(input: Node) -> Shape:
@@ -92,55 +99,61 @@ def _features(input: Node) -> Shape:
 
 
 @rule("F.dropout")
-def dropout(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node:
+def dropout(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node | Shapes:
     return _dropout(lo, input, p, training)
 
 
 @rule("torch.dropout")
-def torch_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node:
+def torch_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train)
 
 
 @rule("F.alpha_dropout")
-def alpha_dropout(lo: Lowering, input: Node, p: Any = 0.5, training: bool = False, inplace: bool = False) -> Node:
+def alpha_dropout(
+    lo: Lowering, input: Node, p: Any = 0.5, training: bool = False, inplace: bool = False
+) -> Node | Shapes:
     return _dropout(lo, input, p, training, alpha=True)
 
 
 @rule("torch.alpha_dropout")
-def torch_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node:
+def torch_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, alpha=True)
 
 
 @rule("F.feature_alpha_dropout")
 def feature_alpha_dropout(
     lo: Lowering, input: Node, p: Any = 0.5, training: bool = False, inplace: bool = False
-) -> Node:
+) -> Node | Shapes:
     return _dropout(lo, input, p, training, _features(input), alpha=True)
 
 
 @rule("torch.feature_alpha_dropout")
-def torch_feature_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node:
+def torch_feature_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, _features(input), alpha=True)
 
 
 @rule("torch.feature_dropout")
-def feature_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node:
+def feature_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, _features(input))
 
 
-def _by_channel(batched: int, single: bool) -> Callable[..., Node]:
+def _by_channel(batched: int, single: bool) -> Callable[..., Node | Shapes]:
     """``F.dropout1d`` and its kin for batches of ``batched`` dimensions and, where ``single``, for one sample; the
     library warns of the rest.
     """
 
-    def lowered(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node:
+    def lowered(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node | Shapes:
+        if input.device != "cpu":
+            return Shapes((input.shape,))
         rank = len(input.shape)
         if rank == batched:
             return _dropout(lo, input, p, training, _features(input))
         if rank != batched - 1 or not single or inplace:
             raise Unsupported("dimensions")
         sample = lo.reshape(input, (ONE, *input.shape))
-        return lo.reshape(_dropout(lo, sample, p, training, _features(sample)), input.shape)
+        found = _dropout(lo, sample, p, training, _features(sample))
+        assert isinstance(found, Node), "on the CPU"
+        return lo.reshape(found, input.shape)
 
     return lowered
 

@@ -17,11 +17,33 @@ def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
     calls = [(place, item.node) for place, item in enumerate(schedule.items) if isinstance(item, RunCall)]
     first = next((place for place, node in calls if node.attr("random")), None)
     if first is None or not (
-        _checks(schedule.graph) or any(place > first and not draws(node) for place, node in calls)
+        _checks(schedule.graph)
+        or any(place > first and not draws(node) for place, node in calls)
+        or any(getattr(node.attr("target"), "whole", False) for _, node in calls)
     ):
         return ()
     given = (node.attr("kwargs").get("generator") for _, node in calls)
-    return (torch.default_generator, *dict.fromkeys(part for part in given if isinstance(part, Source)))
+    found = (default_generator(device) for _, node in calls if node.attr("random") for device in _devices(node))
+    return (
+        *dict.fromkeys(part for part in found if part is not None),
+        *dict.fromkeys(part for part in given if isinstance(part, Source)),
+    )
+
+
+def default_generator(device: str) -> torch.Generator | None:
+    """The generator from which a device draws where a program names none; None for a device that has none."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return torch.default_generator
+    generators = getattr(getattr(torch, kind, None), "default_generators", ())
+    place = int(index or 0)
+    return generators[place] if place < len(generators) else None
+
+
+def _devices(node: Node) -> tuple[str, ...]:
+    """The devices on which a random call may draw."""
+    whole = getattr(node.attr("target"), "devices", ())
+    return (*whole, node.device, *(operand.device for operand in node.inputs))
 
 
 def draws(node: Node) -> bool:
