@@ -12,8 +12,8 @@ from rich.console import Console
 
 from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, optimizers, train
 from framefuse.bench.compilers import cold_caches, warm_up
+from framefuse.bench.contestants import SECONDS, STEPS, Settings
 from framefuse.bench.report import Field, Row, Say, hardware, markdown, progress, save, show
-from framefuse.bench.training_steps import SECONDS, STEPS, Settings
 from framefuse.bench.training_zoo import TRAININGS
 from framefuse.bench.zoo import MODELS
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from framefuse.bench.bars import plot_times_eager
+from framefuse.bench.contestants import Settings
 from framefuse.bench.report import Field, Row, Say, number
-from framefuse.bench.training_steps import SAYS, Settings
+from framefuse.bench.training_steps import SAYS
 from framefuse.bench.training_zoo import TRAININGS
 from framefuse.bench.zoo import MissingLibrary
 
@@ -37,12 +38,13 @@ REST = (
     Field("model", "model"),
     Field("eager_peak_mb", "MB eager", "{:.1f}"),
     Field("torch_peak_mb", "MB torch", "{:.1f}"),
-    Field("framefuse_peak_mb", "MB framefuse", "{:.1f}"),
+    Field("framefuse_peak_mb", "MB model", "{:.1f}"),
+    Field("framefuse_whole_peak_mb", "MB whole", "{:.1f}"),
     Field("framefuse_first_s", "first", "{:.2f}"),
     Field("torch_first_s", "torch first", "{:.1f}"),
     Field("framefuse_loss_difference", "loss differs", "{:.0e}"),
-    Field("compiled", "runs compiled"),
-    Field("equal", "equal"),
+    Field("compiled", "runs"),
+    Field("follows", "equal"),
 )
 RATIOS = (
     ("with the model compiled", "framefuse_times_eager", "framefuse_times_torch"),
@@ -53,7 +55,7 @@ SLOWER, MORE = 0.98, 1.02  # times eager below which a model counts as slower; p
 
 def steps(names: Sequence[str], settings: Settings) -> int:
     """How often `train` reports progress."""
-    return len(names) * (1 + len(settings.columns()))
+    return len(names) * (1 + 2 * len(settings.columns()))
 
 
 def train(say: Say, names: Sequence[str], settings: Settings) -> list[Row]:
@@ -105,6 +107,8 @@ def findings(rows: Sequence[Row]) -> list[str]:
     ratio = mean([{"": number(row, "framefuse_peak_mb") / number(row, "eager_peak_mb")} for row in rows], "")
     more = [row for row in rows if number(row, "framefuse_peak_mb") > MORE * number(row, "eager_peak_mb")]
     said += [] if ratio is None else [f"peak memory: {ratio:.2f} of eager's, geometric mean; more: {titles(more)}"]
+    whole = [row for row in rows if number(row, "framefuse_whole_peak_mb") > MORE * number(row, "eager_peak_mb")]
+    said += [f"peak memory of whole steps above eager's: {titles(whole)}"] * bool(rows)
     for what, key in (("model", "framefuse_runs"), ("step", "framefuse_whole_runs")):
         kept = [row for row in rows if row[key] != "compiled"]
         said += [

@@ -5,7 +5,7 @@ import pytest
 from framefuse import cli
 from framefuse.bench import train
 from framefuse.bench.compilers import COMPILERS
-from framefuse.bench.training_steps import Settings
+from framefuse.bench.contestants import Settings
 from framefuse.bench.training_zoo import TRAININGS, Training
 from framefuse.bench.zoo import MissingLibrary
 
@@ -14,7 +14,7 @@ def row(title, **figures):
     made = {"model": title, "eager_ms": 2.0, "torch_ms": 1.5, "framefuse_ms": 1.0, "framefuse_whole_ms": 1.0}
     made |= {"framefuse_times_eager": 2.0, "framefuse_whole_times_eager": 2.0, "equal": "yes"}
     made |= {"framefuse_times_torch": 1.5, "framefuse_whole_times_torch": 1.5}
-    made |= {"eager_peak_mb": 4.0, "framefuse_peak_mb": 3.0}
+    made |= {"eager_peak_mb": 4.0, "framefuse_peak_mb": 3.0, "framefuse_whole_peak_mb": 3.0}
     return made | {"framefuse_runs": "compiled", "framefuse_whole_runs": "compiled"} | figures
 
 
@@ -35,6 +35,7 @@ def test_findings_name_what_is_slower_larger_or_eager():
     assert "model compiled, geometric means: 1.00 times eager, 1.50 times torch.compile; slower than eager: B" in said
     assert "whole step compiled, geometric means: 2.00 times eager" in said and "slower than eager: none" in said
     assert "peak memory: 1.30 of eager's" in said and "more: B" in said
+    assert "peak memory of whole steps above eager's: none" in said
     assert "the model is not all compiled: B (eager: gradient)" in said and "the step is not" not in said
 
 
@@ -65,7 +66,7 @@ def test_a_missing_library_leaves_a_row_that_says_so(monkeypatch):
 
 
 def test_steps_count_what_is_said():
-    assert train.steps(["mlp", "gpt"], Settings()) == 10 and set(TRAININGS) > {"lstm", "unet", "gpt"}
+    assert train.steps(["mlp", "gpt"], Settings()) == 18 and set(TRAININGS) > {"lstm", "unet", "gpt"}
     assert isinstance(TRAININGS["unet"], Training) and "framefuse" in COMPILERS
 
 
