@@ -132,8 +132,8 @@ def _modes(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _followed(ambient: Ambient, kind: str, on: bool) -> bool:
-    """Whether calls say all that this state makes of them: they say it of the CPU's autocast only."""
-    return kind == "cpu" or (type(kind) is str and ambient.row(kind)[0] == on and not on)
+    """Whether calls say all that this state makes of them: they say it of a few device types."""
+    return kind in GUARDED or (type(kind) is str and ambient.row(kind)[0] == on and not on)
 
 
 @special(torch.autocast.__enter__)

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recorder import strip
+from framefuse.capture.state import casts_now
 from framefuse.ir.trace import Call, Ref
 
 # Name -> the parameters whose tensors it writes, and those whose tensors it reads.
@@ -223,8 +224,7 @@ def _record(
     if written:
         recorder.count_versions(written, target.counts > 0)
     if recorder.alive:
-        autocast = str(torch.get_autocast_dtype("cpu"))[6:] if torch.is_autocast_enabled("cpu") else None
-        grad = torch.is_grad_enabled()
+        autocast, grad = casts_now(), torch.is_grad_enabled()
         recorder.calls.append(Call(target, name, refs, kwargs, None, recorder.line(), written, False, grad, autocast))
 
 

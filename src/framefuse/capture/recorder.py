@@ -19,7 +19,7 @@ from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, i
 from framefuse.capture.saved import Stale, saved_by_autograd
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
-from framefuse.capture.state import Ambient, global_state
+from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
@@ -402,7 +402,6 @@ class Recorder:
         if result is NO_TENSOR and not written:
             self.kill("native-call", name)
             return
-        autocast = str(torch.get_autocast_dtype("cpu"))[6:] if torch.is_autocast_enabled("cpu") else None
         self.calls.append(
             Call(
                 function,
@@ -414,7 +413,7 @@ class Recorder:
                 written,
                 advanced,
                 prepared.grad_enabled,
-                autocast,
+                casts_now(),
             )
         )
 

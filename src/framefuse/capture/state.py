@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from framefuse.ir.facts import GlobalState
+from framefuse.ir.facts import Casts, GlobalState
 
 GUARDED = ("cpu", "cuda")  # whether autocast is on for these is part of the state to which every trace is bound
 
@@ -42,6 +42,13 @@ def autocast_state() -> tuple[tuple[str, bool, str], ...]:
     """Device, whether autocast is on for it, and its dtype."""
     return tuple(
         (kind, torch.is_autocast_enabled(kind), _mode_name(torch.get_autocast_dtype(kind))) for kind in GUARDED
+    )
+
+
+def casts_now() -> Casts:
+    """For which device types autocast is on, with its dtype."""
+    return tuple(
+        (kind, _mode_name(torch.get_autocast_dtype(kind))) for kind in GUARDED if torch.is_autocast_enabled(kind)
     )
 
 

@@ -182,6 +182,9 @@ class Input:
     spec: TensorSpec
 
 
+Casts = tuple[tuple[str, str], ...]  # (device type, dtype) of each autocast that is on
+
+
 @dataclass(frozen=True, slots=True)
 class GlobalState:
     """Torch's state during the recording; a trace is used only under the same state."""
@@ -196,9 +199,9 @@ class GlobalState:
     dispatch_keys: tuple[int, int]  # thread-local included and excluded key sets, raw
 
     @property
-    def cpu_autocast(self) -> str | None:
-        """The dtype of the CPU's autocast where it is on."""
-        return next((dtype for kind, on, dtype in self.autocast if kind == "cpu" and on), None)
+    def casts(self) -> Casts:
+        """For which device types autocast is on, with its dtype."""
+        return tuple((kind, dtype) for kind, on, dtype in self.autocast if on)
 
 
 @dataclass(frozen=True, slots=True)

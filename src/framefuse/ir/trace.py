@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from framefuse.ir.facts import Assumptions
+from framefuse.ir.facts import Assumptions, Casts
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.source import Line
 
@@ -64,7 +64,7 @@ class Call:
     written: tuple[int, ...] = ()
     random: bool = False
     grad_enabled: bool = False
-    autocast: str | None = None  # dtype name when CPU autocast was on
+    autocast: Casts = ()  # where autocast was on, with its dtype
 
 
 @dataclass(frozen=True, slots=True)

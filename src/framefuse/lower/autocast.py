@@ -1,70 +1,132 @@
-"""Turns the operands of a call recorded under the CPU's autocast into those that torch's lists make of them."""
+"""Turns the operands of a call recorded under autocast into those that torch's lists make of them."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH, FLOAT32, DType
 from framefuse.ir.graph import Node
+from framefuse.ir.target import type_of
 from framefuse.ir.trace import Call, TensorMeta
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import refs
 
-# What torch does to the float operands of a function under the CPU's autocast (aten/src/ATen/autocast_mode.cpp), by
-# the operator's name there. What stands on no list here runs under autocast, as does a call that gave another dtype
-# when it was recorded than its list says.
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What torch does to the float operands of a function under autocast for one type of device
+    (aten/src/ATen/autocast_mode.cpp), by the operator's name there: to the lower dtype, to float32, to float32 where
+    the call names no dtype, to the widest of its operands. ``key`` is that of the dispatcher.
+
+    What stands on no list runs under autocast, as does a call that gave another dtype when it was recorded than its
+    list says. ``alone`` are functions that autocast leaves alone, as it does all that they call; ``same`` are no more
+    than the operator that they are mapped to.
+    """
+
+    key: str
+    lower: frozenset[str]
+    single: frozenset[str]
+    unless_given: frozenset[str]
+    promote: frozenset[str]
+    alone: frozenset[str]
+    same: Mapping[str, str]
+
+
 LOWER = frozenset(
     (
         "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "addmm",
         "addbmm", "baddbmm", "bmm", "mm", "matmul", "linear", "linalg_vecdot", "prelu", "scaled_dot_product_attention",
     )
 )  # fmt: skip
-SINGLE = frozenset(
+LOSSES = frozenset(
     (
-        "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy", "cdist",
-        "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy_loss", "hinge_embedding_loss",
-        "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "max_pool3d", "mse_loss", "multi_margin_loss",
-        "multilabel_margin_loss", "nll_loss", "poisson_nll_loss", "prod", "smooth_l1_loss", "soft_margin_loss", "trace",
-        "triplet_margin_loss",
+        "binary_cross_entropy_with_logits", "cosine_embedding_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
+        "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss",
+        "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
     )
 )  # fmt: skip
-PROMOTE = frozenset(("cat", "stack", "index_copy"))
-# Functions that autocast leaves alone, as it does all that they call.
 ALONE = frozenset(
     (
-        "batch_norm", "native_batch_norm", "instance_norm", "group_norm", "layer_norm", "max_pool1d", "max_pool2d",
+        "batch_norm", "native_batch_norm", "instance_norm", "max_pool1d", "max_pool2d",
         "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d",
         "adaptive_max_pool2d", "max_pool1d_with_indices", "max_pool2d_with_indices", "dropout", "dropout1d",
-        "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "cumsum", "cumprod",
-        "sort", "argsort", "topk", "multinomial", "bernoulli", "bincount", "nonzero", "searchsorted", "logsumexp",
-        "embedding_bag", "interpolate", "rand", "randn", "rand_like", "randn_like", "randint", "randperm", "normal",
-        "unfold", "fold", "dot", "mv", "addmv", "scatter", "scatter_add", "index_add", "index_put", "gather",
-        "one_hot", "clone", "permute",
+        "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
+        "sort", "argsort", "topk", "multinomial", "bernoulli", "bincount", "nonzero", "searchsorted",
+        "embedding_bag", "rand", "randn", "rand_like", "randn_like", "randint", "randperm", "normal",
+        "unfold", "fold", "scatter", "index_add", "gather", "one_hot", "clone", "permute",
     )
 )  # fmt: skip
-# Overloads where the plain name is none, and functions that are no more than such an operator.
-OVERLOADS = {"conv_transpose2d": "conv_transpose2d.input", "conv_transpose3d": "conv_transpose3d.input"}
 SAME = {
-    "__matmul__": "matmul", "__rmatmul__": "matmul", "linalg_matmul": "matmul", "cross_entropy": "cross_entropy_loss",
-    "nll_loss_nd": "nll_loss", "einsum": "bmm", "tensordot": "mm", "inner": "matmul", "chain_matmul": "mm",
-    "linalg_multi_dot": "mm", "concat": "cat", "concatenate": "cat",
+    "__matmul__": "matmul", "__rmatmul__": "matmul", "linalg_matmul": "matmul", "nll_loss_nd": "nll_loss",
+    "einsum": "bmm", "inner": "matmul", "chain_matmul": "mm", "linalg_multi_dot": "mm",
+}  # fmt: skip
+CPU = Lists(
+    "AutocastCPU",
+    LOWER,
+    LOSSES
+    | {
+        "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy", "cdist",
+        "cross_entropy_loss", "max_pool3d", "prod", "trace",
+    },
+    frozenset(),
+    frozenset(("cat", "stack", "index_copy")),
+    ALONE
+    | {
+        "group_norm", "layer_norm", "cumsum", "cumprod", "logsumexp", "interpolate", "dot", "mv", "addmv",
+        "scatter_add", "index_put",
+    },
+    SAME
+    | {"cross_entropy": "cross_entropy_loss", "tensordot": "mm", "concat": "cat", "concatenate": "cat"},
+)  # fmt: skip
+CUDA = Lists(
+    "AutocastCUDA",
+    LOWER | {"addmv", "addr", "mv"},
+    LOSSES
+    | {
+        "acos", "asin", "cdist", "cosh", "cosine_similarity", "dist", "erfinv", "exp", "expm1", "group_norm",
+        "layer_norm", "log", "log10", "log1p", "log2", "logsumexp", "pdist", "pow", "reciprocal", "renorm",
+        "rms_norm", "rsqrt", "sinh", "softplus", "tan",
+    },
+    frozenset(("cumprod", "cumsum", "linalg_vector_norm", "log_softmax", "prod", "softmax", "sum")),
+    frozenset(("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "index_put", "scatter_add", "tensordot",
+               "vdot")),
+    ALONE,
+    SAME
+    | {
+        "__pow__": "pow", "__rpow__": "pow", "arccos": "acos", "arcsin": "asin", "arctan2": "atan2",
+        "cross_entropy": "nll_loss",
+    },
+)  # fmt: skip
+LISTS = {"cpu": CPU, "cuda": CUDA}
+# Overloads where the plain name is none.
+OVERLOADS = {
+    "conv_transpose2d": "conv_transpose2d.input", "conv_transpose3d": "conv_transpose3d.input",
+    "log_softmax": "log_softmax.int", "softmax": "softmax.int", "pow": "pow.Tensor_Tensor",
 }  # fmt: skip
 
 
 @functools.cache
-def policy(name: str) -> str | None:
-    """``lower``, ``float32``, ``promote`` or ``alone`` for a function on the lists, None for another one."""
-    if name in ALONE:
+def policy(name: str, device: str = "cpu") -> str | None:
+    """``lower``, ``float32``, ``unless given``, ``promote`` or ``alone`` for a function on the lists of a device type,
+    None for another one.
+    """
+    lists = LISTS[device]
+    if name in lists.alone:
         return "alone"
-    operator = SAME.get(name, name)
-    for kind, names in (("lower", LOWER), ("float32", SINGLE), ("promote", PROMOTE)):
+    operator = lists.same.get(name, name)
+    kinds = {
+        "lower": lists.lower, "float32": lists.single, "unless given": lists.unless_given, "promote": lists.promote
+    }  # fmt: skip
+    for kind, names in kinds.items():
         if operator in names:  # a version of torch may not have it there
             full = f"aten::{OVERLOADS.get(operator, operator)}"
-            return kind if torch._C._dispatch_has_kernel_for_dispatch_key(full, "AutocastCPU") else None
+            return kind if torch._C._dispatch_has_kernel_for_dispatch_key(full, lists.key) else None
     return None
 
 
@@ -77,21 +139,32 @@ class Autocast:
         self.metas = metas
         self.kept: dict[tuple[int, DType], Node] = {}  # what a value that requires grad held when it was cast first
 
+    def eligible(self, call: Call, device: str) -> Iterator[tuple[int, Node]]:
+        """The operands of a call that autocast for a type of device may cast."""
+        for value in refs((call.args, call.kwargs)):
+            node = self.contents[value]
+            if type_of(node.device) == device and _is_eligible(node.dtype):
+                yield value, node
+
     def casts(self, call: Call, results: Sequence[TensorMeta]) -> dict[int, Node] | None:
         """By value the cast operands with which the call, without autocast, is what was recorded; None where the lists
         do not tell. A value that keeps its dtype is not named. Raises :class:`Stop` for a weight that was written since
         it was cast, of which torch may use the old cast.
         """
-        if call.autocast is None:
-            return {}
-        kind = policy(call.name)
-        if kind is None or call.kwargs.get("out") is not None:
+        places = {type_of(self.contents[value].device) for value in refs((call.args, call.kwargs))}
+        rows = [row for row in call.autocast if row[0] in places]
+        if len(rows) != 1 or call.kwargs.get("out") is not None:
+            return None if rows else {}
+        device, dtype = rows[0]
+        kind = policy(call.name, device)
+        if kind is None or (kind == "unless given" and any(isinstance(value, torch.dtype) for value in _values(call))):
             return None
-        eligible = dict(_eligible(call, self.contents))
+        eligible = dict(self.eligible(call, device))
         if kind == "alone" or not eligible:
             return {}
-        low = target = BY_NAME[call.autocast]
-        if kind == "float32" or (kind == "promote" and any(node.dtype is FLOAT32 for node in eligible.values())):
+        low = target = BY_NAME[dtype]
+        wide = kind in ("float32", "unless given")
+        if wide or (kind == "promote" and any(node.dtype is FLOAT32 for node in eligible.values())):
             target = FLOAT32
         if any(_is_eligible(BY_TORCH[meta.dtype]) and meta.dtype is not target.torch for meta in results):
             return None
@@ -103,11 +176,8 @@ class Autocast:
         return {value: self.lo.cast(node, target) for value, node in cast.items()}
 
 
-def _eligible(call: Call, contents: Mapping[int, Node]) -> Iterator[tuple[int, Node]]:
-    for value in refs((call.args, call.kwargs)):
-        node = contents[value]
-        if node.device == "cpu" and _is_eligible(node.dtype):
-            yield value, node
+def _values(call: Call) -> tuple[Any, ...]:
+    return (*call.args, *call.kwargs.values())
 
 
 def _is_eligible(dtype: DType) -> bool:

@@ -56,14 +56,14 @@ class LibraryCalls:
             target = torch.Tensor.__setitem__
         if type(call.result) in (list, tuple) and target is call.target and call.name not in NAMED_PARTS:
             target = Parts(target, len(call.result))
-        around = self.trace.assumptions.state.cpu_autocast
+        around = self.trace.assumptions.state.casts
         sent = commits(target)
         if sent:
             pass  # what is sent is not computed
-        elif call.autocast is not None and casts is None:
-            target = UnderAutocast(target, getattr(torch, call.autocast))
-        elif around not in (None, call.autocast) and policy(call.name) != "alone":  # an equal one casts nothing more
-            target = UnderAutocast(target, None)
+        elif call.autocast and casts is None:
+            target = UnderAutocast(target, call.autocast)
+        elif around not in ((), call.autocast) and any(policy(call.name, kind) != "alone" for kind, _ in around):
+            target = UnderAutocast(target, ())  # an equal one casts nothing more
         known = _constant(operands) and call.name not in DATA_DEPENDENT
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]

@@ -9,11 +9,12 @@ import torch
 
 from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
-from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.graph import Arg, Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.strides import dense_order, order_like
 from framefuse.ir.trace import TensorMeta
 from framefuse.lower.element import Element
+from framefuse.lower.library import element_on
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
 
@@ -94,11 +95,16 @@ class Lowering(Builder):
         inner = kind if arithmetic == kind.name else self.row(arithmetic)
         tensors = [operand for operand in operands if isinstance(operand, Node)]
         shape = tensors[0].shape if len(tensors) == 1 else self.broadcast(*(node.shape for node in tensors))
-        device = tensors[0].device
+        device = next((node.device for node in tensors if node.device != "cpu"), "cpu")
+        narrow &= device == "cpu"  # other devices keep the digits of numbers
         elements = []
         for operand in operands:
             if isinstance(operand, Node):
-                if inner is not kind and operand.dtype.size > 1 and not (wide and operand is operands[-1]):
+                foreign = operand.device != device
+                exact = foreign or operand.dtype.size == 1 or (wide and operand is operands[-1])
+                if foreign:
+                    operand = self.moved(operand, device)
+                if inner is not kind and not exact:
                     operand = self.cast(operand, kind)  # bytes and bools are exact in any
                 node = self.expand(self.cast(operand, inner, inner is not kind and not self.exact), shape)
             else:
@@ -108,6 +114,19 @@ class Lowering(Builder):
         if result.dtype is BOOL and kind is not BOOL:
             return result
         return self.cast(result, kind, inner is not kind and not self.exact)
+
+    def moved(self, node: Node, device: str) -> Node:
+        """An element in the CPU's memory as a tensor of another device, where eager's kernels take it as a number."""
+        if node.shape or node.device != "cpu":
+            raise Unsupported(f"tensors on {node.device} and {device}")
+        meta = self.memory.get(node)
+        target = torch.Tensor.to if self.differentiable or meta is None or meta.requires_grad else element_on
+        attrs: tuple[tuple[str, Any], ...] = (
+            ("target", target), ("name", target.__name__), ("args", (Arg(0), device)), ("kwargs", {}),
+            ("random", False), ("orders", ((),)),
+        )  # fmt: skip
+        call = self.opaque("library", (node,), attrs, node.dtype, (), None, device)
+        return self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
 
     def _number(self, number: Scalar, digits: DType, dtype: DType, shape: Shape, device: str) -> Node:
         """A number in ``dtype``, with the digits that it has in another one."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from framefuse.ir.facts import Casts
+
 # Names whose result has sizes that depend on values: their sizes are always run-time numbers.
 DATA_DEPENDENT = frozenset(
     (
@@ -153,29 +155,39 @@ class Draw:
         return f"draw_{self.fill.rstrip('_')}"
 
 
+def element_on(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """The one element of a tensor of the CPU in a tensor on ``device``; nothing waits for that device."""
+    return torch.full((), tensor.item(), dtype=tensor.dtype, device=device)
+
+
+KINDS = ("cpu", "cuda")  # the device types whose autocast calls tell
+
 # Calls that give a tuple of named parts, always the same number of them.
 NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir(torch.return_types))
 
 
 @dataclass(frozen=True, slots=True)
 class UnderAutocast:
-    """Runs a call under CPU autocast to ``dtype``, or without autocast where that is None, as it was recorded."""
+    """Runs a call under autocast for the device types of ``casts``, to their dtypes, and for no other."""
 
     target: Callable[..., Any]
-    dtype: torch.dtype | None
+    casts: Casts
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        enabled, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        wanted = dict(self.casts)
+        found = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS]
         cache = torch.is_autocast_cache_enabled()
-        torch.set_autocast_enabled("cpu", self.dtype is not None)
         torch.set_autocast_cache_enabled(False)  # what it kept here would have no gradient
         try:
-            if self.dtype is not None:
-                torch.set_autocast_dtype("cpu", self.dtype)
+            for kind in KINDS:
+                torch.set_autocast_enabled(kind, kind in wanted)
+                if kind in wanted:
+                    torch.set_autocast_dtype(kind, getattr(torch, wanted[kind]))
             return self.target(*args, **kwargs)
         finally:
-            torch.set_autocast_enabled("cpu", enabled)
-            torch.set_autocast_dtype("cpu", dtype)
+            for kind, enabled, dtype in found:
+                torch.set_autocast_enabled(kind, enabled)
+                torch.set_autocast_dtype(kind, dtype)
             torch.set_autocast_cache_enabled(cache)
 
     @property

@@ -70,10 +70,16 @@ class _Side:
 
     def miss(self, values: Values, kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """A case that was not met yet."""
-        if torch.is_autocast_enabled("cpu"):  # the forward said what is cast; backward runs in those dtypes
-            with torch.autocast("cpu", enabled=False):
+        casts = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
+        if casts:  # the forward said what is cast; backward runs in those dtypes
+            for kind in casts:
+                torch.set_autocast_enabled(kind, False)
+            try:
                 gradients: tuple[Any, ...] = self.dispatch(*values)
                 return gradients
+            finally:
+                for kind in casts:
+                    torch.set_autocast_enabled(kind, True)
         with self.derivative.lock:
             if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
                 found = self.compile(values)
@@ -96,4 +102,5 @@ class _Side:
         return self.derivative.compile(values, self.again)
 
 
+AUTOCAST = ("cpu", "cuda")  # the device types for which it may be on
 LIMIT = 32  # cases of one backward: which gradients came, how they lie, which are wanted

@@ -78,7 +78,7 @@ class _Writer:
             name = str(number)
             self.numbers[number] = self.graph.placeholder(f"s_{name}")
             self.feeds.append(number)
-        ambient = self.trace.assumptions.state.cpu_autocast
+        ambient = self.trace.assumptions.state.casts
         for call in self.trace.calls:
             if call.autocast != ambient:
                 what = f"{call.name} is called under another autocast than the function"

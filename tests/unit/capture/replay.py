@@ -109,7 +109,7 @@ class Replay:
 
     def step(self, call: Any) -> None:
         args, kwargs = self.value(call.args), self.value(call.kwargs)
-        dtype = getattr(torch, call.autocast) if call.autocast else None
+        dtype = getattr(torch, dict(call.autocast)["cpu"]) if call.autocast else None
         autocast = torch.autocast("cpu", dtype=dtype, enabled=dtype is not None)
         with torch.set_grad_enabled(call.grad_enabled), autocast:
             out = call.target(*args, **kwargs)

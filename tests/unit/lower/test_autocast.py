@@ -7,7 +7,7 @@ from tests.unit.lower.recording import check, trace_of
 
 import framefuse
 from framefuse.lower import lower
-from framefuse.lower.autocast import ALONE, LOWER, OVERLOADS, PROMOTE, SINGLE, policy
+from framefuse.lower.autocast import LISTS, OVERLOADS, policy
 from framefuse.lower.library import UnderAutocast
 
 SIZES = {
@@ -95,11 +95,14 @@ def test_as_eager(name, given, low):
     assert [output.node.dtype.torch for output in graph.outputs] == [part.dtype for part in found]
 
 
-def test_the_lists_are_those_of_torch():
-    registered = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
+@pytest.mark.parametrize("device", LISTS)
+def test_the_lists_are_those_of_torch(device):
+    lists = LISTS[device]
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key(lists.key)
     names = {full.removeprefix("aten::") for full in registered}
-    assert {OVERLOADS.get(name, name) for name in LOWER | SINGLE | PROMOTE} <= names
-    assert not ALONE & {name.partition(".")[0] for name in names}
+    listed = lists.lower | lists.single | lists.unless_given | lists.promote
+    assert {OVERLOADS.get(name, name) for name in listed} <= names
+    assert not lists.alone & {name.partition(".")[0] for name in names}
     assert policy("conv2d") == policy("einsum") == "lower" and policy("lstm") is None and policy("mm_") is None
 
 
@@ -139,13 +142,13 @@ def test_what_no_list_names_runs_under_autocast():
 
 def test_the_state_outside_is_left_alone():
     x = torch.randn(4, 4)
-    call = UnderAutocast(torch.mm, torch.bfloat16)
+    call = UnderAutocast(torch.mm, (("cpu", "bfloat16"),))
     before = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
     assert call(x, x).dtype is torch.bfloat16
     with pytest.raises(RuntimeError):
         call(x, x[1:])
     with torch.autocast("cpu", torch.float16, cache_enabled=False):
-        assert UnderAutocast(torch.mm, None)(x, x).dtype is torch.float32
+        assert UnderAutocast(torch.mm, ())(x, x).dtype is torch.float32
         assert call(x, x).dtype is torch.bfloat16 and torch.mm(x, x).dtype is torch.float16
         assert not torch.is_autocast_cache_enabled()
     assert before == (
@@ -156,7 +159,7 @@ def test_the_state_outside_is_left_alone():
 def test_a_list_that_does_not_hold_is_not_used(monkeypatch):
     from framefuse.lower import autocast
 
-    monkeypatch.setattr(autocast, "policy", lambda name: "float32")
+    monkeypatch.setattr(autocast, "policy", lambda name, device: "float32")
     with torch.autocast("cpu", torch.bfloat16):
         graph = lower(trace_of(lambda x: F.conv1d(x, x), torch.randn(2, 2, 2)))
     assert wrapped(graph) == ["conv1d"]
