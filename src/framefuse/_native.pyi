@@ -232,6 +232,18 @@ def saved_drop(saved: list[Any], index: int) -> None:
 def raise_versions(*tensors: Any) -> None:
     """One write to each tensor, as autograd counts them; inference tensors count none."""
 
+def load_module(image: bytes, name: str, shared: int, device: int = 0) -> int:
+    """The driver's handle of the kernel ``name`` in a compiled module (cubin or PTX), for ``LaunchStep``.
+
+    It may take ``shared`` bytes of dynamic shared memory, in the primary context of that GPU, and is never unloaded.
+    RuntimeError with the driver's text, also where there is no driver. Without the GIL while the driver works.
+    """
+
+def use_driver(path: str | None) -> None:
+    """The library to take for the GPU's driver from now on (a test's, which may be given memory of any device); None:
+    the driver itself, ``libcuda.so.1`` or that of ROCm. It is opened at its first use.
+    """
+
 def spare_bytes() -> int:
     """The bytes that are kept for the temporaries of later runs, of whichever plans."""
 

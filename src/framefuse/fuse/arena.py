@@ -31,8 +31,8 @@ class Places:
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...]
 
 
-def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int]) -> Places:
-    """A place for each piece.
+def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "arena") -> Places:
+    """A place for each piece; symbols that are made are named ``name`` and a number.
 
     The recorded sizes decide which piece lies above which: the largest are placed first, each in the smallest gap that
     it fits in among those alive with it (greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural
@@ -44,7 +44,7 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int]) -> Places:
     ]
     sizes = [-(-max(1, estimate(piece.size, hints)) // ALIGN) * ALIGN for piece in pieces]
     recorded = _recorded(pieces, sizes, together)
-    maker = _Symbolic()
+    maker = _Symbolic(name)
     ends: dict[int, Expr] = {}
     under: dict[int, int] = {}  # bits of the pieces that lie below one, through others too
     offsets: dict[int, Expr] = {}
@@ -90,7 +90,8 @@ def _recorded(pieces: Sequence[Piece], sizes: Sequence[int], together: Sequence[
 class _Symbolic:
     """Makes the largest of some expressions."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.made: list[tuple[Symbol, tuple[Expr, ...]]] = []
         self.known: dict[frozenset[Expr], Expr] = {}
 
@@ -104,7 +105,7 @@ class _Symbolic:
             return left[0] if left else expr(0)
         key = frozenset(left)
         if key not in self.known:
-            symbol = Symbol(f"arena{len(self.made)}")
+            symbol = Symbol(f"{self.name}{len(self.made)}")
             self.made.append((symbol, tuple(left)))
             self.known[key] = symbol.expr
         return self.known[key]

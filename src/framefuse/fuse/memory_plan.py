@@ -68,31 +68,32 @@ class Buffers:
         large = value.place == "fresh" and estimate(value.bytes, self.hints) >= LARGE
         return value.first == item and (value.place == "arena" or large)
 
-    def place(self, late: frozenset[Symbol]) -> Places:
-        """Gives arena buffers their offsets.
+    def place(self, late: frozenset[Symbol]) -> dict[str, Places]:
+        """Gives arena buffers their offsets, each in the arena of its device, by which the answer goes.
 
         Buffers whose size depends on ``late`` symbols (known only after a library call) become fresh tensors. A buffer
         that takes the memory of another is one piece with it.
         """
         self._start_in_results(late)
         homes: dict[int, int] = {}  # by buffer: the number of its piece
-        pieces: list[Piece] = []
+        pieces: dict[str, list[Piece]] = {"cpu": []}
         waiting = [number for number, value in enumerate(self.values) if value.place == "arena"]
         for number in sorted(waiting, key=lambda n: self.values[n].first):
             value = self.values[number]
             if value.bytes.symbols & late:
                 value.place = "fresh"
                 continue
+            there = pieces.setdefault(value.device, [])
             value.taken = self._ending(value, homes)
             if value.taken >= 0:
                 homes[number] = homes[value.taken]
-                pieces[homes[number]].last = value.last
+                there[homes[number]].last = value.last
             else:
-                homes[number] = len(pieces)
-                pieces.append(Piece(value.bytes, value.first, value.last))
-        found = places(pieces, self.hints)
+                homes[number] = len(there)
+                there.append(Piece(value.bytes, value.first, value.last))
+        found = {device: places(each, self.hints, _symbol_name(device)) for device, each in pieces.items()}
         for number, home in homes.items():
-            self.values[number].offset = found.offsets[home]
+            self.values[number].offset = found[self.values[number].device].offsets[home]
         return found
 
     def _start_in_results(self, late: frozenset[Symbol]) -> None:
@@ -104,7 +105,7 @@ class Buffers:
                 continue
             for place in value.over:
                 other = self.values[place]
-                same = other.bytes is value.bytes and other.dtype is value.dtype
+                same = other.bytes is value.bytes and other.dtype is value.dtype and other.device == value.device
                 if other.place == "arena" and same and other.last == value.first and not other.given:
                     other.place, other.base, other.given = "view", number, True
                     value.taken, value.first = place, other.first
@@ -114,6 +115,8 @@ class Buffers:
         """A buffer of the same size that the writer of ``value`` is the last to read; -1 for none."""
         for number in value.over:
             other = self.values[number]
+            if other.device != value.device:
+                continue
             if number in homes and other.last == value.first and other.bytes is value.bytes and not other.given:
                 other.given = True
                 return number
@@ -124,6 +127,10 @@ class Buffers:
         return tuple(
             Memory(v.place, v.dtype, v.sizes, v.strides, v.device, v.input, v.base, v.offset) for v in self.values
         )
+
+
+def _symbol_name(device: str) -> str:
+    return "arena" if device == "cpu" else f"arena_{device.replace(':', '')}_"
 
 
 def with_lifetimes(

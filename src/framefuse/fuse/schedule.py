@@ -130,12 +130,14 @@ class _Writer:
             self.buffers.values[number].pinned = True
         before, writes = overwrite(self.graph, self.items, self.buffers, outputs, writes)
         self.plan_in_place()
-        arena = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
+        found = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
+        largest = tuple(row for places in found.values() for row in places.largest)
+        arenas = tuple((device, places.size) for device, places in found.items() if device != "cpu")
         placed = share([self.placed(item) for item in self.items])
         items = with_lifetimes(placed, self.buffers, before, self.graph.consumed)
         memories = self.buffers.memories()
         return Schedule(
-            self.graph, memories, items, outputs, arena.size, writes, tuple(self.notes), arena.largest
+            self.graph, memories, items, outputs, found["cpu"].size, writes, tuple(self.notes), largest, arenas
         )
 
     # ---- buffers

@@ -85,13 +85,16 @@ def _overlaps(schedule: Schedule) -> Iterator[str]:
                 lives[root] = (lives.get(root, (position, 0))[0], position)
     shared = _shared(schedule)
     spans = {number: _span(schedule, number, hints) for number in lives}
-    size = estimate(schedule.arena, hints)
+    arenas = {"cpu": schedule.arena, **dict(schedule.arenas)}
+    sizes = {device: estimate(size, hints) for device, size in arenas.items()}
+    device = {number: schedule.memories[number].device for number in lives}
     numbers = sorted(lives)
     for place, a in enumerate(numbers):
+        size = sizes.get(device[a], 0)
         if spans[a][1] > size or spans[a][0] % 64:
             yield f"buffer {a} lies at {spans[a]} of an arena of {size} bytes"
         for b in numbers[place + 1 :]:
-            together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1]
+            together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1] and device[a] == device[b]
             if together and (a, b) not in shared and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
                 yield f"buffers {a} and {b} share the arena at the same time"
 

@@ -23,7 +23,8 @@ NUMBER_OPS = (
 
 # Where a slot's memory comes from:
 #   input   bound by the guard program (tensor register); borrowed for the call
-#   arena   ``base`` is the number slot of its byte offset into the plan's arena (64-byte aligned); no user ever sees it
+#   arena   ``base`` is the number slot of its byte offset into the plan's arena for its device (64-byte aligned); no
+#           user ever sees it
 #   fresh   a new tensor made by its ``alloc`` step (torch's own allocator), released after its last use or returned
 # view    another slot's memory (``base`` is that slot) with other sizes and strides and an element ``offset`` number:
 # never visible to users
@@ -65,6 +66,33 @@ class KernelStep:
     extent: int
     work: int
     parallel: bool
+    keep: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    """Launches a kernel of a GPU on torch's current stream of ``device`` (its index), with ceil(extent / ``blocks``)
+    programs of ``threads`` threads and ``shared`` bytes of dynamic shared memory; nothing where the number ``extent``
+    is 0.
+
+    ``function`` is the driver's handle of the kernel for pointers that are all multiples of 16 (see
+    ``_native.load_module``), ``unaligned`` that for any pointers or what gives it when it is first needed; where it
+    is 0, or raises, a run with other pointers declines. ``arguments`` are ("pointer", slot of that device), ("int64",
+    number), ("int32", number), ("real64", number) or ("real32", number), in the kernel's order; a number that 32 bits
+    do not hold makes the run decline. So that no run declines behind a call step that ``commits``, what can be known
+    of the launches behind it is looked at before it. A launch that fails is a RuntimeError with the driver's text.
+    ``keep`` holds what the kernel lives in.
+    """
+
+    name: str
+    function: int
+    unaligned: int | Callable[[], int]
+    arguments: tuple[tuple[str, int], ...]
+    extent: int
+    blocks: int
+    threads: int
+    shared: int
+    device: int
     keep: Any
 
 
@@ -137,7 +165,7 @@ class NumbersStep:
     numbers: tuple[tuple[Any, ...], ...]
 
 
-Step = KernelStep | AllocStep | MatmulStep | CallStep | ReleaseStep | NumbersStep
+Step = KernelStep | LaunchStep | AllocStep | MatmulStep | CallStep | ReleaseStep | NumbersStep
 
 # Templates of Python values, as nested tuples with a tag first:
 #   ("tensor", slot)      the slot as a torch.Tensor
@@ -172,9 +200,11 @@ class Plan:
     """Everything that a call does after its guards held.
 
     ``bound`` numbers are set by the guard program, ``count`` is the size of the number array. ``arena`` is the number
-    slot of the arena's size in bytes (-1 for none). ``inputs`` maps guard tensor slots to plan slots by position: plan
-    slot i < len(inputs) takes its tensor from guard register ``inputs[i]``. ``steps`` run in order; ``finish`` are
-    Python callables with templates run after all steps (effects in program order); then ``result`` is built.
+    slot of the size in bytes of the arena on the CPU (-1 for none); ``arenas`` are those of other devices, (device,
+    number slot) each: a tensor from torch's allocator for each run. ``inputs`` maps guard tensor slots to plan slots by
+    position: plan slot i < len(inputs) takes its tensor from guard register ``inputs[i]``. ``steps`` run in order;
+    ``finish`` are Python callables with templates run after all steps (effects in program order); then ``result`` is
+    built.
     ``generators`` are templates of the random number generators that a step advances before another may decline: a run
     that declines puts their states back.
     """
@@ -190,6 +220,7 @@ class Plan:
     finish: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
     result: Any
     generators: tuple[Any, ...] = ()
+    arenas: tuple[tuple[str, int], ...] = ()
 
 
 # Guard instructions, tuples with the name first. Registers hold borrowed Python objects; ``d`` is a destination

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Step
+from framefuse.ir.plan import (
+    AllocStep,
+    CallStep,
+    KernelStep,
+    LaunchStep,
+    MatmulStep,
+    NumbersStep,
+    Plan,
+    ReleaseStep,
+    Step,
+)
 
 
 def plan_text(plan: Plan) -> str:
@@ -11,7 +21,8 @@ def plan_text(plan: Plan) -> str:
     lines += [f"n{slot} = {op}({left}, {right})" for op, slot, left, right in plan.numbers]
     for index, slot in enumerate(plan.slots):
         sizes = ", ".join(f"n{number}" for number in slot.sizes)
-        lines.append(f"t{index}: {slot.dtype}[{sizes}] {slot.place}")
+        device = "" if slot.device == "cpu" else f" {slot.device}"
+        lines.append(f"t{index}: {slot.dtype}[{sizes}] {slot.place}{device}")
     lines += [f"{index:3} {_step(step)}" for index, step in enumerate(plan.steps)]
     lines.append(f"return {plan.result}")
     return "\n".join(lines)
@@ -21,6 +32,9 @@ def _step(step: Step) -> str:
     if isinstance(step, KernelStep):
         buffers = ", ".join(f"t{slot}" for slot in step.buffers)
         return f"kernel  {step.name}({buffers})" + ("  in threads above the break-even" if step.parallel else "")
+    if isinstance(step, LaunchStep):
+        arguments = ", ".join(f"{'t' if kind == 'pointer' else 'n'}{place}" for kind, place in step.arguments)
+        return f"launch  {step.name}({arguments})  {step.blocks} of n{step.extent} a program, {step.threads} threads"
     if isinstance(step, MatmulStep):
         return f"matmul  t{step.out} = t{step.a} @ t{step.c}"
     if isinstance(step, CallStep):

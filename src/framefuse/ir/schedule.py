@@ -105,7 +105,7 @@ Item = RunKernel | RunMatmul | RunCall | Allocate | Release | Commit
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Everything fuse decided. ``outputs[i]`` is the buffer of graph.outputs[i] (place fresh, call or input);
-    ``arena`` is the arena's size in bytes.
+    ``arena`` is the size in bytes of the arena on the CPU, ``arenas`` gives those of other devices.
 
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
     all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
@@ -121,3 +121,4 @@ class Schedule:
     writes: tuple[tuple[int, int, int], ...] = ()
     notes: tuple[Any, ...] = ()
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
+    arenas: tuple[tuple[str, Expr], ...] = ()

@@ -8,7 +8,6 @@ costs time, not correctness: native code then asks the stable C getters of libto
 from __future__ import annotations
 
 import ctypes
-import itertools
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,7 +18,8 @@ from torch.autograd.function import FunctionMeta
 
 from framefuse import _native
 from framefuse.ir import dtypes
-from framefuse.native import nodes, tags
+from framefuse.native import devices, nodes, tags
+from framefuse.native.devices import keys_of
 from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
 # Where the allocator does not say how long a TensorImpl is: those of the torch versions known are 22 words or more.
@@ -63,11 +63,6 @@ class Scratch:
         if self.handle_offset < 0:
             raise Unknown("handle")
         return ctypes.c_void_p(id(tensor) + self.handle_offset)
-
-
-def keys_of(tensor: torch.Tensor) -> int:
-    """The raw dispatch key set, by torch's own account."""
-    return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
 def _impl_words(tensor: torch.Tensor) -> list[int]:
@@ -378,6 +373,7 @@ PROBES: dict[str, Probe] = {
     "num_threads": _num_threads,
     "gomp": _gomp,
     "blas": _blas,
+    "stream": lambda scratch: devices.current_stream(scratch.libraries),
     "raw_apply": lambda scratch: {"raw_apply": nodes.raw_apply()},
     "saved_hooks": lambda scratch: {"hooks_state": nodes.hooks_state(scratch.libraries)},
     "anomaly": lambda scratch: {"anomaly_flag": nodes.anomaly_flag(scratch.libraries)},
@@ -391,7 +387,6 @@ FACTS = (*PROBES, *TAGS)
 # ---- the last way of each fact, in Python ----
 
 _CODES: dict[str, int] = {}
-_DEVICE_TYPES = {"cpu": 0, "cuda": 1, "meta": 14, "xpu": 12, "mps": 13}
 
 
 def _code(scratch: Scratch, name: str) -> int:
@@ -428,16 +423,11 @@ def thread_keys() -> tuple[int, int]:
 def _element(tensor: torch.Tensor) -> tuple[int, int, int]:
     device = tensor.device
     index = -1 if device.index is None else device.index
-    return _dtype_code(tensor.dtype), _DEVICE_TYPES.get(device.type, -1), index
-
-
-def _device(kind: int, index: int) -> torch.device:
-    name = next(name for name, code in _DEVICE_TYPES.items() if code == kind)
-    return torch.device(name) if index < 0 or kind == 0 else torch.device(name, index)
+    return _dtype_code(tensor.dtype), devices.number(device), index
 
 
 def _empty(sizes: tuple[int, ...], strides: tuple[int, ...], rest: tuple[int, int, int]) -> torch.Tensor:
-    return torch.empty_strided(sizes, strides, dtype=_torch_dtype(rest[0]), device=_device(rest[1], rest[2]))
+    return torch.empty_strided(sizes, strides, dtype=_torch_dtype(rest[0]), device=devices.device(rest[1], rest[2]))
 
 
 def _over(sizes: tuple[int, ...], strides: tuple[int, ...], rest: tuple[int, int]) -> torch.Tensor:
@@ -466,8 +456,13 @@ def _copy(to: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         return to.copy_(source)
 
 
+def _fill_front(to: torch.Tensor, source: torch.Tensor) -> None:
+    """Bytes into the beginning of more bytes."""
+    to[: source.numel()].copy_(source)
+
+
 def _autocast_code(kind: int) -> int:
-    return _dtype_code(torch.get_autocast_dtype(_device(kind, -1).type))
+    return _dtype_code(torch.get_autocast_dtype(devices.device(kind, -1).type))
 
 
 FALLBACKS: dict[str, Callable[..., Any]] = {
@@ -491,6 +486,8 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "over": _over,
     "matmul": _matmul,
     "copy": _copy,
+    "fill_front": _fill_front,
+    "stream": devices.stream,
     "node_classes": nodes.node_classes,
     "function_meta": FunctionMeta,
     "saved_hooks": nodes.hooks_active,
@@ -542,14 +539,12 @@ def _python_side(scratch: Scratch) -> Facts:
     if torch.version.cuda or torch.version.hip or torch.version.xpu:
         fallbacks["default_device"] = torch._C._get_default_device
     plain = [torch.empty(2, dtype=row.torch) for row in dtypes.ROWS]
-    bits = 0
-    for tensor in itertools.chain(plain, [scratch.inference]):
-        bits |= keys_of(tensor)
     return {
         "python": fallbacks,
         "tensor": torch.Tensor,
         "parameter": torch.nn.Parameter,
-        "device_types": _DEVICE_TYPES,
+        "device_types": devices.TYPES,
+        "hip": int(torch.version.hip is not None),
         "dual_dict": vars(forward_ad),
-        "plain_keys": bits,
+        "plain_keys": devices.plain_keys([*plain, scratch.inference]),
     }

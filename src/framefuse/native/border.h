@@ -88,6 +88,14 @@ typedef struct {
     size_t size, needed; /* needed: the most that its run asked for */
 } Arena;
 
+/* The same on another device: a tensor of bytes, which lives for one run. Torch's allocator gives its memory to whoever comes next on the same
+   stream, where the launched kernels are done with it by then. */
+typedef struct {
+    PyObject *tensor; /* owned, or NULL */
+    char *memory;
+    int64_t size;
+} DeviceArena;
+
 /* What one run of a plan works on. A plan owns one for its usual run; a run that finds it busy makes another. */
 struct Frame {
     const PlanProgram *plan; /* borrowed: the runner holds it */
@@ -97,8 +105,9 @@ struct Frame {
     char **data;          /* of each slot; valid from the slot's step on */
     PyObject **registers; /* owned: those that the plan's templates name, in the plan's own order */
     Arena arena;          /* owned, during a run */
+    DeviceArena *arenas;  /* owned: those of other devices, in the plan's order */
     PyObject *states;     /* owned, during a run: the states of the plan's generators before it */
-    bool busy, committed; /* committed: something that must not happen twice has happened */
+    bool busy, committed; /* committed: something that must not happen twice has happened, or must be seen */
 };
 
 PyObject *frame_tensor(Frame *frame, int32_t slot); /* the slot as a tensor, a new reference; arena and view slots are wrapped for the occasion */
@@ -119,6 +128,14 @@ bool arena_reach(Arena *arena, int64_t bytes); /* makes it so large at least, an
 void arena_return(Arena *arena);               /* after the run */
 void arena_user(int more);                     /* 1 for each plan that takes arenas, -1 when it goes */
 PyObject *spare_bytes_py(PyObject *module, PyObject *none);
+
+/* ---- cuda.c: the driver of a GPU, which is looked for at its first use; -1 and NULL come with RuntimeError ---- */
+
+int driver_ready(int32_t device); /* 0: kernels can be loaded for the device and launched on it */
+int driver_launch(uint64_t function, int32_t device, unsigned grid, unsigned threads, unsigned shared, void *stream, void **parameters);
+bool driver_is_stand_in(void);    /* a test's, for which any memory will do */
+PyObject *load_module_py(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *use_driver_py(PyObject *module, PyObject *path);
 
 /* ---- threads.c ---- */
 

@@ -69,10 +69,10 @@ static int normalise(const PlanProgram *plan, Frame *frame, int32_t index)
     Layout layout;
     if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index) || !abi_layout(tensor, &layout))
         return -1;
-    if (dtype != slot->dtype || device_type != slot->device_type || layout.ndim != slot->ndim
-        || memcmp(layout.sizes, sizes, (size_t)slot->ndim * sizeof *sizes))
+    if (dtype != slot->dtype || device_type != slot->device_type || (slot->device_index >= 0 && device_index != slot->device_index)
+        || layout.ndim != slot->ndim || memcmp(layout.sizes, sizes, (size_t)slot->ndim * sizeof *sizes))
         return -1;
-    bool same = device_type != 0 || (keys & ~abi.plain_keys) == 0; /* a lazy conjugate or negative has to be computed */
+    bool same = abi_plain(device_type, keys); /* a lazy conjugate or negative has to be computed */
     for (int32_t i = 0, empty = 0; i < slot->ndim && same && !empty; i++)
         empty = sizes[i] == 0, same = empty || sizes[i] == 1 || layout.strides[i] == strides[i];
     if (same)

@@ -23,6 +23,10 @@ class Libraries:
         self.cpu = self._open(folder / "libtorch_cpu.so", ctypes.CDLL)
         self.c10 = self._open(folder / "libc10.so", ctypes.CDLL)
         self.python = self._open(folder / "libtorch_python.so", ctypes.PyDLL)
+        # of an NVIDIA build, or of one for ROCm; a build without GPUs has neither
+        self.cuda = self._open(folder / "libtorch_cuda.so", ctypes.CDLL) or self._open(
+            folder / "libtorch_hip.so", ctypes.CDLL
+        )
         gomp = next(iter(sorted(folder.glob("libgomp*.so*"))), None)
         self.gomp = self._open(gomp, ctypes.CDLL) if gomp else None
 

@@ -53,9 +53,9 @@ static int by_torch(const MatmulInfo *info, const int64_t *numbers, char *out, c
 {
     int64_t batch = numbers[info->batch], m = numbers[info->m], n = numbers[info->n], k = numbers[info->k], strides[3];
     PyObject *args[4] = {
-        abi_over(out, 3, (int64_t[]){batch, m, n}, gather(info->out_strides, 3, numbers, strides), slot->dtype),
-        abi_over(a, 3, (int64_t[]){batch, m, k}, gather(info->a_strides, 3, numbers, strides), slot->dtype),
-        abi_over(c, 3, (int64_t[]){batch, k, n}, gather(info->c_strides, 3, numbers, strides), slot->dtype),
+        abi_over(out, 3, (int64_t[]){batch, m, n}, gather(info->out_strides, 3, numbers, strides), slot->dtype, 0, 0),
+        abi_over(a, 3, (int64_t[]){batch, m, k}, gather(info->a_strides, 3, numbers, strides), slot->dtype, 0, 0),
+        abi_over(c, 3, (int64_t[]){batch, k, n}, gather(info->c_strides, 3, numbers, strides), slot->dtype, 0, 0),
         info->accumulate ? Py_True : Py_False,
     };
     PyObject *done = args[0] && args[1] && args[2] ? abi_call("matmul", args, 4) : NULL;

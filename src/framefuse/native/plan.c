@@ -31,6 +31,7 @@ static void frame_free(const PlanProgram *plan, Frame *frame)
         PyMem_Free(frame->tensors - 1);
     PyMem_Free(frame->data);
     PyMem_Free(frame->registers);
+    PyMem_Free(frame->arenas);
     memset(frame, 0, sizeof *frame);
 }
 
@@ -43,7 +44,8 @@ static bool frame_make(const PlanProgram *plan, Frame *frame)
     frame->tensors = tensors ? tensors + 1 : NULL;
     frame->data = PyMem_Calloc((size_t)plan->slot_count + 1, sizeof *frame->data);
     frame->registers = PyMem_Calloc((size_t)plan->register_count + 1, sizeof *frame->registers);
-    if (!frame->numbers || !frame->tensors || !frame->data || !frame->registers) {
+    frame->arenas = PyMem_Calloc((size_t)plan->arena_count + 1, sizeof *frame->arenas);
+    if (!frame->numbers || !frame->tensors || !frame->data || !frame->registers || !frame->arenas) {
         frame_free(plan, frame);
         return false;
     }
@@ -62,7 +64,7 @@ PyObject *frame_tensor(Frame *frame, int32_t index)
     int64_t sizes[MAX_NDIM], strides[MAX_NDIM];
     gather(slot->sizes, slot->ndim, frame->numbers, sizes);
     gather(slot->strides, slot->ndim, frame->numbers, strides);
-    return abi_over(slot_data(plan, frame, index), slot->ndim, sizes, strides, slot->dtype);
+    return abi_over(slot_data(plan, frame, index), slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index);
 }
 
 /* ---- steps: 0, or -1 for a decline (with or without an exception) ---- */
@@ -85,42 +87,6 @@ static int run_kernel(PlanProgram *plan, Frame *frame, const KernelInfo *info, c
     return answer ? -1 : 0;
 }
 
-/* Torch counts a size of zero as one in the strides of what it makes, where a product of sizes gives zero. The dimensions outside the empty
-   one have stride 0 and lie first, in their own order; the others lie by falling strides. */
-static void strides_of_empty(int32_t ndim, const int64_t *sizes, int64_t *strides)
-{
-    int32_t order[MAX_NDIM];
-    for (int32_t i = 0; i < ndim; i++) {
-        int32_t at = i;
-        for (; at > 0 && strides[i] && strides[order[at - 1]] && strides[order[at - 1]] < strides[i]; at--)
-            order[at] = order[at - 1];
-        for (; at > 0 && !strides[i] && strides[order[at - 1]]; at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-    int64_t stride = 1;
-    for (int32_t i = ndim - 1; i >= 0; i--) {
-        strides[order[i]] = stride;
-        stride *= sizes[order[i]] > 1 ? sizes[order[i]] : 1;
-    }
-}
-
-static int run_alloc(const PlanProgram *plan, Frame *frame, int32_t index)
-{
-    const Slot *slot = &plan->slots[index];
-    int64_t sizes[MAX_NDIM], strides[MAX_NDIM];
-    bool empty = false;
-    gather(slot->sizes, slot->ndim, frame->numbers, sizes);
-    gather(slot->strides, slot->ndim, frame->numbers, strides);
-    for (int32_t i = 0; i < slot->ndim; i++)
-        empty |= sizes[i] == 0;
-    if (UNLIKELY(empty))
-        strides_of_empty(slot->ndim, sizes, strides);
-    Py_CLEAR(frame->tensors[index]);
-    frame->tensors[index] = abi_empty(slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index, &frame->data[index]);
-    return frame->tensors[index] ? 0 : -1;
-}
-
 static int run_numbers(const PlanProgram *plan, Frame *frame, int32_t from, int32_t to)
 {
     for (int32_t i = from; i < to; i++)
@@ -129,39 +95,13 @@ static int run_numbers(const PlanProgram *plan, Frame *frame, int32_t from, int3
     return 0;
 }
 
-/* Where the arena's size is known late, a slot grows it to its own end. */
-static int reach_arena(const PlanProgram *plan, Frame *frame, int32_t index)
+/* Behind a step that cannot run twice no launch may decline. */
+static bool may_go_on(const PlanProgram *plan, const Frame *frame, const Step *step)
 {
-    const Slot *slot = &plan->slots[index];
-    while (slot->place == VIEW)
-        slot = &plan->slots[slot->base];
-    if (slot->place != ARENA)
-        return 0;
-    int64_t end = 1;
-    for (int32_t i = 0; i < slot->ndim; i++) {
-        int64_t size = frame->numbers[slot->sizes[i]], reach;
-        if (size == 0)
-            return arena_reach(&frame->arena, frame->numbers[slot->base] + 1) ? 0 : -1;
-        if (__builtin_mul_overflow(size - 1, frame->numbers[slot->strides[i]], &reach) || __builtin_add_overflow(end, reach, &end))
-            return -1;
-    }
-    if (__builtin_mul_overflow(end, slot->item_size, &end) || __builtin_add_overflow(end, frame->numbers[slot->base], &end))
-        return -1;
-    return arena_reach(&frame->arena, end) ? 0 : -1;
-}
-
-static int reach_arenas(const PlanProgram *plan, Frame *frame, const Step *step)
-{
-    int status = 0;
-    if (step->kind == STEP_KERNEL)
-        for (int32_t i = 0; i < step->as.kernel.buffer_count && status == 0; i++)
-            status = reach_arena(plan, frame, step->as.kernel.buffers[i]);
-    if (step->kind == STEP_MATMUL) {
-        const int32_t slots[] = {step->as.matmul.out, step->as.matmul.a, step->as.matmul.c};
-        for (int i = 0; i < 3 && status == 0; i++)
-            status = reach_arena(plan, frame, slots[i]);
-    }
-    return status;
+    for (; step < plan->steps + plan->step_count; step++)
+        if (step->kind == STEP_LAUNCH && !launch_may(plan, frame, step->as.launch))
+            return false;
+    return true;
 }
 
 static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
@@ -170,13 +110,17 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
     case STEP_KERNEL:
         return run_kernel(plan, frame, &step->as.kernel, buffers);
     case STEP_ALLOC:
-        return run_alloc(plan, frame, step->slot);
+        return memory_alloc(plan, frame, step->slot);
     case STEP_MATMUL: {
         const MatmulInfo *info = &step->as.matmul;
         return matmul_run(info, frame->numbers, slot_data(plan, frame, info->out), slot_data(plan, frame, info->a),
                           slot_data(plan, frame, info->c), &plan->slots[info->out]);
     }
+    case STEP_LAUNCH:
+        return launch_run(plan, frame, step->as.launch);
     case STEP_CALL:
+        if (step->as.call->commits && !frame->committed && !may_go_on(plan, frame, step + 1))
+            return -1;
         frame->committed |= step->as.call->commits;
         return call_run(plan, frame, step->as.call);
     case STEP_NUMBERS:
@@ -195,7 +139,7 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
 static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
 {
     for (const Step *step = plan->steps, *end = step + plan->step_count; step < end; step++) {
-        if (UNLIKELY(plan->arena_late) && reach_arenas(plan, frame, step) < 0)
+        if (UNLIKELY(plan->any_late) && memory_reach(plan, frame, step) < 0)
             return -1;
         if (UNLIKELY(run_step(plan, frame, step, buffers) < 0 || run_numbers(plan, frame, step->numbers_from, step->numbers_to) < 0))
             return -1;
@@ -273,9 +217,7 @@ static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, con
     for (int32_t i = 0; i < plan->register_count; i++)
         if (!frame->registers[i])
             return -1;
-    if (run_numbers(plan, frame, 0, plan->early_numbers) < 0)
-        return -1;
-    return plan->arena_number < 0 || plan->arena_late || arena_reach(&frame->arena, frame->numbers[plan->arena_number]) ? 0 : -1;
+    return run_numbers(plan, frame, 0, plan->early_numbers) < 0 ? -1 : memory_begin(plan, frame);
 }
 
 static bool run_finish(const PlanProgram *plan, Frame *frame)
@@ -305,10 +247,8 @@ static void unload(PlanProgram *plan, Frame *frame)
         Py_CLEAR(frame->tensors[i]);
     for (int32_t i = 0; i < plan->register_count; i++)
         Py_CLEAR(frame->registers[i]);
-    if (frame->arena.memory) {
-        plan->arena_bytes = frame->arena.needed > plan->arena_bytes ? frame->arena.needed : plan->arena_bytes;
-        arena_return(&frame->arena);
-    }
+    size_t bytes = memory_end(plan, frame);
+    plan->arena_bytes = bytes > plan->arena_bytes ? bytes : plan->arena_bytes;
 }
 
 static int run_in(PlanProgram *plan, Frame *frame, char **buffers, PyObject *const *registers, const int64_t *numbers, PyObject **result)

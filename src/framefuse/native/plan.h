@@ -5,7 +5,7 @@
 #include "border.h"
 
 enum { INPUT, ARENA, FRESH, VIEW, CALL };
-enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBERS };
+enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBERS, STEP_LAUNCH };
 
 typedef struct {
     uint8_t place;
@@ -15,7 +15,14 @@ typedef struct {
     int32_t *sizes, *strides; /* numbers; owned, one block */
     int32_t base, offset;     /* slot or number; number or -1 */
     int32_t dtype, item_size, device_type, device_index;
+    int32_t arena; /* of `PlanProgram.arenas`; -1: that of the CPU */
 } Slot;
+
+/* Where the temporaries of one device lie: a tensor of bytes from torch's allocator, another one for each run. */
+typedef struct {
+    int32_t number, device_type, device_index;
+    bool late; /* its size depends on what a step binds */
+} PlanArena;
 
 typedef struct {
     Template *args; /* owned */
@@ -47,6 +54,14 @@ typedef struct {
 } KernelInfo;
 
 typedef struct {
+    uint64_t function, unaligned; /* for pointers that are all multiples of 16, and for any; 0: none */
+    PyObject *make_unaligned;     /* borrowed from the plan: gives `unaligned`, or NULL */
+    struct LaunchArgument { uint8_t kind; int32_t index; } *arguments; /* owned */
+    int32_t argument_count;
+    int32_t extent, blocks, threads, shared, device;
+} LaunchInfo;
+
+typedef struct {
     uint8_t kind;
     int32_t numbers_from, numbers_to; /* instructions that can run once this step has bound its numbers */
     int32_t slot;                     /* of an alloc step */
@@ -56,7 +71,8 @@ typedef struct {
     union {
         KernelInfo kernel;
         MatmulInfo matmul;
-        CallInfo *call; /* owned */
+        CallInfo *call;     /* owned */
+        LaunchInfo *launch; /* owned */
     } as;
 } Step;
 
@@ -73,6 +89,9 @@ struct PlanProgram {
     int32_t bound, count, arena_number;
     bool arena_late; /* its size depends on what a step binds */
     bool takes_arena;
+    PlanArena *arenas; /* owned: those of other devices than the CPU */
+    int32_t arena_count;
+    bool any_late;    /* some arena's size is known late */
     size_t arena_bytes; /* the most that a run took */
     int64_t *initial; /* the constants among the numbers */
     Number *numbers;
@@ -108,6 +127,21 @@ void plan_rewind(const PlanProgram *plan, Frame *frame); /* drops the exception 
 int matmul_run(const MatmulInfo *info, const int64_t *numbers, char *out, char *a, char *c, const Slot *slot); /* 0, or -1: declines */
 int call_run(const PlanProgram *plan, Frame *frame, const CallInfo *call);                                   /* 0, or -1 with an exception */
 
+/* ---- launch.c ---- */
+
+int launch_read(PlanProgram *plan, PyObject *source, LaunchInfo *info);          /* 0, or -1 with an exception */
+bool launch_may(const PlanProgram *plan, const Frame *frame, LaunchInfo *info);  /* whether it will not decline, as far as can be told by now */
+int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info);         /* 0, or -1: declines, or ends the run with an exception */
+bool launch_takes_slot(const struct LaunchArgument *argument);                   /* else a number */
+void launch_free(LaunchInfo *info);
+
+/* ---- memory.c: 0, or -1: declines ---- */
+
+int memory_begin(const PlanProgram *plan, Frame *frame);                     /* the arenas whose size is known before the steps */
+int memory_reach(const PlanProgram *plan, Frame *frame, const Step *step);   /* the others, as far as a step needs them */
+size_t memory_end(const PlanProgram *plan, Frame *frame);                    /* gives the arenas back; how many bytes they had */
+int memory_alloc(const PlanProgram *plan, Frame *frame, int32_t slot);       /* a fresh tensor */
+
 static inline const int64_t *gather(const int32_t *which, int32_t count, const int64_t *numbers, int64_t *to)
 {
     for (int32_t i = 0; i < count; i++)
@@ -119,7 +153,7 @@ static inline char *slot_data(const PlanProgram *plan, const Frame *frame, int32
 {
     const Slot *slot = &plan->slots[index];
     if (slot->place == ARENA)
-        return frame->arena.memory + frame->numbers[slot->base];
+        return (LIKELY(slot->arena < 0) ? frame->arena.memory : frame->arenas[slot->arena].memory) + frame->numbers[slot->base];
     if (slot->place == VIEW)
         return slot_data(plan, frame, slot->base) + (slot->offset < 0 ? 0 : frame->numbers[slot->offset] * slot->item_size);
     return frame->data[index];

@@ -1,83 +1,6 @@
 /* Compiles a Plan of dataclasses into arrays of C structs, and refuses what breaks the rules of framefuse.ir.plan. */
+#include "fields.h"
 #include "plan.h"
-
-static int wrong(const char *what, PyObject *where)
-{
-    if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "%s in %R", what, where);
-    return -1;
-}
-
-static void *zeros(size_t count, size_t size)
-{
-    void *memory = PyMem_Calloc(count + 1, size);
-    if (!memory)
-        PyErr_NoMemory();
-    return memory;
-}
-
-/* An int field; -1 with an exception, or where it is out of [least, limit). */
-static int read_int(PyObject *object, const char *name, Py_ssize_t least, Py_ssize_t limit, int32_t *out)
-{
-    PyObject *value = PyObject_GetAttrString(object, name);
-    Py_ssize_t number = value ? PyLong_AsSsize_t(value) : -1;
-    Py_XDECREF(value);
-    if (PyErr_Occurred())
-        return -1;
-    *out = (int32_t)number;
-    return number < least || number >= limit ? wrong(name, object) : 0;
-}
-
-static int read_bool(PyObject *object, const char *name, bool *out)
-{
-    PyObject *value = PyObject_GetAttrString(object, name);
-    int truth = value ? PyObject_IsTrue(value) : -1;
-    Py_XDECREF(value);
-    *out = truth == 1;
-    return truth < 0 ? -1 : 0;
-}
-
-static PyObject *read_tuple(PyObject *object, const char *name)
-{
-    PyObject *value = PyObject_GetAttrString(object, name);
-    if (value && !PyTuple_Check(value)) {
-        wrong("a field that is no tuple", object);
-        Py_CLEAR(value);
-    }
-    return value;
-}
-
-static int read_items(PyObject *tuple, Py_ssize_t limit, int32_t *out)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        Py_ssize_t value = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
-        if (PyErr_Occurred() || value < 0 || value >= limit)
-            return wrong("an index out of range", tuple);
-        out[i] = (int32_t)value;
-    }
-    return 0;
-}
-
-/* A tuple of indices below the limit as an owned array. */
-static int read_indices(PyObject *object, const char *name, Py_ssize_t limit, int32_t **out, int32_t *count)
-{
-    PyObject *tuple = read_tuple(object, name);
-    int status = -1;
-    if (tuple && (*out = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof **out))) {
-        *count = (int32_t)PyTuple_GET_SIZE(tuple);
-        status = read_items(tuple, limit, *out);
-    }
-    Py_XDECREF(tuple);
-    return status;
-}
-
-static int read_triple(PyObject *object, const char *name, Py_ssize_t limit, int32_t *out)
-{
-    PyObject *tuple = read_tuple(object, name);
-    int status = !tuple ? -1 : PyTuple_GET_SIZE(tuple) != 3 ? wrong("not three strides", object) : read_items(tuple, limit, out);
-    Py_XDECREF(tuple);
-    return status;
-}
 
 /* ---- slots ---- */
 
@@ -106,21 +29,51 @@ static int read_element(PyObject *source, Slot *slot)
     return status;
 }
 
+/* A slot lies in the arena of its device. */
+static int find_arena(const PlanProgram *plan, PyObject *source, Slot *slot)
+{
+    slot->arena = plan->arena_count - 1;
+    while (slot->arena >= 0
+           && (plan->arenas[slot->arena].device_type != slot->device_type || plan->arenas[slot->arena].device_index != slot->device_index))
+        slot->arena--;
+    bool own = slot->device_type == 0 ? plan->arena_number >= 0 : slot->arena >= 0;
+    return own ? 0 : wrong("no arena of the device", source);
+}
+
+static int read_arenas(PlanProgram *plan, PyObject *tuple)
+{
+    if (!(plan->arenas = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *plan->arenas)))
+        return -1;
+    plan->arena_count = (int32_t)PyTuple_GET_SIZE(tuple);
+    for (int32_t i = 0; i < plan->arena_count; i++) {
+        PlanArena *arena = &plan->arenas[i];
+        PyObject *device, *pair = PyTuple_GET_ITEM(tuple, i);
+        if (!PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "Oi", &device, &arena->number)
+            || abi_device(device, &arena->device_type, &arena->device_index) < 0)
+            return wrong("an arena that is no pair", pair);
+        if (arena->number < 0 || arena->number >= plan->count || arena->device_type == 0)
+            return wrong("an arena of the CPU, or a number out of range,", pair);
+    }
+    return 0;
+}
+
 static int read_slot(PlanProgram *plan, PyObject *source, int32_t index)
 {
     Slot *slot = &plan->slots[index];
     int32_t strides;
     if (read_place(source, slot) < 0 || read_element(source, slot) < 0
-        || read_indices(source, "sizes", plan->count, &slot->sizes, &slot->ndim) < 0
-        || read_indices(source, "strides", plan->count, &slot->strides, &strides) < 0)
+        || field_indices(source, "sizes", plan->count, &slot->sizes, &slot->ndim) < 0
+        || field_indices(source, "strides", plan->count, &slot->strides, &strides) < 0)
         return -1;
     if (strides != slot->ndim || slot->ndim > MAX_NDIM)
         return wrong("sizes and strides of different lengths", source);
-    if (read_int(source, "offset", -1, plan->count, &slot->offset) < 0)
+    if (field_int(source, "offset", -1, plan->count, &slot->offset) < 0)
         return -1;
     /* a view stands behind the slot that it views, so that following bases ends */
     Py_ssize_t limit = slot->place == ARENA ? plan->count : slot->place == VIEW ? index : INT32_MAX;
-    if (read_int(source, "base", slot->place == ARENA || slot->place == VIEW ? 0 : -1, limit, &slot->base) < 0)
+    if (field_int(source, "base", slot->place == ARENA || slot->place == VIEW ? 0 : -1, limit, &slot->base) < 0)
+        return -1;
+    if (slot->place == ARENA && find_arena(plan, source, slot) < 0)
         return -1;
     if ((slot->place == INPUT) != (index < plan->input_count))
         return wrong("inputs are the first slots, and only those: a slot", source);
@@ -172,6 +125,15 @@ static int read_template(PlanProgram *plan, PyObject *tuple, Template *out, bool
 
 /* ---- steps ---- */
 
+/* Code for the CPU is given the CPU's memory only. */
+static int on_cpu(const PlanProgram *plan, const int32_t *slots, int32_t count, PyObject *where)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (plan->slots[slots[i]].device_type != 0)
+            return wrong("memory of another device than the CPU", where);
+    return 0;
+}
+
 static int read_kernel(PlanProgram *plan, PyObject *source, KernelInfo *info)
 {
     PyObject *address = PyObject_GetAttrString(source, "address");
@@ -179,41 +141,41 @@ static int read_kernel(PlanProgram *plan, PyObject *source, KernelInfo *info)
     Py_XDECREF(address);
     if (PyErr_Occurred() || !info->kernel)
         return wrong("no address", source);
-    if (read_indices(source, "buffers", plan->slot_count, &info->buffers, &info->buffer_count) < 0
-        || read_indices(source, "numbers", plan->count, &info->numbers, &info->number_count) < 0
-        || read_int(source, "extent", 0, plan->count, &info->extent) < 0 || read_int(source, "work", 0, plan->count, &info->work) < 0
-        || read_bool(source, "parallel", &info->parallel) < 0)
+    if (field_indices(source, "buffers", plan->slot_count, &info->buffers, &info->buffer_count) < 0
+        || field_indices(source, "numbers", plan->count, &info->numbers, &info->number_count) < 0
+        || field_int(source, "extent", 0, plan->count, &info->extent) < 0 || field_int(source, "work", 0, plan->count, &info->work) < 0
+        || field_bool(source, "parallel", &info->parallel) < 0)
         return -1;
     if (info->number_count > 4096)
         return wrong("more than 4096 numbers", source);
     plan->buffer_room = info->buffer_count > plan->buffer_room ? info->buffer_count : plan->buffer_room;
-    return 0;
+    return on_cpu(plan, info->buffers, info->buffer_count, source);
 }
 
 static int read_matmul(PlanProgram *plan, PyObject *source, MatmulInfo *info)
 {
-    if (read_int(source, "out", 0, plan->slot_count, &info->out) < 0 || read_int(source, "a", 0, plan->slot_count, &info->a) < 0
-        || read_int(source, "c", 0, plan->slot_count, &info->c) < 0 || read_int(source, "batch", 0, plan->count, &info->batch) < 0
-        || read_int(source, "m", 0, plan->count, &info->m) < 0 || read_int(source, "n", 0, plan->count, &info->n) < 0
-        || read_int(source, "k", 0, plan->count, &info->k) < 0 || read_triple(source, "a_strides", plan->count, info->a_strides) < 0
-        || read_triple(source, "c_strides", plan->count, info->c_strides) < 0
-        || read_triple(source, "out_strides", plan->count, info->out_strides) < 0 || read_bool(source, "accumulate", &info->accumulate) < 0)
+    if (field_int(source, "out", 0, plan->slot_count, &info->out) < 0 || field_int(source, "a", 0, plan->slot_count, &info->a) < 0
+        || field_int(source, "c", 0, plan->slot_count, &info->c) < 0 || field_int(source, "batch", 0, plan->count, &info->batch) < 0
+        || field_int(source, "m", 0, plan->count, &info->m) < 0 || field_int(source, "n", 0, plan->count, &info->n) < 0
+        || field_int(source, "k", 0, plan->count, &info->k) < 0 || field_triple(source, "a_strides", plan->count, info->a_strides) < 0
+        || field_triple(source, "c_strides", plan->count, info->c_strides) < 0
+        || field_triple(source, "out_strides", plan->count, info->out_strides) < 0 || field_bool(source, "accumulate", &info->accumulate) < 0)
         return -1;
     const Slot *out = &plan->slots[info->out], *a = &plan->slots[info->a], *c = &plan->slots[info->c];
     if (out->dtype != a->dtype || out->dtype != c->dtype || (out->item_size != 4 && out->item_size != 8))
         return wrong("operands that are not all float32 or all float64", source);
-    return 0;
+    return on_cpu(plan, (int32_t[]){info->out, info->a, info->c}, 3, source);
 }
 
 static int read_outs(PlanProgram *plan, PyObject *source, CallInfo *call)
 {
-    PyObject *tuple = read_tuple(source, "outs");
+    PyObject *tuple = field_tuple(source, "outs");
     int status = tuple && (call->outs = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *call->outs)) ? 0 : -1;
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
         PyObject *path;
         struct CallOut *out = &call->outs[call->out_count++];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "O!i", &PyTuple_Type, &path, &out->slot)
-            || !(out->path = zeros((size_t)PyTuple_GET_SIZE(path), sizeof *out->path)) || read_items(path, INT32_MAX, out->path) < 0)
+            || !(out->path = zeros((size_t)PyTuple_GET_SIZE(path), sizeof *out->path)) || items_as_indices(path, INT32_MAX, out->path) < 0)
             status = -1;
         else if (out->slot < 0 || out->slot >= plan->slot_count || plan->slots[out->slot].place != CALL)
             status = wrong("a result that goes to no call slot", source);
@@ -226,7 +188,7 @@ static int read_outs(PlanProgram *plan, PyObject *source, CallInfo *call)
 
 static int read_binds(PlanProgram *plan, PyObject *source, CallInfo *call)
 {
-    PyObject *tuple = read_tuple(source, "binds");
+    PyObject *tuple = field_tuple(source, "binds");
     int status = tuple && (call->binds = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *call->binds)) ? 0 : -1;
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
         struct CallBind *bind = &call->binds[call->bind_count++];
@@ -243,7 +205,7 @@ static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, P
 {
     bool inside;
     Py_ssize_t positional = PyTuple_GET_SIZE(args), named = PyTuple_GET_SIZE(kwargs);
-    if (read_bool(source, "inside", &inside) < 0 || !(call->args = zeros((size_t)(positional + named), sizeof *call->args)))
+    if (field_bool(source, "inside", &inside) < 0 || !(call->args = zeros((size_t)(positional + named), sizeof *call->args)))
         return -1;
     call->positional = (int32_t)positional, call->arg_count = (int32_t)(positional + named);
     if (named && !(call->names = PyTuple_New(named)))
@@ -267,7 +229,7 @@ static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, P
 
 static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
 {
-    PyObject *function = PyObject_GetAttrString(source, "function"), *args = read_tuple(source, "args"), *kwargs = read_tuple(source, "kwargs");
+    PyObject *function = PyObject_GetAttrString(source, "function"), *args = field_tuple(source, "args"), *kwargs = field_tuple(source, "kwargs");
     int status = function && args && kwargs ? read_arguments(plan, source, call, args, kwargs) : -1;
     call->function = function;
     plan->attaches |= function && is_attach(function);
@@ -275,17 +237,17 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     if (status < 0 || read_outs(plan, source, call) < 0 || read_binds(plan, source, call) < 0
-        || read_indices(source, "normal", plan->slot_count, &call->normal, &call->normal_count) < 0)
+        || field_indices(source, "normal", plan->slot_count, &call->normal, &call->normal_count) < 0)
         return -1;
     for (int32_t i = 0; i < call->normal_count; i++)
         if (plan->slots[call->normal[i]].place != CALL)
             return wrong("a normal slot that is no call slot", source);
-    return read_bool(source, "grad", &call->grad) < 0 ? -1 : read_bool(source, "commits", &call->commits);
+    return field_bool(source, "grad", &call->grad) < 0 ? -1 : field_bool(source, "commits", &call->commits);
 }
 
 static int read_numbers_step(PlanProgram *plan, PyObject *source, Step *step)
 {
-    PyObject *tuple = read_tuple(source, "numbers");
+    PyObject *tuple = field_tuple(source, "numbers");
     int status = tuple && (step->own = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *step->own)) ? 0 : -1;
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++)
         status = number_parse(PyTuple_GET_ITEM(tuple, i), plan->count, &step->own[step->own_count++]);
@@ -311,16 +273,20 @@ static int read_step(PlanProgram *plan, PyObject *source, Step *step)
     }
     if (strcmp(name, "ReleaseStep") == 0) {
         step->kind = STEP_RELEASE;
-        return read_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
+        return field_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
     }
     if (strcmp(name, "NumbersStep") == 0) {
         step->kind = STEP_NUMBERS;
         return read_numbers_step(plan, source, step);
     }
+    if (strcmp(name, "LaunchStep") == 0) {
+        step->kind = STEP_LAUNCH;
+        return (step->as.launch = zeros(1, sizeof(LaunchInfo))) ? launch_read(plan, source, step->as.launch) : -1;
+    }
     step->kind = STEP_ALLOC;
     if (strcmp(name, "AllocStep"))
         return wrong("an unknown step", source);
-    if (read_int(source, "slot", 0, plan->slot_count, &step->slot) < 0)
+    if (field_int(source, "slot", 0, plan->slot_count, &step->slot) < 0)
         return -1;
     return plan->slots[step->slot].place == FRESH ? 0 : wrong("an allocation of no fresh slot", source);
 }
@@ -365,7 +331,9 @@ static int schedule_numbers(PlanProgram *plan, const Number *given, int32_t coun
         else
             plan->steps[s - 1].numbers_from = from, plan->steps[s - 1].numbers_to = plan->number_count;
     }
-    plan->arena_late = plan->arena_number >= 0 && stage[plan->arena_number] > 0;
+    plan->any_late = plan->arena_late = plan->arena_number >= 0 && stage[plan->arena_number] > 0;
+    for (int32_t i = 0; i < plan->arena_count; i++)
+        plan->any_late |= plan->arenas[i].late = stage[plan->arenas[i].number] > 0;
     return 0;
 }
 
@@ -397,6 +365,9 @@ static void mark_addressed(PlanProgram *plan)
             plan->slots[step->as.matmul.out].addressed = plan->slots[step->as.matmul.a].addressed = plan->slots[step->as.matmul.c].addressed = true;
         for (int32_t b = 0; step->kind == STEP_KERNEL && b < step->as.kernel.buffer_count; b++)
             plan->slots[step->as.kernel.buffers[b]].addressed = true;
+        for (int32_t a = 0; step->kind == STEP_LAUNCH && a < step->as.launch->argument_count; a++)
+            if (launch_takes_slot(&step->as.launch->arguments[a]))
+                plan->slots[step->as.launch->arguments[a].index].addressed = true;
     }
     for (int32_t i = plan->slot_count - 1; i >= 0; i--) /* a view stands behind what it views */
         if (plan->slots[i].place == VIEW)
@@ -428,7 +399,7 @@ static int read_generators(PlanProgram *plan, PyObject *templates)
     return 0;
 }
 
-static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyObject *steps, PyObject *finish, PyObject *result)
+static int read_parts(PlanProgram *plan, PyObject *arenas, PyObject *numbers, PyObject *slots, PyObject *steps, PyObject *finish, PyObject *result)
 {
     plan->slot_count = (int32_t)PyTuple_GET_SIZE(slots), plan->step_count = (int32_t)PyTuple_GET_SIZE(steps);
     plan->finish_count = (int32_t)PyTuple_GET_SIZE(finish);
@@ -440,6 +411,8 @@ static int read_parts(PlanProgram *plan, PyObject *numbers, PyObject *slots, PyO
         return -1;
     if (plan->input_count > plan->slot_count)
         return wrong("more inputs than slots", plan->plan);
+    if (read_arenas(plan, arenas) < 0)
+        return -1;
     for (int32_t i = 0; i < plan->slot_count; i++)
         if (read_slot(plan, PyTuple_GET_ITEM(slots, i), i) < 0)
             return -1;
@@ -464,23 +437,24 @@ int plan_compile(PlanProgram *plan)
         PyErr_SetString(PyExc_RuntimeError, "native.abi.initialise() has not run");
         return -1;
     }
-    if (read_int(source, "count", 0, 1 << 24, &plan->count) < 0 || read_int(source, "bound", 0, plan->count + 1, &plan->bound) < 0
-        || read_int(source, "arena", -1, plan->count, &plan->arena_number) < 0
-        || read_indices(source, "inputs", INT32_MAX, &plan->inputs, &plan->input_count) < 0)
+    if (field_int(source, "count", 0, 1 << 24, &plan->count) < 0 || field_int(source, "bound", 0, plan->count + 1, &plan->bound) < 0
+        || field_int(source, "arena", -1, plan->count, &plan->arena_number) < 0
+        || field_indices(source, "inputs", INT32_MAX, &plan->inputs, &plan->input_count) < 0)
         return -1;
-    PyObject *numbers = read_tuple(source, "numbers"), *slots = read_tuple(source, "slots"), *steps = read_tuple(source, "steps"),
-             *finish = read_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result"),
-             *generators = read_tuple(source, "generators");
+    PyObject *numbers = field_tuple(source, "numbers"), *slots = field_tuple(source, "slots"), *steps = field_tuple(source, "steps"),
+             *finish = field_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result"),
+             *generators = field_tuple(source, "generators"), *arenas = field_tuple(source, "arenas");
     int status = -1;
-    if (numbers && slots && steps && finish && result && generators
+    if (numbers && slots && steps && finish && result && generators && arenas
         && (plan->held = PyTuple_Pack(6, numbers, slots, steps, finish, result, generators)))
-        status = read_parts(plan, numbers, slots, steps, finish, result) < 0 ? -1 : read_generators(plan, generators);
+        status = read_parts(plan, arenas, numbers, slots, steps, finish, result) < 0 ? -1 : read_generators(plan, generators);
     Py_XDECREF(numbers);
     Py_XDECREF(slots);
     Py_XDECREF(steps);
     Py_XDECREF(finish);
     Py_XDECREF(result);
     Py_XDECREF(generators);
+    Py_XDECREF(arenas);
     return status;
 }
 
@@ -512,6 +486,8 @@ void plan_free(PlanProgram *plan)
         }
         if (step->kind == STEP_CALL && step->as.call)
             call_free(step->as.call);
+        if (step->kind == STEP_LAUNCH && step->as.launch)
+            launch_free(step->as.launch);
         PyMem_Free(step->slots);
         PyMem_Free(step->own);
     }
@@ -524,6 +500,7 @@ void plan_free(PlanProgram *plan)
     for (int32_t i = 0; i < plan->generator_count; i++)
         template_clear(&plan->generators[i]);
     PyMem_Free(plan->generators);
+    PyMem_Free(plan->arenas);
     PyMem_Free(plan->own);
     PyMem_Free(plan->keep);
     PyMem_Free(plan->initial);

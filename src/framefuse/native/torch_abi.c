@@ -141,6 +141,12 @@ PyObject *raise_versions_py(PyObject *Py_UNUSED(module), PyObject *const *tensor
     Py_RETURN_NONE;
 }
 
+/* Unknown keys are those of no plain tensor. */
+bool abi_plain(int32_t device_type, uint64_t keys)
+{
+    return device_type >= 0 && device_type < MAX_DEVICE_TYPES && (keys & ~abi.plain_keys[device_type]) == 0;
+}
+
 /* ---- the state of the thread ---- */
 
 static bool read_keys_of_thread(uint64_t *included, uint64_t *excluded)
@@ -274,6 +280,26 @@ int abi_thread_count(void)
     return (int)count;
 }
 
+/* The C interface is asked beside Python until both have said the same: no stream can be read before torch has started the device. */
+bool abi_stream(int32_t device, void **stream)
+{
+    static unsigned compared; /* the generation in which they did */
+    if (LIKELY(abi.current_stream && compared == abi.generation))
+        return !abi.current_stream(device, stream);
+    PyObject *index = PyLong_FromLong(device);
+    int64_t known;
+    bool good = index && call_int("stream", &index, 1, &known);
+    Py_XDECREF(index);
+    if (!good)
+        return false;
+    if (abi.current_stream && !abi.current_stream(device, stream) && *stream == (void *)(uintptr_t)known)
+        compared = abi.generation;
+    else
+        abi.current_stream = NULL;
+    *stream = (void *)(uintptr_t)known;
+    return true;
+}
+
 /* ---- autograd ---- */
 
 static int ask(const char *name)
@@ -358,7 +384,7 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
 {
     if (LIKELY(abi.wrap && abi.empty_strided && abi.delete_handle && abi.get_data)) {
         Handle handle;
-        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_index < 0 ? 0 : device_index, &handle))) {
+        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index, &handle))) {
             PyErr_SetString(PyExc_RuntimeError, "allocation failed");
             return NULL;
         }
@@ -372,16 +398,19 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
 }
 
 /* A tensor over memory that it does not own; the caller sees to it that nobody keeps it. */
-PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype)
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
+                   int32_t device_index)
 {
     if (LIKELY(abi.wrap && abi.from_blob && abi.delete_handle)) {
         Handle handle;
-        if (UNLIKELY(abi.from_blob(data, ndim, sizes, strides, 0, dtype, 0, 0, &handle, 0, NULL, 0))) {
+        if (UNLIKELY(abi.from_blob(data, ndim, sizes, strides, 0, dtype, device_type, device_type == 0 ? 0 : device_index, &handle, 0, NULL, 0))) {
             PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over an arena");
             return NULL;
         }
         return wrap_handle(handle);
     }
+    if (device_type != 0)
+        return PyErr_Format(PyExc_RuntimeError, "only torch's C interface makes a tensor over a GPU's memory");
     return make_slowly("over", ndim, sizes, strides, (int64_t[]){(int64_t)(intptr_t)data, dtype}, 2);
 }
 
@@ -413,126 +442,6 @@ int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index)
     *device_type = (int32_t)PyLong_AsLong(code);
     *device_index = colon ? atoi(colon + 1) : -1;
     return 0;
-}
-
-/* ---- initialising ---- */
-
-static int64_t fact_int(PyObject *facts, const char *name, int64_t otherwise)
-{
-    PyObject *value = PyDict_GetItemString(facts, name);
-    if (!value || value == Py_None)
-        return otherwise;
-    uint64_t bits = PyLong_AsUnsignedLongLongMask(value);
-    return (int64_t)bits;
-}
-
-static int read_dtypes(PyObject *rows)
-{
-    if (!rows || !PyList_Check(rows) || PyList_GET_SIZE(rows) > MAX_DTYPES) {
-        PyErr_SetString(PyExc_ValueError, "facts['dtypes'] must be a list of rows");
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rows); i++) {
-        DTypeRow *row = &abi.dtypes[i];
-        const char *name;
-        long long word;
-        PyObject *object;
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(rows, i), "siiOL", &name, &row->code, &row->size, &object, &word))
-            return -1;
-        strncpy(row->name, name, sizeof row->name - 1);
-        row->cpu_word = word;
-        row->object = Py_NewRef(object);
-        abi.dtype_count = (int)i + 1;
-        if (strcmp(name, "float32") == 0)
-            abi.float32 = row->code;
-        if (strcmp(name, "float64") == 0)
-            abi.float64 = row->code;
-    }
-    return 0;
-}
-
-static void forget(void)
-{
-    for (int i = 0; i < abi.dtype_count; i++)
-        Py_CLEAR(abi.dtypes[i].object);
-    Py_CLEAR(abi.tensor);
-    Py_CLEAR(abi.parameter);
-    Py_CLEAR(abi.raw_apply);
-    Py_CLEAR(abi.python);
-    Py_CLEAR(abi.device_types);
-    Py_CLEAR(abi.dual_dict);
-    unsigned generation = abi.generation + 1;
-    memset(&abi, 0, sizeof abi);
-    abi.generation = generation;
-}
-
-#define ADDRESS(field, name) abi.field = (__typeof__(abi.field))(uintptr_t)fact_int(facts, name, 0)
-#define OFFSET(field, name) abi.field = (Py_ssize_t)fact_int(facts, name, -1)
-
-PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
-{
-    if (!PyDict_Check(facts))
-        return PyErr_Format(PyExc_TypeError, "facts must be a dict");
-    forget();
-    OFFSET(handle, "handle");
-    OFFSET(key_set, "key_set");
-    OFFSET(dtype, "dtype");
-    OFFSET(ndim, "ndim");
-    OFFSET(sizes, "sizes");
-    OFFSET(strides, "strides");
-    OFFSET(autograd_meta, "autograd_meta");
-    OFFSET(version_pointer, "version_pointer");
-    OFFSET(version_count, "version_count");
-    ADDRESS(get_sizes, "get_sizes");
-    ADDRESS(get_strides, "get_strides");
-    ADDRESS(get_dim, "get_dim");
-    ADDRESS(get_data, "get_data_ptr");
-    ADDRESS(get_dtype, "get_dtype");
-    ADDRESS(get_device_type, "get_device_type");
-    ADDRESS(get_device_index, "get_device_index");
-    ADDRESS(empty_strided, "empty_strided");
-    ADDRESS(delete_handle, "delete_tensor_object");
-    ADDRESS(from_blob, "create_tensor_from_blob_v2");
-    ADDRESS(grad_enabled, "grad_mode_is_enabled");
-    ADDRESS(set_grad_enabled, "grad_mode_set_enabled");
-    ADDRESS(wrap, "wrap");
-    ADDRESS(impl_requires_grad, "requires_grad");
-    ADDRESS(mode_count, "mode_count");
-    ADDRESS(default_dtype, "default_dtype");
-    ADDRESS(context_deterministic, "deterministic");
-    ADDRESS(context, "context");
-    ADDRESS(autocast_dtype, "autocast_dtype");
-    ADDRESS(thread_count, "thread_count");
-    ADDRESS(parallel, "parallel");
-    ADDRESS(sgemm, "sgemm");
-    ADDRESS(dgemm, "dgemm");
-    OFFSET(node, "node");
-    ADDRESS(hooks_state, "hooks_state");
-    ADDRESS(anomaly_flag, "anomaly_flag");
-    ADDRESS(keeps_graph, "keeps_graph");
-    ADDRESS(wants, "wants");
-    ADDRESS(graph_task, "graph_task");
-    ADDRESS(tls_included_flip, "tls_included_flip");
-    ADDRESS(tls_excluded_flip, "tls_excluded_flip");
-    ADDRESS(plain_keys, "plain_keys");
-    PyObject *path = PyDict_GetItemString(facts, "tls_library");
-    if (path && PyUnicode_Check(path))
-        abi.tls_library = dlopen(PyUnicode_AsUTF8(path), RTLD_NOW | RTLD_NOLOAD);
-    abi.raw_apply = Py_XNewRef(PyDict_GetItemString(facts, "raw_apply"));
-    abi.tensor = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "tensor"));
-    abi.parameter = (PyTypeObject *)Py_XNewRef(PyDict_GetItemString(facts, "parameter"));
-    abi.python = Py_XNewRef(PyDict_GetItemString(facts, "python"));
-    abi.default_device = abi.python ? PyDict_GetItemString(abi.python, "default_device") : NULL;
-    abi.device_types = Py_XNewRef(PyDict_GetItemString(facts, "device_types"));
-    abi.dual_dict = Py_XNewRef(PyDict_GetItemString(facts, "dual_dict"));
-    if (read_dtypes(PyDict_GetItemString(facts, "dtypes")) < 0)
-        return NULL;
-    if (!abi.tensor || !abi.parameter || !abi.python || !PyDict_Check(abi.python) || !abi.device_types || !PyDict_Check(abi.device_types))
-        return PyErr_Format(PyExc_ValueError, "facts lack the Python side");
-    abi.ready = !PyErr_Occurred();
-    if (!abi.ready)
-        return NULL;
-    Py_RETURN_NONE;
 }
 
 PyObject *abi_state_py(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))

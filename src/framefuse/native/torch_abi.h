@@ -10,7 +10,7 @@
 
 typedef struct Opaque *Handle; /* AtenTensorHandle: at::Tensor* */
 
-enum { MAX_DTYPES = 32, MAX_NDIM = 64 };
+enum { MAX_DTYPES = 32, MAX_NDIM = 64, MAX_DEVICE_TYPES = 32 };
 
 typedef struct {
     char name[16];
@@ -40,7 +40,9 @@ typedef struct {
     DTypeRow dtypes[MAX_DTYPES];
     int dtype_count;
     int32_t float32, float64; /* their codes */
-    uint64_t plain_keys; /* bits that a plain dense CPU tensor may carry, inference or not */
+    int32_t uint8;
+    bool hip;            /* torch's "cuda" is ROCm */
+    uint64_t plain_keys[MAX_DEVICE_TYPES]; /* of each type of device: bits that a plain dense tensor may carry, inference or not; 0 unknown */
 
     /* offsets in bytes, -1 unknown */
     Py_ssize_t handle, key_set, dtype, ndim, sizes, strides, autograd_meta, version_pointer, version_count;
@@ -54,6 +56,7 @@ typedef struct {
     int32_t (*delete_handle)(Handle);
     int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, Handle *, int32_t,
                          const uint8_t *, int64_t);
+    int32_t (*current_stream)(int32_t, void **);
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
 
@@ -103,7 +106,9 @@ bool abi_default_device(PyObject *expected); /* false where the legacy default d
 /* Makers give new references, or NULL with an exception. */
 PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
                     char **data);
-PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype);
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
+                   int32_t device_index);
+bool abi_plain(int32_t device_type, uint64_t keys); /* whether these are the keys of a tensor that is what its memory says */
 
 int abi_anomaly(void);                                     /* whether torch looks for anomalies; 1, 0, -1 with an exception */
 int abi_hooks_active(void);                                /* saved_tensors_hooks of this thread; 1, 0, -1 with an exception */
@@ -114,6 +119,7 @@ bool abi_wants(PyObject *node, Py_ssize_t input);
 bool abi_grad_enabled(void);
 void abi_set_grad_enabled(bool on);
 int abi_thread_count(void);
+bool abi_stream(int32_t device, void **stream); /* the stream of a GPU that this thread works on; false: unknown */
 
 const DTypeRow *abi_dtype(PyObject *name);                                            /* NULL with ValueError */
 int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index);          /* "cpu", "cuda:0"; -1 with ValueError */

@@ -81,6 +81,7 @@ class _Assembler:
             self.numbers.largest(symbol, values)
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
+        arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
         for derivative in derivatives:
@@ -102,6 +103,7 @@ class _Assembler:
             finish=(),
             result=result,
             generators=tuple(self._generators()),
+            arenas=arenas,
         )
 
     def _generators(self) -> Iterator[Any]:
@@ -115,7 +117,8 @@ class _Assembler:
         for number, node in enumerate(self.graph.inputs):
             strides = node.strides
             assert strides is not None, "inputs have strides"
-            self.slots[number] = Slot("input", node.dtype.name, self._all(node.shape), self._all(strides))
+            sizes, places = self._all(node.shape), self._all(strides)
+            self.slots[number] = Slot("input", node.dtype.name, sizes, places, device=node.device)
         for index, memory in enumerate(self.schedule.memories):
             if memory.place == "input":
                 self.slot_of_memory[index] = memory.input

@@ -15,10 +15,37 @@ def planned(*lives, late=frozenset()):
         number = buffers.add(Value("arena", FLOAT32, (expr(size),), (expr(1),)))
         buffers.touch(number, first)
         buffers.touch(number, last)
-    size = buffers.place(late).size
+    size = buffers.place(late)["cpu"].size
     return [value.offset for value in buffers.values], size
 
 
 def test_a_size_known_late_is_a_tensor_of_its_own():
     offsets, end = planned((symbol("u0"), 0, 1), late=frozenset([Symbol("u0")]))
     assert offsets == [None] and end == 0
+
+
+def test_each_device_has_an_arena_of_its_own():
+    buffers = Buffers({})
+    for device in ("cuda:0", "cpu", "cuda:1", "cuda:0"):
+        number = buffers.add(Value("arena", FLOAT32, (S,), (expr(1),), device))
+        buffers.touch(number, 0)
+        buffers.touch(number, 1)
+    found = buffers.place(frozenset())
+    assert list(found) == ["cpu", "cuda:0", "cuda:1"]
+    assert [value.offset == 0 for value in buffers.values].count(True) == 3
+    assert found["cuda:0"].size == 2 * found["cpu"].size and found["cuda:1"].size == found["cpu"].size
+
+
+def test_no_buffer_takes_the_memory_of_another_device():
+    for place in ("arena", "fresh"):
+        buffers = Buffers({})
+        for device, first, last in (("cuda:0", 0, 1), ("cuda:1", 1, 2)):
+            number = buffers.add(Value("arena", FLOAT32, (S,), (expr(1),), device))
+            buffers.touch(number, first)
+            buffers.touch(number, last)
+        buffers.values[1].over, buffers.values[1].place = (0,), place
+        buffers.place(frozenset())
+        assert buffers.values[1].taken == -1 and buffers.values[0].place == "arena"
+        buffers.values[1].device = "cuda:0"
+        buffers.place(frozenset())
+        assert buffers.values[1].taken == 0

@@ -9,7 +9,7 @@ import torch
 from tests.unit.native import kernels
 from tests.unit.native.plan_twin import word_of
 
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, Plan, Slot
+from framefuse.ir.plan import AllocStep, CallStep, KernelStep, LaunchStep, MatmulStep, Plan, Slot
 
 
 class Writer:
@@ -23,6 +23,7 @@ class Writer:
         self.steps: list[Any] = []
         self.finish: list[Any] = []
         self.arena = -1
+        self.arenas: list[tuple[str, int]] = []
         self.constants: dict[Any, int] = {}
 
     def number(self, op: str, left: Any, right: Any = 0) -> int:
@@ -88,6 +89,12 @@ class Writer:
         address = kernels.address("negative")
         self.steps.append(KernelStep("negative", address, (x,), (), extent, self.const(100), False, kernels))
 
+    def launch(
+        self, function: int, arguments: Sequence[tuple[str, int]], extent: int, unaligned: Any = 0, **rest: Any
+    ) -> None:
+        shape = {"blocks": 4, "threads": 128, "shared": 0, "device": 0, **rest}
+        self.steps.append(LaunchStep("launch", function, unaligned, tuple(arguments), extent, keep=None, **shape))
+
     def call(self, function: Any, args: Sequence[Any], out: int | None = None, **rest: Any) -> None:
         outs = () if out is None else (((), out),)
         self.steps.append(
@@ -111,7 +118,7 @@ class Writer:
         return Plan(
             "test", self.bound, self.count, tuple(self.instructions), tuple(self.slots), tuple(self.inputs),
             tuple(self.steps),
-            self.arena, tuple(self.finish), result,
+            self.arena, tuple(self.finish), result, arenas=tuple(self.arenas),
         )  # fmt: skip
 
 
