@@ -12,11 +12,11 @@ import torch
 from tests.unit.codegen import kernels as k
 from tests.unit.codegen.machine import FUNCTION
 
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.identity import identity
 from framefuse.codegen.llvm import compile_kernel, text
 from framefuse.codegen.llvm.compile import Compiler
-from framefuse.codegen.llvm.disk_cache import DiskCache
 from framefuse.codegen.llvm.emitter import emit
-from framefuse.codegen.llvm.identity import identity
 from framefuse.codegen.llvm.target import REFERENCE
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Kernel

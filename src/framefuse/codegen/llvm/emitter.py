@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.loops import Loops
 from framefuse.codegen.llvm.memory import Area, Memory
-from framefuse.codegen.llvm.shape import values_of
 from framefuse.codegen.llvm.target import Target
 from framefuse.codegen.llvm.values import Values
+from framefuse.codegen.walk import values_of
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel, Load, Loop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from framefuse.codegen.llvm import reductions
@@ -11,6 +11,7 @@ from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
+from framefuse.codegen.walk import statements
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Accumulate, Accumulator, Check, Let, Loop, Scratch, Statement, Store
@@ -120,8 +121,8 @@ class Loops:
 
     def fed(self, body: Sequence[Statement]) -> list[Running]:
         """The accumulators declared outside of ``body`` that it feeds."""
-        names = dict.fromkeys(s.name for s in walk(body) if isinstance(s, Accumulate))
-        own = {s.name for s in walk(body) if isinstance(s, Accumulator)}
+        names = dict.fromkeys(s.name for s in statements(body) if isinstance(s, Accumulate))
+        own = {s.name for s in statements(body) if isinstance(s, Accumulator)}
         return [self.running[name] for name in names if name not in own]
 
     # ---- loops
@@ -134,7 +135,8 @@ class Loops:
             start, end = self.limits
         else:
             start, end = self.b.const(0, "i64"), values.get(values.index(statement.extent))
-        for name in {s.buffer for s in walk(statement.body) if isinstance(s, Store) and s.buffer in self.memory.areas}:
+        stores = {s.buffer for s in statements(statement.body) if isinstance(s, Store)} & self.memory.areas.keys()
+        for name in stores:
             self.memory.stored(name, values.depth + 1)
         saved = dict(values.locals), dict(values.symbols)
         if statement.kind.endswith("vector") and values.lanes is None:
@@ -142,7 +144,7 @@ class Loops:
         else:
             self.serial(statement, start, end, self.fed(statement.body))
         values.locals, values.symbols = saved
-        for name in {s.buffer for s in walk(statement.body) if isinstance(s, Store) and s.buffer in self.memory.areas}:
+        for name in stores:
             self.memory.stored(name, values.depth)
         for running in self.fed(statement.body):
             self.changed(running)
@@ -334,14 +336,6 @@ class Loops:
             heaps.append(Heap(allocated))
         self.memory.areas[statement.name] = Area(dtype, base, values.depth, stored_level=values.depth)
         return heaps
-
-
-def walk(body: Sequence[Statement]) -> Iterator[Statement]:
-    """Every statement, those of inner loops too."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from walk(statement.body)
 
 
 def _unflatten(fed: list[Running], shapes: list[list[int]], flat: Sequence[Reg]) -> None:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from framefuse.codegen.llvm.target import Target
+from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import DType
-from framefuse.ir.loops import (
-    Accumulate,
-    Accumulator,
-    Apply,
-    Check,
-    Let,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    Value,
-)
+from framefuse.ir.loops import Accumulator, Apply, Load, Loop, Store, Value
 
 # Instructions of a row in a vector loop where they are not one; functions that are called count as many.
 INSTRUCTIONS = {
@@ -50,12 +39,12 @@ def vector_shape(loop: Loop, target: Target) -> Shape:
     """The shape for one vector loop of a kernel."""
     values = list(values_of(loop.body))
     dtypes = {value.dtype for value in values} | {
-        part for s in _statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
+        part for s in statements(loop.body) if isinstance(s, Accumulator) for part in (s.dtype, s.of) if part
     }
     lanes = max(2, target.vector_bytes // _element(dtypes))
     work = sum(_instructions(value) for value in values)
     stored = [value.dtype for value in values if isinstance(value, Load)]
-    stored += [s.value.dtype for s in _statements(loop.body) if isinstance(s, Store)]
+    stored += [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
     masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
     constant = loop.extent.constant if loop.kind == "vector" else None
     if masked and (work >= MASKED or (constant is not None and constant <= lanes)):
@@ -93,31 +82,3 @@ RARE = {
     "pow", "atan2", "hypot", "fmod", "nextafter", "erfc", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
     "atanh", "erfinv", "lgamma", "digamma",
 }  # fmt: skip
-
-
-def _statements(body: Sequence[Statement]) -> Iterator[Statement]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from _statements(statement.body)
-
-
-def values_of(body: Sequence[Statement]) -> Iterator[Value]:
-    """Every value computed in the statements, shared ones once."""
-    seen: set[int] = set()
-    for statement in _statements(body):
-        roots: list[Value] = []
-        if isinstance(statement, (Let, Accumulate, Store)):
-            roots = [statement.value]
-        elif isinstance(statement, Check):
-            roots = [statement.ok]
-        while roots:
-            value = roots.pop()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            yield value
-            if isinstance(value, Apply):
-                roots += value.args
-            elif isinstance(value, Load) and value.mask is not None:
-                roots.append(value.mask)

@@ -1,4 +1,4 @@
-"""Keeps object code between processes: one file a kernel in the user's cache folder, named by what decides it."""
+"""Keeps compiled code between processes: one file a kernel in the user's cache folder, named by what decides it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DIGEST = hashlib.sha256().digest_size
 
 
 class DiskCache:
-    """A folder of object files. Any number of processes may use it at once; no failure of it is an error."""
+    """A folder of files of compiled code. Any number of processes may use it at once; no failure of it is an error."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(platformdirs.user_cache_dir("framefuse")) / "kernels"
         self._thinned = False
 
     def read(self, key: str) -> bytes | None:
-        """The object code of ``key``; None when it is missing, cut short or altered."""
+        """The code of ``key``; None when it is missing, cut short or altered."""
         try:
             content = (self.folder / f"{key}.o").read_bytes()
         except OSError:

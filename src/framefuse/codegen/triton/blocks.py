@@ -1,0 +1,207 @@
+"""Chooses how a loop nest becomes tiles: which loops are their dimensions, the points of each, and the warps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from framefuse.codegen.walk import statements, values_of
+from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, Statement
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
+from framefuse.ir.ops import TABLE
+
+WARP = 32
+# Programs from which on a GPU is busy, and the elements that one takes when there are enough.
+BUSY, TILE = 512, 2048
+# A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
+ROW, TURN = 16384, 4096
+ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs across it
+# Elements of a thread by the work on one (nanoseconds of a CPU, the table's costs): code is written out for each, so
+# that many long functions compile slowly and spill registers.
+A_THREAD = ((1.0, 8), (3.0, 4), (1e9, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """How one loop is a dimension of the tile: its place among them, points at once, whether that is surely all."""
+
+    place: int
+    block: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """``points`` of the parallel axis that one program takes, the dimensions of the ``rank``-dimensional tile by the
+    loop (its identity) that they stand for, and ``warps``. A parallel loop that is no dimension has no entry.
+    """
+
+    points: int
+    rank: int
+    loops: Mapping[int, Dimension]
+    warps: int
+    shape: tuple[int, ...]
+
+
+def choose(kernel: Kernel, hints: Mapping[Symbol, int]) -> Blocks:
+    """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values."""
+    parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.startswith("parallel")), None)
+    body = parallel.body if parallel is not None else kernel.body
+    vectors = list(_vectors(body))
+    rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
+    share = per_thread(kernel)
+    if any(depth == 2 for _, depth in vectors):
+        return _two_dimensional(vectors, hints, share)
+    loops = [loop for loop, _ in vectors]
+    if not loops:
+        return _one_dimensional(kernel, parallel, rows, share)
+    longest = max(max(1, estimate(loop.extent, hints)) for loop in loops)
+    most = [upper(loop.extent) for loop in loops]
+    fits = all(bound is not None and bound <= ROW for bound in most)
+    width = power(max(bound or 1 for bound in most)) if fits else min(power(longest), TURN * share // 8)
+    points = 1
+    if parallel is not None and is_across(kernel, parallel, loops):
+        points, width = ACROSS[0], min(width, ACROSS[1])
+        while points > 8 and -(-rows // points) < BUSY // 4:
+            points //= 2
+    elif parallel is not None:
+        while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
+            points *= 2
+    points = min(points, power(rows))
+    sizes = {id(loop): min(width, power(upper(loop.extent) or width)) for loop in loops}
+    found = {
+        id(loop): Dimension(int(points > 1), sizes[id(loop)], (upper(loop.extent) or ROW + 1) <= sizes[id(loop)])
+        for loop in loops
+    }
+    if points > 1:
+        assert parallel is not None
+        found[id(parallel)] = Dimension(0, points, False)
+        return Blocks(points, 2, found, warps(points * max(sizes.values()), share), (points, max(sizes.values())))
+    return Blocks(1, 1, found, warps(max(sizes.values()), share), (max(sizes.values()),))
+
+
+def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: int) -> Blocks:
+    if parallel is None:
+        return Blocks(1, 0, {}, 1, ())
+    widest = max((buffer.dtype.size for buffer in kernel.buffers), default=4)
+    points = min({1: 2048, 2: 2048, 4: 1024, 8: 512}.get(widest, 512), 4 * WARP * share)
+    if any(isinstance(s, Loop) for s in statements(parallel.body)):
+        points = 128
+    while points > 128 and -(-rows // points) < BUSY:
+        points //= 2
+    points = min(points, max(WARP, power(rows)))
+    count = max(1, min(4, points // (2 * WARP)))
+    return Blocks(points, 1, {id(parallel): Dimension(0, points, False)}, count, (points,))
+
+
+def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol, int], share: int) -> Blocks:
+    """Two nested vector loops are the tile, and each point of the parallel axis is one tile of the whole."""
+    found: dict[int, Dimension] = {}
+    shape = [1, 1]
+    for loop, depth in vectors:
+        bound = upper(loop.extent)
+        block = min(power(max(1, bound if bound is not None else estimate(loop.extent, hints))), TURN)
+        place = 1 if depth == 2 or not _inner(loop) else 0
+        found[id(loop)] = Dimension(place, block, bound is not None and bound <= block)
+        shape[place] = max(shape[place], block)
+    return Blocks(1, 2, found, warps(shape[0] * shape[1], share), tuple(shape))
+
+
+def _inner(loop: Loop) -> bool:
+    return any(isinstance(s, Loop) and s.kind == "vector" for s in statements(loop.body))
+
+
+def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, int]]:
+    """The vector loops, with the number of them that are open there."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            if statement.kind == "vector":
+                yield statement, depth
+            yield from _vectors(statement.body, depth + (statement.kind == "vector"))
+
+
+def per_thread(kernel: Kernel) -> int:
+    """The elements of each value that a thread should hold at most."""
+    work = sum(TABLE[value.op].cost for value in values_of(kernel.body) if isinstance(value, Apply))
+    return next(share for most, share in A_THREAD if work <= most)
+
+
+def warps(elements: int, share: int = 8) -> int:
+    """At most ``share`` elements a thread with up to 8 warps, twice as many with 16."""
+    wanted = elements // (share * WARP)
+    return max(1, min(8, wanted)) if wanted <= 16 else 16
+
+
+def is_across(kernel: Kernel, parallel: Loop, loops: Sequence[Loop]) -> bool:
+    """Whether most of what the vector loops read lies along the parallel axis in memory, and across theirs."""
+    along = _steps_with(parallel)
+    votes = 0
+    inner = {loop.axis for loop in loops}
+    for value in values_of(parallel.body):
+        if isinstance(value, Load) and value.index.symbols & inner:
+            votes += _is_along(value.index, inner) - _is_along(value.index, along)
+    return votes < 0
+
+
+def _steps_with(parallel: Loop) -> set[Symbol]:
+    """The parallel axis and the positions that grow by one with it."""
+    found = {parallel.axis}
+    for statement in statements(parallel.body):
+        if isinstance(statement, Let) and isinstance(statement.value, Index):
+            terms = statement.value.index.terms
+            if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
+                atom = terms[0][0][0]
+                if atom in found or (isinstance(atom, Modulo) and _is_along(atom.left, found)):
+                    found.add(Symbol(statement.name))
+    return found
+
+
+def _is_along(index: Expr, axes: set[Symbol]) -> bool:
+    for axis in axes & index.symbols:
+        slope = index.coefficient(axis)
+        if slope is not None and slope.constant == 1:
+            return True
+    return False
+
+
+def power(value: int) -> int:
+    """The least power of two that is not below ``value``."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def upper(extent: Expr) -> int | None:
+    """A bound of an extent that holds for any sizes, if its form gives one."""
+    if extent.constant is not None:
+        return extent.constant
+    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
+        atom = extent.terms[0][0][0]
+        if isinstance(atom, Minimum):
+            bounds = [bound for bound in (upper(atom.left), upper(atom.right)) if bound is not None]
+            return min(bounds) if bounds else None
+    return None
+
+
+def estimate(value: Expr, hints: Mapping[Symbol, int]) -> int:
+    """The value for the recorded numbers, where positions inside the kernel count as 0."""
+    total = 0
+    for atoms, factor in value.terms:
+        for atom in atoms:
+            factor *= _estimate_atom(atom, hints)
+        total += factor
+    return total
+
+
+def _estimate_atom(atom: Atom, hints: Mapping[Symbol, int]) -> int:
+    if isinstance(atom, Symbol):
+        return hints.get(atom, 0)
+    assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
+    left, right = estimate(atom.left, hints), estimate(atom.right, hints)
+    match atom:
+        case Floordiv():
+            return left // right if right else 0
+        case Modulo():
+            return left % right if right else 0
+        case Minimum():
+            return min(left, right)
+    return max(left, right)
+

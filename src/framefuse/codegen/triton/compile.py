@@ -1,0 +1,244 @@
+"""Turns a Kernel into code for a GPU: writes the module as a file, compiles it or takes it from a cache, loads it."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from weakref import WeakValueDictionary
+
+import platformdirs
+
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.triton.emitter import Module, emit
+from framefuse.codegen.triton.target import Machine, machine
+from framefuse.ir.loops import Kernel
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.options import environment
+
+POINTERS = {
+    "bool": "*i1", "uint8": "*u8", "int8": "*i8", "int16": "*i16", "int32": "*i32", "int64": "*i64",
+    "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float64": "*fp64",
+}  # fmt: skip
+NUMBERS = {"int32": "i32", "int64": "i64", "real64": "fp64"}
+ALIGNED = [["tt.divisibility", 16]]
+
+Load = Callable[[bytes, str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernel:
+    """A compiled kernel; ``path`` is the file that it was compiled from and ``name`` what a profiler shows.
+
+    ``arguments`` are those of the function in order: ("pointer", place of the buffer), ("int32", "int64" or "real64",
+    place of the number). A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with ``shared`` bytes of
+    shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded. ``aligned`` says that
+    every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's numbers, must be at least
+    0 and below 2**31 - 2**20 at a launch. ``interpreted`` runs the kernel on the CPU where Triton interprets; it takes
+    (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are those of this call by step.
+    """
+
+    path: str
+    name: str
+    arguments: tuple[tuple[str, int], ...]
+    blocks: int
+    warps: int
+    shared: int
+    function: int
+    binary: bytes
+    aligned: bool
+    limits: tuple[Expr, ...]
+    interpreted: Callable[[Sequence[Any], Sequence[int | float], int], int] | None
+    seconds: Mapping[str, float]
+    keep: Any
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Code:
+    """What was compiled once: the binary and its bytes of shared memory; ``function`` when it was loaded."""
+
+    binary: bytes
+    shared: int
+    function: int
+
+
+class Compiler:
+    """The caches of one process: code by its key while somebody holds it, and the disk's."""
+
+    def __init__(self, disk: DiskCache) -> None:
+        self.disk = disk
+        self.compiled = 0
+        self._lock = threading.Lock()
+        self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+
+    def code(
+        self, made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool, keep: bool
+    ) -> tuple[Code, dict[str, float]]:
+        """The code of a module; compiled in this call, from the disk, or that which somebody holds."""
+        seconds: dict[str, float] = {}
+        parts = (made.text, made.constants, made.blocks.warps, tuple(arguments), on, aligned, made.checks, _versions())
+        key = hashlib.sha256(repr(parts).encode()).hexdigest()
+        with self._lock:
+            found = self._codes.get(key)
+        if found is not None:
+            return found, seconds
+        stored = self.disk.read(key) if keep else None
+        if stored is None:
+            begun = time.perf_counter()
+            compiled = _compile(made, path, arguments, on, aligned)
+            binary, shared = bytes(compiled.kernel), int(compiled.metadata.shared)
+            seconds["compile"] = time.perf_counter() - begun
+            self.compiled += 1
+            if keep:
+                self.disk.write(key, shared.to_bytes(8, "little") + binary)
+        else:
+            binary, shared = stored[8:], int.from_bytes(stored[:8], "little")
+        with self._lock:
+            return self._codes.setdefault(key, Code(binary, shared, 0)), seconds
+
+
+PROCESS = Compiler(DiskCache())
+
+
+def compile_kernel(
+    kernel: Kernel,
+    hints: Mapping[Symbol, int],
+    device: str,
+    *,
+    aligned: bool = True,
+    guarded: bool = False,
+    load: Load | None = None,
+    on: Machine | None = None,
+) -> TritonKernel:
+    """The code of ``kernel`` for a device of torch; thread-safe.
+
+    ``hints`` gives the recorded values of the kernel's numbers: blocks are chosen for them, any values are computed
+    right. ``aligned`` code takes pointers that are multiples of 16 only. ``guarded`` says that launches check
+    ``limits``; else positions have 64 bits where sizes are numbers. ``load`` (binary, name, shared bytes) gives the
+    handle of the function; ``on`` is the GPU (None: that of ``device``). Where Triton interprets, nothing is compiled.
+    Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
+    """
+    begun = time.perf_counter()
+    made = emit(kernel, hints, guarded)
+    kinds = _arguments(kernel, made)
+    path = _written(made, kernel)
+    emitted = time.perf_counter() - begun
+    interpreted = None
+    code, seconds = Code(b"", 0, 0), dict[str, float]()
+    if _interprets():
+        # Imports Triton, which a process without a GPU kernel has no need of.
+        runner = importlib.import_module("framefuse.codegen.triton.interpreted")
+        module = _module(path)
+        interpreted = runner.launcher(getattr(module, made.name), module, kernel, made)
+    else:
+        keep = environment("cache")
+        code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], on or machine(device), aligned, keep)
+        if load is not None and not code.function:
+            code.function = load(code.binary, made.name, code.shared)
+    arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in kinds)
+    return TritonKernel(
+        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared, code.function,
+        code.binary, aligned, made.width.limits, interpreted, {"emit": emitted, **seconds}, code,
+    )  # fmt: skip
+
+
+def text(kernel: Kernel, hints: Mapping[Symbol, int]) -> str:
+    """The Triton module of ``kernel``, below its loop nest and the user's lines as comments."""
+    made = emit(kernel, hints)
+    return made.heading(kernel) + made.text
+
+
+def _arguments(kernel: Kernel, made: Module) -> list[tuple[str, int]]:
+    """The types of the function's arguments, with the places of the buffers and numbers that they are."""
+    narrow = made.width.integer == "tl.int32"
+    limited = {symbol for limit in made.width.limits for symbol in limit.symbols}
+    found = [(POINTERS[buffer.dtype.name], place) for place, buffer in enumerate(kernel.buffers)]
+    for place, number in enumerate(kernel.numbers):
+        small = narrow and number.symbol in limited
+        found.append(("real64" if number.real else "int32" if small else "int64", place))
+    return found
+
+
+# ---- files
+
+
+@cache
+def _folder(keep: bool) -> Path:
+    if keep:
+        return Path(platformdirs.user_cache_dir("framefuse")) / "triton"
+    folder = tempfile.mkdtemp(prefix="framefuse_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _written(made: Module, kernel: Kernel) -> Path:
+    """The file of a module. Modules of one text share a file, headed by the lines of the first of them."""
+    digest = hashlib.sha256(made.text.encode()).hexdigest()[:16]
+    folder = _folder(environment("cache"))
+    path = folder / f"{made.name[:100]}_{digest}.py"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
+    with os.fdopen(handle, "w") as file:
+        file.write(made.heading(kernel) + made.text)
+    os.replace(name, path)
+    return path
+
+
+def _module(path: Path) -> ModuleType:
+    """Runs a generated file; Triton reads the source of its functions from there again."""
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+    return module
+
+
+# ---- Triton
+
+
+def _interprets() -> bool:
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    """What decides the code beside the module itself."""
+    import triton
+
+    ours = (Path(__file__).parent / "device.py").read_bytes()
+    return triton.__version__, hashlib.sha256(ours).hexdigest()
+
+
+def _compile(made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Any:
+    """Triton's compiled kernel: ``kernel`` is its binary, ``asm`` the text of each step on the way."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    types = [NUMBERS.get(kind, kind) for kind in arguments]
+    signature = dict(zip(made.parameters, types, strict=True)) | {name: "constexpr" for name, _ in made.constants}
+    attributes = {(place,): ALIGNED for place, kind in enumerate(types) if aligned and kind.startswith("*")}
+    function = getattr(_module(path), made.name)
+    source = ASTSource(function, signature, dict(made.constants), attributes)
+    options = {
+        "num_warps": made.blocks.warps,
+        "debug": made.checks,
+        "sanitize_overflow": False,
+        "enable_fp_fusion": False,  # eager's operations are rounded one by one
+        "enable_reflect_ftz": False,  # and its functions keep denormals
+    }
+    return triton.compile(source, target=GPUTarget(on.backend, on.arch, on.warp), options=options)

@@ -1,0 +1,210 @@
+"""The functions that generated kernels call on the device: eager's conventions where Triton and libdevice have others.
+
+Operands are tiles or scalars with a type, never plain Python numbers.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def divide(x, y):
+    """The quotient, rounded to nearest; ``/`` on float32 is an approximation on the device."""
+    if x.dtype == tl.float64:
+        return x / y
+    else:
+        return tl.div_rn(x, y)
+
+
+@triton.jit
+def square_root(x):
+    """Rounded to nearest."""
+    if x.dtype == tl.float64:
+        return tl.sqrt(x)
+    else:
+        return tl.sqrt_rn(x)
+
+
+@triton.jit
+def sigmoid(x):
+    """As eager computes it, by one exponential."""
+    return divide(tl.full((), 1.0, x.dtype), 1.0 + libdevice.exp(-1.0 * x))
+
+
+@triton.jit
+def maximum(x, y):
+    """NaN of either operand wins; of equal zeros the second is the result."""
+    return tl.where((x > y) | (x != x), x, y)
+
+
+@triton.jit
+def minimum(x, y):
+    """NaN of either operand wins; of equal zeros the second is the result."""
+    return tl.where((x < y) | (x != x), x, y)
+
+
+@triton.jit
+def fmax(x, y):
+    """A NaN operand loses."""
+    return tl.where((x > y) | (y != y), x, y)
+
+
+@triton.jit
+def fmin(x, y):
+    """A NaN operand loses."""
+    return tl.where((x < y) | (y != y), x, y)
+
+
+@triton.jit
+def sign(x):
+    """-1, 0 or 1; 0 for NaN."""
+    up = tl.where(x > 0, tl.full((), 1, x.dtype), tl.full((), 0, x.dtype))
+    return tl.where(x < 0, tl.full((), -1, x.dtype), up)
+
+
+@triton.jit
+def remainder(x, y):
+    """The exact remainder of floats with the divisor's sign."""
+    rest = libdevice.fmod(x, y)
+    return tl.where((rest != 0.0) & ((y < 0.0) != (rest < 0.0)), rest + y, rest)
+
+
+@triton.jit
+def floor_divide(x, y):
+    """The floor of the quotient of floats by way of the exact remainder, as eager and Python define it."""
+    rest = libdevice.fmod(x, y)
+    quotient = divide(x - rest, y)
+    quotient = tl.where((rest != 0.0) & ((y < 0.0) != (rest < 0.0)), quotient - 1.0, quotient)
+    floor = libdevice.floor(quotient)
+    floor = tl.where(quotient - floor > 0.5, floor + 1.0, floor)
+    exact = divide(x, y)
+    floor = tl.where(quotient == 0.0, libdevice.copysign(tl.full((), 0.0, x.dtype), exact), floor)
+    return tl.where(y == 0.0, exact, floor)
+
+
+@triton.jit
+def digamma(x):
+    """By reflection for x < 0, the recurrence up to 10 and the asymptotic series, in double (as eager's CUDA kernel).
+
+    The series is that of Cephes, psi.c.
+    """
+    wide = x.to(tl.float64)
+    whole = libdevice.floor(wide)
+    negative = wide < 0.0
+    pole = negative & (wide == whole)
+    tangent = libdevice.tan((wide - libdevice.trunc(wide)) * 3.14159265358979323846)
+    reflected = tl.where(negative, -3.14159265358979323846 / tangent, 0.0)
+    point = tl.where(negative, 1.0 - wide, wide)
+    result = negative.to(tl.float64) * 0.0
+    for _ in range(10):
+        small = point < 10.0
+        result = tl.where(small, result - 1.0 / point, result)
+        point = tl.where(small, point + 1.0, point)
+    z = 1.0 / (point * point)
+    series = z * 8.33333333333333333333e-2 - 2.10927960927960927961e-2
+    series = series * z + 7.57575757575757575758e-3
+    series = series * z - 4.16666666666666666667e-3
+    series = series * z + 3.96825396825396825397e-3
+    series = series * z - 8.33333333333333333333e-3
+    series = series * z + 8.33333333333333333333e-2
+    value = result + libdevice.log(point) - 0.5 / point - tl.where(point < 1.0e17, z * series, 0.0) + reflected
+    value = tl.where(pole, float("nan"), value)
+    at_zero = libdevice.copysign(tl.full((), float("inf"), tl.float64), -1.0 * wide)
+    return tl.where(wide == 0.0, at_zero, value).to(x.dtype)
+
+
+@triton.jit
+def integer_floor_divide(x, y):
+    """Rounds down. What a zero divisor gives is as undefined as it is in eager on a GPU, but does not trap."""
+    y = tl.where(y == 0, tl.full((), 1, y.dtype), y)
+    rest = x % y
+    return x // y - ((rest != 0) & ((rest < 0) != (y < 0))).to(x.dtype)
+
+
+@triton.jit
+def integer_remainder(x, y):
+    """The divisor's sign."""
+    y = tl.where(y == 0, tl.full((), 1, y.dtype), y)
+    rest = x % y
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+@triton.jit
+def integer_fmod(x, y):
+    """The dividend's sign."""
+    return x % tl.where(y == 0, tl.full((), 1, y.dtype), y)
+
+
+@triton.jit
+def integer_power(x, y, BITS: tl.constexpr):
+    """By squaring, wrapping; negative exponents leave 1 for 1, +-1 for -1 and 0 for the rest."""
+    one, zero = tl.full((), 1, x.dtype), tl.full((), 0, x.dtype)
+    odd = (y & 1) != 0
+    total, base, exponent = one + (x & zero) + (y & zero), x + (y & zero), y + (x & zero)
+    for _ in range(BITS):
+        total = tl.where((exponent & 1) != 0, total * base, total)
+        base = base * base
+        exponent = exponent >> 1
+    inverse = tl.where(x == 1, one, tl.where((x + 1) == 0, tl.where(odd, zero - one, one), zero))
+    return tl.where(y < 0, inverse, total)
+
+
+@triton.jit
+def shift_left(x, y, BITS: tl.constexpr):
+    """Zero when the distance is negative or not below the width."""
+    inside = (y >= 0) & (y < BITS)
+    return tl.where(inside, x << tl.where(inside, y, tl.full((), 0, y.dtype)), tl.full((), 0, x.dtype))
+
+
+@triton.jit
+def shift_right(x, y, BITS: tl.constexpr):
+    """Arithmetic; a distance that is negative or too wide leaves only the sign."""
+    inside = (y >= 0) & (y < BITS)
+    return x >> tl.where(inside, y, tl.full((), BITS - 1, y.dtype))
+
+
+@triton.jit
+def unsigned_shift_right(x, y, BITS: tl.constexpr):
+    """A distance that is negative or too wide leaves nothing."""
+    inside = (y >= 0) & (y < BITS)
+    return tl.where(inside, x >> tl.where(inside, y, tl.full((), 0, y.dtype)), tl.full((), 0, x.dtype))
+
+
+@triton.jit
+def floor_quotient(x, y):
+    """``x // y`` of index expressions with y > 0."""
+    quotient = x // y
+    return quotient - ((x - quotient * y) < 0).to(quotient.dtype)
+
+
+@triton.jit
+def floor_rest(x, y):
+    """``x % y`` of index expressions with y > 0."""
+    rest = x % y
+    return tl.where(rest < 0, rest + y, rest)
+
+
+@triton.jit
+def multiply(x, y):
+    return x * y
+
+
+@triton.jit
+def larger_first(x, at_x, y, at_y):
+    """The larger of two values with its position; of equal ones (NaN equals NaN and beats all) the earlier."""
+    better = (y > x) | ((y != y) & (x == x))
+    equal = (y == x) | ((y != y) & (x != x))
+    take = better | (equal & (at_y < at_x))
+    return tl.where(take, y, x), tl.where(take, at_y, at_x)
+
+
+@triton.jit
+def smaller_first(x, at_x, y, at_y):
+    """The smaller of two values with its position; of equal ones (NaN equals NaN and beats all) the earlier."""
+    better = (y < x) | ((y != y) & (x == x))
+    equal = (y == x) | ((y != y) & (x != x))
+    take = better | (equal & (at_y < at_x))
+    return tl.where(take, y, x), tl.where(take, at_y, at_x)

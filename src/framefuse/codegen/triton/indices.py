@@ -1,0 +1,124 @@
+"""Writes index expressions as integer arithmetic over the names of axes, numbers and positions."""
+
+from __future__ import annotations
+
+from framefuse.codegen.triton.builder import Builder, Tile
+from framefuse.codegen.walk import statements, values_of
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.loops import Accumulate, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
+
+
+class Indices:
+    """What each symbol is at this point of the kernel; ``positive`` are those known to be at least 0."""
+
+    def __init__(self, b: Builder, kernel: Kernel) -> None:
+        self.b = b
+        self.symbols: dict[Symbol, Tile] = {}
+        self.positive = _never_negative(kernel)
+
+    def index(self, value: Expr) -> Tile:
+        """An index expression, of the integer type of its parts; a name or a literal."""
+        constant = value.constant
+        if constant is not None:
+            return Tile(str(constant), INT64, constant=constant)
+        text, axes = self._sum(value)
+        if text.isidentifier():
+            return Tile(text, INT64, axes)
+        return Tile(self.b.named(text, "k0"), INT64, axes)
+
+    def _sum(self, value: Expr) -> tuple[str, frozenset[int]]:
+        text, axes = "", frozenset[int]()
+        for atoms, factor in sorted(value.terms, key=lambda term: not term[0] or term[1] < 0):
+            parts = [self._atom(atom) for atom in atoms]
+            axes = axes.union(*(part.axes for part in parts)) if parts else axes
+            names = [part.text for part in parts]
+            if abs(factor) != 1 or not names:
+                names.append(str(abs(factor)))
+            term = " * ".join(names)
+            if not text:
+                text = term if factor > 0 else f"-{term}" if len(names) == 1 and not atoms else f"0 - {term}"
+            else:
+                text += f" {'+' if factor > 0 else '-'} {term}"
+        return text or "0", axes
+
+    def _atom(self, atom: Atom) -> Tile:
+        if isinstance(atom, Symbol):
+            return self.symbols[atom]
+        assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
+        left, right = self.index(atom.left), self.index(atom.right)
+        axes = left.axes | right.axes
+        if isinstance(atom, (Minimum, Maximum)):
+            function = "tl.minimum" if isinstance(atom, Minimum) else "tl.maximum"
+            return Tile(self.b.named(f"{function}({left.text}, {right.text})", "k0"), INT64, axes)
+        whole = isinstance(atom, Floordiv)
+        if self.never_negative(atom.left):
+            text = f"{left.text} {'//' if whole else '%'} {right.text}"
+        else:
+            text = f"device.{'floor_quotient' if whole else 'floor_rest'}({left.text}, {right.text})"
+        return Tile(self.b.named(text, "k0"), INT64, axes)
+
+    def never_negative(self, value: Expr) -> bool:
+        return _is_never_negative(value, self.positive)
+
+
+def _never_negative(kernel: Kernel) -> set[Symbol]:
+    """Axes, the factors of extents and divisors, and positions computed from them."""
+    found: set[Symbol] = set()
+    expressions: list[Expr] = []
+    for statement in statements(kernel.body):
+        match statement:
+            case Loop(axis, extent, _, _):
+                found.add(axis)
+                found |= _factors(extent)
+                expressions.append(extent)
+            case Store(_, index, _):
+                expressions.append(index)
+            case Accumulate(_, _, Expr() as index):
+                expressions.append(index)
+    for value in values_of(kernel.body):
+        if isinstance(value, (Load, Index)):
+            expressions.append(value.index)
+    for expression in expressions:
+        _divisors(expression, found)
+    for statement in statements(kernel.body):
+        if isinstance(statement, Let) and isinstance(statement.value, Index):
+            if _is_never_negative(statement.value.index, found):
+                found.add(Symbol(statement.name))
+    return found
+
+
+def _factors(value: Expr) -> set[Symbol]:
+    """The symbols of a product, which is the extent of a loop or a divisor: none of them is negative in sense."""
+    if len(value.terms) != 1:
+        return set()
+    return {atom for atom in value.terms[0][0] if isinstance(atom, Symbol)}
+
+
+def _divisors(value: Expr, found: set[Symbol]) -> None:
+    for atoms, _ in value.terms:
+        for atom in atoms:
+            if isinstance(atom, (Floordiv, Modulo)):
+                found |= _factors(atom.right)
+            if not isinstance(atom, Symbol):
+                _divisors(atom.left, found)  # type: ignore[attr-defined]
+                _divisors(atom.right, found)  # type: ignore[attr-defined]
+
+
+def _is_never_negative(value: Expr, positive: set[Symbol]) -> bool:
+    return all(factor >= 0 and all(_atom_positive(atom, positive) for atom in atoms) for atoms, factor in value.terms)
+
+
+def _atom_positive(atom: Atom, positive: set[Symbol]) -> bool:
+    match atom:
+        case Symbol():
+            return atom in positive
+        case Modulo():
+            return True
+        case Floordiv(left, _):
+            return _is_never_negative(left, positive)
+        case Minimum(left, right):
+            return _is_never_negative(left, positive) and _is_never_negative(right, positive)
+        case Maximum(left, right):
+            return _is_never_negative(left, positive) or _is_never_negative(right, positive)
+    return False

@@ -1,0 +1,124 @@
+"""Runs generated kernels by Triton's interpreter (TRITON_INTERPRET=1 before Triton is imported), for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+from framefuse.codegen.triton import device
+from framefuse.codegen.triton.emitter import Module
+from framefuse.ir.loops import Kernel
+
+Launch = Callable[[Sequence[torch.Tensor], Sequence[int | float], int], int]
+
+
+def is_on() -> bool:
+    """Whether functions of Triton are interpreted in this process."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) -> Launch:
+    """A function of (tensors in the order of the kernel's buffers, its numbers in order, the extent of its parallel
+    axis) that runs the kernel and returns 0, or 1 when a check failed.
+    """
+    _prepare()
+    module.libdevice = LIBRARY  # type: ignore[attr-defined]
+
+    def launch(tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> int:
+        programs = -(-extent // made.blocks.points)
+        given = [_double(value) if n.real else int(value) for n, value in zip(kernel.numbers, numbers, strict=True)]
+        if programs == 0:
+            return 0
+        try:
+            with np.errstate(all="ignore"):
+                function[(programs,)](*tensors, *given, **dict(made.constants))
+        except interpreter.InterpreterError as error:
+            if isinstance(error.__cause__, AssertionError):
+                return 1
+            raise
+        return 0
+
+    return launch
+
+
+def _double(value: float) -> Any:
+    """A number as the interpreter's double: by itself it makes a float32 of it."""
+    return tl.core.tensor(interpreter.TensorHandle(np.array([value], dtype=np.float64), tl.float64), tl.float64)
+
+
+class _Library:
+    """What libdevice gives on a GPU, by torch."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = NAMES.get(name) or getattr(torch, name)
+
+        def call(*args: Any) -> Any:
+            shapes = np.broadcast_arrays(*(arg.handle.data for arg in args))
+            result = function(*(torch.from_numpy(np.array(data)) for data in shapes)).numpy()
+            return tl.core.tensor(interpreter.TensorHandle(result, args[0].dtype.scalar), _type_of(result, args))
+
+        return call
+
+
+def _type_of(result: np.ndarray, args: Sequence[Any]) -> Any:
+    scalar = args[0].dtype.scalar
+    blocks = [arg for arg in args if arg.type.is_block()]
+    return tl.block_type(scalar, list(result.shape)) if blocks else scalar
+
+
+NAMES: dict[str, Callable[..., torch.Tensor]] = {
+    "nearbyint": torch.round,
+    # torch's own of float32 is wrong for denormal divisors
+    "fmod": lambda x, y: torch.fmod(x.double(), y.double()).to(x.dtype),
+    "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),
+}
+LIBRARY = _Library()
+
+
+def _prepare() -> None:
+    """Mends, once, where the interpreter differs from a GPU: checks are on, float32 rounds to the nearest bfloat16
+    (the interpreter cuts digits off), comparisons
+    are bools also of scalars, and reductions with functions of ours are not done element by element.
+    """
+    builder = interpreter.interpreter_builder
+    if device.libdevice is LIBRARY:
+        return
+    device.libdevice = LIBRARY
+    builder.options = replace(builder.options, debug=True, sanitize_overflow=False)
+    plain = interpreter.InterpreterBuilder.cast_impl
+
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16:
+            rounded = torch.from_numpy(np.array(source.data)).to(torch.bfloat16)
+            return interpreter.TensorHandle(rounded.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
+        return plain(self, source, target)
+
+    binary = interpreter.InterpreterBuilder.binary_op
+
+    def compared(self: Any, left: Any, right: Any, operation: Any) -> Any:
+        made = binary(self, left, right, operation)
+        if made.data.dtype == np.bool_:
+            made.dtype = tl.int1
+        return made
+
+    interpreter.InterpreterBuilder.cast_impl = cast
+    interpreter.InterpreterBuilder.binary_op = compared
+    interpreter.ReduceOps.generic_reduce = _by_halves
+
+
+def _by_halves(self: Any, tiles: tuple[Any, ...]) -> list[Any]:
+    """A reduction of tiles, whose sizes are powers of two, along ``self.axis`` by one function of both halves."""
+    while tiles[0].handle.data.shape[self.axis] > 1:
+        halves = [np.split(tile.handle.data, 2, axis=self.axis) for tile in tiles]
+        parts = [[self.to_tensor(half[k], t.dtype) for half, t in zip(halves, tiles, strict=True)] for k in (0, 1)]
+        joined = self.combine_fn.fn(*parts[0], *parts[1])
+        tiles = joined if isinstance(joined, tuple) else (joined,)
+    return [self.to_tensor(np.squeeze(tile.handle.data, self.axis), tile.dtype) for tile in tiles]

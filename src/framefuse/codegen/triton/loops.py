@@ -1,0 +1,286 @@
+"""Turns the statements of a loop nest into lines of a kernel: tiles for vector loops, loops for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framefuse.codegen.triton import reductions
+from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
+from framefuse.codegen.triton.builder import TYPES, Builder, Tile
+from framefuse.codegen.triton.casts import cast
+from framefuse.codegen.triton.reductions import Running
+from framefuse.codegen.triton.values import Values
+from framefuse.codegen.unsupported import Unsupported
+from framefuse.codegen.walk import statements, values_of
+from framefuse.ir.dtypes import BOOL, INT64
+from framefuse.ir.loops import Accumulate, Accumulator, Check, Index, Let, Load, Loop, Scratch, Statement, Store, Value
+from framefuse.ir.numbers import Expr, Minimum, Symbol
+
+ARG = ("argmax", "argmin")
+MOST = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
+
+
+class Loops:
+    """Writes statements at the point where ``values`` stands. ``open`` are the dimensions of the loops around it."""
+
+    def __init__(self, b: Builder, values: Values, blocks: Blocks) -> None:
+        self.b, self.values, self.blocks = b, values, blocks
+        self.open: frozenset[int] = frozenset()
+        self.running: dict[str, Running] = {}
+
+    def statements(self, body: Sequence[Statement]) -> None:
+        last = {name: place for place, s in enumerate(body) for name in _fed((s,))}
+        own = {s.name for s in body if isinstance(s, Accumulator)}
+        for place, statement in enumerate(body):
+            self.statement(statement)
+            for name in own:
+                if last.get(name) == place:
+                    self.finish(self.running[name])
+        for name in own - last.keys():
+            self.finish(self.running[name])
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Let(name, value):
+                self.let(name, value)
+            case Accumulator():
+                self.running[statement.name] = Running(statement, [], self.open, self.open)
+                self.values.locals.pop(statement.name, None)
+            case Accumulate():
+                self.accumulate(statement)
+            case Store(buffer, index, value):
+                self.values.store(buffer, index, self.values.value(value))
+            case Scratch():
+                raise Unsupported("a private row")
+            case Check(ok):
+                self.check(self.values.value(ok))
+            case Loop():
+                self.loop(statement)
+
+    def let(self, name: str, value: Value) -> None:
+        if isinstance(value, Index) and value.dtype is INT64:
+            where = self.values.indices.index(value.index)
+            self.values.indices.symbols[Symbol(name)] = where
+            self.values.locals[name] = self.values.position(value.index, INT64)
+            return
+        tile = self.values.value(value, name)
+        self.values.locals[name] = tile
+        if tile.dtype is INT64:
+            self.values.as_index(name, tile)
+
+    def check(self, ok: Tile) -> None:
+        mask = self.values.mask(ok.axes)
+        more = f", mask={mask}" if mask else ""
+        self.b.line(f'tl.device_assert({ok.typed}, "index out of bounds"{more})')
+
+    # ---- accumulators
+
+    def start(self, running: Running, axes: frozenset[int]) -> None:
+        """Gives an accumulator its parts, before the outermost loop that feeds it."""
+        running.axes = axes
+        name = running.accumulator.name
+        texts = [f"{reductions.identity(running.op, running.compared)}, {TYPES[running.compared.name]}"]
+        if running.op in ARG:
+            texts.append(f"{MOST[self.values.integer]}, {self.values.integer}")
+        for text in texts:
+            part = self.b.fresh(name if not running.parts else f"{name}_at")
+            self.b.line(f"{part} = {self.values.full(text, axes)}")
+            running.parts.append(part)
+
+    def accumulate(self, statement: Accumulate) -> None:
+        running = self.running[statement.name]
+        value = self.values.converted(self.values.value(statement.value), running.compared)
+        if not running.parts:
+            self.start(running, self.open)
+        if running.axes != self.open:
+            raise Unsupported(f"{statement.name} is fed at several depths")
+        mask = self.values.mask(running.axes - running.own)
+        if running.op in ARG:
+            assert statement.index is not None
+            self._accumulate_position(running, value, statement.index, mask)
+            return
+        (part,) = running.parts
+        joined = reductions.joined(running.op, [part], [value.typed])
+        self.b.line(f"{part} = tl.where({mask}, {joined}, {part})" if mask else f"{part} = {joined}")
+
+    def _accumulate_position(self, running: Running, value: Tile, index: Expr, mask: str) -> None:
+        at = self.values.indices.index(index)
+        integer = self.values.integer
+        position = f"tl.full((), {at.text}, {integer})" if at.constant is not None else f"{at.text}.to({integer})"
+        best, where = (self.b.fresh(f"{name}_next") for name in running.parts)
+        terms = [value.typed, position]
+        self.b.line(f"{best}, {where} = {reductions.joined_positions(running.op, running.parts, terms)}")
+        for part, after in zip(running.parts, (best, where), strict=True):
+            self.b.line(f"{part} = tl.where({mask}, {after}, {part})" if mask else f"{part} = {after}")
+
+    def finish(self, running: Running) -> None:
+        """Folds what the loops left along the dimensions that are closed again."""
+        if not running.parts:
+            self.start(running, running.own)
+        dtype = running.accumulator.dtype
+        gone = sorted(running.axes - running.own, reverse=True)
+        parts = running.parts
+        for place in gone:
+            parts = self._folded(running, parts, place, len(gone) == self.values.rank)
+        held = INT64 if running.op in ARG else running.compared
+        text = f"{parts[-1]}.to(tl.int64)" if running.op in ARG else cast(parts[-1], held, dtype)
+        name = text if text.isidentifier() else self.b.named(text, running.accumulator.name)
+        self.values.locals[running.accumulator.name] = Tile(name, dtype, running.own)
+
+    def _folded(self, running: Running, parts: Sequence[str], place: int, to_scalar: bool) -> list[str]:
+        wide = "" if to_scalar else "[:, None]" if place == 1 else "[None, :]"
+        names = [self.b.fresh(part) for part in running.parts]
+        if running.op in ARG:
+            self.b.line(f"{', '.join(names)} = {reductions.folded_positions(running.op, parts, place)}")
+            if wide:
+                for name in names:
+                    self.b.line(f"{name} = {name}{wide}")
+            return names
+        text = reductions.folded(running.op, running.compared, parts[0], place)
+        self.b.line(f"{names[0]} = {f'({text}){wide}' if ' != ' in text else text + wide}")
+        return names
+
+    # ---- loops
+
+    def loop(self, statement: Loop) -> None:
+        if statement.extent.constant == 0:
+            return
+        dimension = self.blocks.loops.get(id(statement))
+        saved = dict(self.values.locals), dict(self.values.indices.symbols), dict(self.values.masks), self.open
+        if statement.kind.startswith("parallel"):
+            self.parallel(statement, dimension)
+        elif dimension is not None:
+            self.vector(statement, dimension)
+        else:
+            self.serial(statement)
+        self.values.locals, self.values.indices.symbols, self.values.masks, self.open = saved
+
+    def parallel(self, statement: Loop, dimension: Dimension | None) -> None:
+        integer = self.values.integer
+        program = "tl.program_id(0)" if integer == "tl.int32" else f"tl.program_id(0).to({integer})"
+        name = self.b.fresh("x")
+        if dimension is None:
+            self.b.line(f"{name} = {program}")
+            self.values.indices.symbols[statement.axis] = Tile(name, INT64)
+        else:
+            start = f"{program} * BLOCK{dimension.place}"
+            self.b.line(f"{name} = {start} + {self._range(dimension)}")
+            self._enter(statement, dimension, name)
+            self._limit(statement.extent, dimension, name)
+        self.statements(statement.body)
+
+    def vector(self, statement: Loop, dimension: Dimension) -> None:
+        integer = self.values.integer
+        points = self._range(dimension) + ("" if integer == "tl.int32" else f".to({integer})")
+        if dimension.whole:
+            name = self.b.named(points, "r")
+            self._enter(statement, dimension, name)
+            self._limit(statement.extent, dimension, name)
+            self.statements(statement.body)
+            return
+        extent = self.values.indices.index(statement.extent)
+        end = extent.text
+        if extent.axes:
+            bound = upper(statement.extent)
+            end = str(bound) if bound is not None else self.b.named(_largest(extent, self.values.rank), "end")
+        self._before(statement.body, dimension.place)
+        start = self.b.fresh("start")
+        block = self._block(dimension)
+        with self.b.loop(f"for {start} in range(0, {end}, {block}):"):
+            name = self.b.fresh("r")
+            moved = f"{start} + {self._range(dimension)}"
+            self.b.line(f"{name} = {moved if integer == 'tl.int32' else f'({moved}).to({integer})'}")
+            self._enter(statement, dimension, name)
+            self._limit(statement.extent, dimension, name)
+            self.statements(statement.body)
+        self._stored(statement.body)
+
+    def serial(self, statement: Loop) -> None:
+        extent = self.values.indices.index(statement.extent)
+        if extent.axes:
+            raise Unsupported("a serial loop whose length differs inside a tile")
+        self._before(statement.body, None)
+        turn = self.b.fresh("turn")
+        with self.b.loop(f"for {turn} in range(0, {extent.text}):"):
+            name = self.b.fresh("s")
+            self.b.line(f"{name} = tl.full((), {turn}, {self.values.integer})")
+            self.values.indices.symbols[statement.axis] = Tile(name, INT64)
+            self.statements(statement.body)
+        self._stored(statement.body)
+
+    def _before(self, body: Sequence[Statement], place: int | None) -> None:
+        """Starts the accumulators that a loop is about to feed, and forgets loads that its turns make stale."""
+        inside = frozenset() if place is None else frozenset((place,))
+        for name, axes in self._feeding(body, self.open | inside).items():
+            running = self.running.get(name)
+            if running is not None and not running.parts:
+                self.start(running, axes)
+        self.values.settle({v.buffer for v in values_of(body) if isinstance(v, Load)})
+        self._stored(body)
+
+    def _stored(self, body: Sequence[Statement]) -> None:
+        """Forgets, at both ends of a loop, what was loaded from where its turns store."""
+        for name in {s.buffer for s in statements(body) if isinstance(s, Store)}:
+            self.values.stored(name)
+
+    def _feeding(self, body: Sequence[Statement], axes: frozenset[int]) -> dict[str, frozenset[int]]:
+        """The accumulators that are fed in statements, with the dimensions open where they are."""
+        found: dict[str, frozenset[int]] = {}
+        for statement in body:
+            if isinstance(statement, Accumulate):
+                found[statement.name] = axes
+            elif isinstance(statement, Loop):
+                dimension = self.blocks.loops.get(id(statement))
+                inside = axes if dimension is None else axes | {dimension.place}
+                found.update(self._feeding(statement.body, inside))
+        own = {s.name for s in statements(body) if isinstance(s, Accumulator)}
+        return {name: where for name, where in found.items() if name not in own}
+
+    # ---- dimensions
+
+    def _block(self, dimension: Dimension) -> str:
+        full = self.blocks.shape[dimension.place]
+        return f"BLOCK{dimension.place}" if dimension.block == full else str(dimension.block)
+
+    def _range(self, dimension: Dimension) -> str:
+        """The points of one turn of a loop, in its dimension of the tile."""
+        text = f"tl.arange(0, {self._block(dimension)})"
+        if self.blocks.rank == 2:
+            text += "[:, None]" if dimension.place == 0 else "[None, :]"
+        return text
+
+    def _enter(self, statement: Loop, dimension: Dimension, name: str) -> None:
+        self.open |= {dimension.place}
+        self.values.indices.symbols[statement.axis] = Tile(name, INT64, frozenset((dimension.place,)))
+
+    def _limit(self, extent: Expr, dimension: Dimension, name: str) -> None:
+        """The mask of the points that exist; none where that is every one."""
+        constant = extent.constant
+        if constant is not None and constant % dimension.block == 0:
+            self.values.masks.pop(dimension.place, None)
+            return
+        end = self.values.indices.index(_without_bound(extent, dimension.block))
+        mask = self.b.named(f"{name} < {end.text}", "inside")
+        self.values.masks[dimension.place] = Tile(mask, BOOL, end.axes | {dimension.place})
+
+
+def _without_bound(extent: Expr, block: int) -> Expr:
+    """``n`` of ``min(block, n)``: points beyond the block are not in the tile."""
+    if len(extent.terms) == 1 and extent.terms[0][1] == 1 and len(extent.terms[0][0]) == 1:
+        atom = extent.terms[0][0][0]
+        if isinstance(atom, Minimum):
+            for bound, other in ((atom.left, atom.right), (atom.right, atom.left)):
+                if bound.constant == block:
+                    return other
+    return extent
+
+
+def _largest(extent: Tile, rank: int) -> str:
+    text = extent.text
+    for place in range(rank - 1, -1, -1):
+        text = f"tl.max({text}, {place})"
+    return text
+
+
+def _fed(body: Sequence[Statement]) -> set[str]:
+    return {s.name for s in statements(body) if isinstance(s, Accumulate)}

@@ -1,0 +1,33 @@
+"""Names the GPU that kernels are compiled for, and the versions of what compiles them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A GPU as Triton names it: ``backend`` ("cuda", "hip", "xpu"), ``arch`` and the threads of a ``warp``."""
+
+    backend: str
+    arch: int | str
+    warp: int = 32
+
+
+# What kernels are compiled for where there is no GPU, as in tests.
+REFERENCE = Machine("cuda", 90)
+
+
+@cache
+def machine(device: str) -> Machine:
+    """The GPU behind a device of torch, such as "cuda:1"; :data:`REFERENCE` for "cpu", where Triton interprets."""
+    if torch.device(device).type != "cuda":
+        return REFERENCE
+    if torch.version.hip:
+        properties = torch.cuda.get_device_properties(device)
+        return Machine("hip", properties.gcnArchName.split(":")[0], properties.warp_size)
+    major, minor = torch.cuda.get_device_capability(device)
+    return Machine("cuda", 10 * major + minor)

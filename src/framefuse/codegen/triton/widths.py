@@ -1,0 +1,89 @@
+"""Finds out whether 32 bits hold every position that a kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from framefuse.codegen.triton.blocks import estimate
+from framefuse.codegen.walk import statements, values_of
+from framefuse.ir.loops import Accumulate, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
+
+# The last block of a loop reaches beyond its end.
+LIMIT = 2**31 - 2**20
+ROOM = 4  # how much larger than recorded sizes may grow before a kernel with wide integers is needed
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The type of positions, ``tl.int32`` or ``tl.int64``; narrow ones are right while each of ``limits``, expressions
+    over the kernel's numbers, is at least 0 and below :data:`LIMIT`.
+    """
+
+    integer: str
+    limits: tuple[Expr, ...] = ()
+
+
+def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
+    """Narrow where sizes are known to be small enough, or (``guarded``) where a launch checks that they are."""
+    bounds = _Bounds(kernel)
+    limits = list(dict.fromkeys(bounds.all()))
+    limits += [n.symbol.expr for n in kernel.numbers if not n.real and n.symbol in bounds.used]
+    known = [limit.constant for limit in limits if limit.constant is not None]
+    open_ = tuple(limit for limit in limits if limit.constant is None)
+    if any(not 0 <= value < LIMIT for value in known) or (open_ and not guarded):
+        return Width("tl.int64")
+    if any(not 0 <= ROOM * estimate(limit, hints) < LIMIT for limit in open_):
+        return Width("tl.int64")
+    return Width("tl.int32", open_)
+
+
+class _Bounds:
+    """Upper bounds of the expressions of a kernel over its numbers, which are taken to be at least 0."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.numbers = {number.symbol for number in kernel.numbers if not number.real}
+        self.used: set[Symbol] = set()
+        self.known: dict[Symbol, Expr] = {}
+        for statement in statements(kernel.body):
+            if isinstance(statement, Loop):
+                bound = self.bound(statement.extent)
+                self.known[statement.axis] = maximum(self.known.get(statement.axis, bound), bound)
+            elif isinstance(statement, Let) and isinstance(statement.value, Index):
+                self.known[Symbol(statement.name)] = self.bound(statement.value.index)
+
+    def all(self) -> Iterator[Expr]:
+        for statement in statements(self.kernel.body):
+            match statement:
+                case Loop(_, extent, _, _):
+                    yield self.bound(extent)
+                case Store(_, index, _):
+                    yield self.bound(index)
+                case Accumulate(_, _, Expr() as index):
+                    yield self.bound(index)
+        for value in values_of(self.kernel.body):
+            if isinstance(value, (Load, Index)):
+                yield self.bound(value.index)
+
+    def bound(self, value: Expr) -> Expr:
+        """Of the sum of the sizes of all terms, so that no partial sum is greater either."""
+        total = expr(0)
+        for atoms, factor in value.terms:
+            term = expr(abs(factor))
+            for atom in atoms:
+                term = term * self._atom(atom)
+            total = total + term
+        return total
+
+    def _atom(self, atom: Atom) -> Expr:
+        if isinstance(atom, Symbol):
+            if atom in self.numbers:
+                self.used.add(atom)
+                return atom.expr
+            # Positions that were loaded are 64 bits wide, and so is what is computed from them.
+            return self.known.get(atom, expr(0))
+        assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
+        left, right = self.bound(atom.left), self.bound(atom.right)
+        return left if isinstance(atom, Floordiv) else maximum(left, right)

@@ -1,0 +1,20 @@
+"""Runs Triton kernels by its interpreter, for the tests of code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.codegen.triton import compile_kernel
+from framefuse.ir.loops import Kernel
+
+
+def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int | float] = (), pieces: int = 1) -> int:
+    """What tests.unit.codegen.machine.run does, the Triton way: the grid is the ``pieces``. Blocks are chosen for the
+    very numbers.
+    """
+    hints = {n.symbol: int(v) for n, v in zip(kernel.numbers, numbers, strict=True) if not n.real}
+    compiled = compile_kernel(kernel, hints, "cpu")
+    assert compiled.interpreted is not None, "TRITON_INTERPRET was not set before Triton was imported"
+    return compiled.interpreted(buffers, numbers, kernel.extent.evaluate(hints))

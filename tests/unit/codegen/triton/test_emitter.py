@@ -1,0 +1,121 @@
+"""Modules compile for a GPU that is not here, are compiled once, and compute what the oracle computes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.codegen import kernels as k
+
+from framefuse.codegen.triton import compile_kernel, text
+from framefuse.codegen.triton.compile import Compiler
+from framefuse.codegen.triton.emitter import emit
+from framefuse.codegen.triton.target import REFERENCE
+from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, INT8, INT64
+from framefuse.ir.loops import Scratch
+from framefuse.ir.numbers import expr
+from framefuse.ir.ops import TABLE
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[3]
+
+
+def test_kernels_compute_what_the_oracle_computes_under_the_interpreter():
+    """The interpreter is chosen when Triton is imported: the tests that need it run in a process of their own."""
+    files = sorted(map(str, FOLDER.glob("test_interpreted_*.py")))
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1", "FRAMEFUSE_CACHE": "0", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    assert " passed" in run.stdout
+
+
+def compiled(kernel, **hints):
+    known = {number.symbol: hints.get(number.symbol.name, 64) for number in kernel.numbers}
+    return compile_kernel(kernel, known, "cpu", on=REFERENCE)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    monkeypatch.setenv("FRAMEFUSE_CACHE", "0")
+
+
+ROWS = [
+    k.softmax(), k.layer_norm(), k.row_operation("argmax"), k.row_operation("max", BFLOAT16), k.column_operation("sum"),
+    k.row_operation("any", BOOL), k.row_operation("prod", INT8), k.chain_sum(5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", ROWS, ids=range(len(ROWS)))
+def test_nests_compile_for_a_gpu(kernel):
+    made = compiled(kernel, rows=8, cols=300, n=5000)
+    assert made.binary[1:4] == b"ELF" and made.function == 0 and made.interpreted is None
+    assert [kind for kind, _ in made.arguments] == ["pointer"] * len(kernel.buffers) + ["int64"] * len(kernel.numbers)
+    assert made.name == "framefuse_test" and made.warps >= 1
+
+
+def long_list(names, dtype):
+    """One kernel that stores the result of each row: a buffer for each."""
+    from framefuse.ir.loops import Buffer, Load, Loop, Store
+
+    body, buffers = [], [Buffer("x", dtype, False), Buffer("y", dtype, False), Buffer("z", dtype, False)]
+    for name in names:
+        args = [Load("xyz"[n], k.I.expr, dtype) for n in range(TABLE[name].arity)]
+        value = k.apply(name, *args)
+        buffers.append(Buffer(f"out_{name}", value.dtype, True))
+        body.append(Store(f"out_{name}", k.I.expr, value))
+    return k.kernel(buffers, [k.N], [Loop(k.I, k.N.expr, tuple(body), "parallel_vector")], k.N.expr)
+
+
+POINTWISE = [op for op in TABLE.values() if op.kind == "pointwise" and op.name not in ("cast", "where")]
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, INT64, INT8, BOOL], ids=str)
+def test_every_pointwise_row_compiles_for_a_gpu(dtype):
+    domains = {"float": ("any", "number", "float"), "int": ("any", "number", "integral"), "bool": ("any",)}
+    names = [op.name for op in POINTWISE if op.domain in domains[dtype.kind]]
+    assert compiled(long_list(names, dtype), n=100).binary
+
+
+def test_equal_kernels_are_compiled_once(tmp_path):
+    from framefuse.codegen.disk_cache import DiskCache
+    from framefuse.codegen.triton import compile as module
+
+    first, second = Compiler(DiskCache(tmp_path)), Compiler(DiskCache(tmp_path))
+    kernel = k.row_operation("sum")
+    hints = {k.ROWS: 8, k.COLS: 100}
+    made = emit(kernel, hints)
+    path = module._written(made, kernel)
+    arguments = [kind for kind, _ in module._arguments(kernel, made)]
+    codes = [first.code(made, path, arguments, REFERENCE, True, True)[0] for _ in range(2)]
+    assert codes[0] is codes[1] and first.compiled == 1
+    again, seconds = second.code(made, path, arguments, REFERENCE, True, True)
+    assert second.compiled == 0 and again.binary == codes[0].binary and "compile" not in seconds
+    other, _ = second.code(made, path, arguments, REFERENCE, False, True)
+    assert second.compiled == 1 and other is not again
+
+
+def test_positions_are_narrow_only_where_they_surely_fit():
+    hints = {k.ROWS: 8, k.COLS: 100}
+    assert emit(k.softmax(), hints).width.integer == "tl.int64"
+    guarded = emit(k.softmax(), hints, guarded=True).width
+    assert guarded.integer == "tl.int32"
+    values = {k.ROWS: 40000, k.COLS: 60000}
+    assert max(limit.evaluate(values) for limit in guarded.limits) >= 40000 * 60000
+    assert emit(k.softmax(), values, guarded=True).width.integer == "tl.int64"
+
+
+def test_a_module_says_what_it_computes(golden):
+    golden(text(k.softmax(), {k.ROWS: 8, k.COLS: 100}))
+
+
+def test_a_private_row_is_refused():
+    kernel = k.kernel([], [], [Scratch("s", FLOAT32, expr(4))])
+    with pytest.raises(Unsupported):
+        emit(kernel, {})

@@ -1,0 +1,74 @@
+"""The loop nests of the LLVM emitter's tests, as Triton modules against the same oracle."""
+
+import pytest
+import torch
+from tests.unit.codegen import kernels as k
+from tests.unit.codegen import test_loops, test_pointwise
+from tests.unit.codegen.test_loops import (  # noqa: F401
+    test_a_scalar_mask_guards_a_scalar_load,
+    test_a_size_of_zero_as_divisor_does_not_trap,
+    test_a_sum_always_has_the_same_bits,
+    test_a_written_buffer_may_be_the_one_that_was_read,
+    test_column_reductions,
+    test_loads_of_any_layout,
+    test_logical_reductions,
+    test_masked_loads_read_nothing_outside,
+    test_nan_wins_wherever_it_stands,
+    test_number_parameters_are_read_as_int_and_as_double,
+    test_random_nests,
+    test_reductions_of_dtypes,
+    test_row_reductions,
+    test_rows_in_pieces,
+    test_rows_of_one_value,
+    test_stores_of_any_layout,
+    test_sum_of_a_million_is_close_to_double,
+)
+from tests.unit.codegen.test_pointwise import (  # noqa: F401
+    test_cast_is_eagers,
+    test_large_angles_are_right,
+    test_row_is_eagers,
+    test_where_takes_any_dtype,
+)
+from tests.unit.codegen.triton.interpreted import run
+
+from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
+from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, Scalar, Store
+from framefuse.ir.numbers import Symbol
+
+
+@pytest.fixture(autouse=True)
+def the_triton_way(monkeypatch):
+    monkeypatch.setattr(test_loops, "run", run)
+    monkeypatch.setattr(test_pointwise, "run", run)
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, None])
+def test_an_embedding_checks_its_indices(wrong):
+    at = k.load("index", k.I, INT64)
+    good = k.apply("bit_and", k.apply("ge", at, k.const(0, INT64)), k.apply("lt", at, Scalar(k.N, INT64)))
+    body = (
+        Let("good", good),
+        Check(Local("good", BOOL)),
+        Let("row", k.apply("where", Local("good", BOOL), at, k.const(0, INT64))),
+        Loop(
+            k.J,
+            k.COLS.expr,
+            (
+                Store(
+                    "out",
+                    k.I.expr * k.COLS.expr + k.J.expr,
+                    k.load("w", Symbol("row").expr * k.COLS.expr + k.J.expr),
+                ),
+            ),
+            "vector",
+        ),
+    )
+    buffers = [Buffer("index", INT64, False), Buffer("w", FLOAT32, False), Buffer("out", FLOAT32, True)]
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS, k.N], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    index, table, out = torch.tensor([3, 0, 4, 4]), torch.randn(5 * 21), torch.zeros(84)
+    if wrong is not None:
+        index[2] = wrong
+        assert run(kernel, [index, table, out], [4, 21, 5]) == 1
+    else:
+        assert run(kernel, [index, table, out], [4, 21, 5]) == 0
+        assert torch.equal(out.view(4, 21), table.view(5, 21)[index])
