@@ -27,7 +27,8 @@ typedef struct {
     int32_t users;
     PyTypeObject *type;
     uint64_t keys;
-    int64_t word; /* dtype and device bytes, -1 to use the getters */
+    int64_t word;     /* dtype and device bytes, -1 to use the getters */
+    int64_t expected; /* what `word` becomes once a tensor of another device than the CPU has them so; -1: nothing */
     int32_t dtype, device_type, device_index;
     int ndim;
     int64_t *sizes;       /* -1: free */
@@ -41,7 +42,7 @@ typedef struct {
 } TensorCheck;
 
 int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out);
-bool tensor_check_slowly(const TensorCheck *check, PyObject *object, int64_t *numbers);
+bool tensor_check_slowly(TensorCheck *check, PyObject *object, int64_t *numbers);
 bool tensor_check_same(const TensorCheck *left, const TensorCheck *right);
 void tensor_check_free(TensorCheck *check); /* by one user */
 /* True is a quick yes; false says nothing. */

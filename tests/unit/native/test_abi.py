@@ -127,6 +127,29 @@ def test_guards_decide_the_same_without_any_fact(without: tuple[str, ...]) -> No
     assert hits > 20
 
 
+@pytest.mark.parametrize("without", [(), ("dtype",), ("key_set",), ("sizes",), ("getters",), ("handle",)])
+def test_tensors_of_another_device_are_told_apart(without: tuple[str, ...]) -> None:
+    """What their bytes say is learnt from the first that passes; every later one meets the same checks."""
+    abi.initialise(without)
+    for shape in ((4, 3), (2, 3, 4)):
+        example = torch.empty(shape, device="meta")
+        order = tuple(range(len(shape)))
+        spec = TensorSpec(torch.Tensor, abi.keys_of(example), dtypes.FLOAT32, "meta", shape, order, None, None)
+        guards = _native.GuardSet(GuardProgram(None, (("arg", 0, 0), ("tensor", 0, spec, ())), 1, 0, ("", "")))
+        others = [
+            torch.empty(shape), torch.empty(shape, device="meta", dtype=torch.float64),
+            torch.empty(shape, device="meta", dtype=torch.int32), torch.empty((5, *shape[1:]), device="meta"),
+            torch.empty(shape[::-1], device="meta").permute(order[::-1]),
+        ]  # fmt: skip
+        for other in others:
+            assert guards.check((other,)) == 1
+        for _ in range(3):
+            assert isinstance(guards.check((example,)), tuple)
+            assert isinstance(guards.check((torch.empty(shape, device="meta"),)), tuple)
+            for other in others:
+                assert guards.check((other,)) == 1
+
+
 def test_dual_tensors_never_pass() -> None:
     forward_ad = torch.autograd.forward_ad
     abi.initialise()
