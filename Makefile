@@ -13,7 +13,7 @@ PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz lint map ops bench clean
+.PHONY: help setup demo test gpu fuzz lint map ops bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ test: $(VENV)/.built lint ## everything CI checks: extension without warnings, r
 	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
 	@$(PY) -m pytest -q $(OPINFO)
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(addprefix --ignore=,$(OPINFO))
+
+gpu: $(VENV)/.built ## the tests that need a GPU, with what they measured
+	@$(PY) -m pytest -q -rPs -m gpu tests/gpu
 
 fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0, compiled against eager, on all cores
 	@$(PY) -m tests.fuzz.run --programs $(or $(N),20000) --seed $(or $(SEED),0)
