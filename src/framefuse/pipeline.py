@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
-from framefuse.codegen.targets import backend, lacking, targets
+from framefuse.codegen.targets import Backend, Launched, backend, lacking, targets
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.derivatives import derivatives, savable
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
@@ -30,7 +31,7 @@ from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr
+from framefuse.ir.numbers import Expr, Relation, expr
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -44,6 +45,8 @@ from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Prod
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
 
 Products = dict[str, Any]
+COMPILERS = 8  # threads in which kernels are compiled where that is slow
+POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,31 +139,65 @@ def _scheduled(graph: Graph, options: Options) -> Schedule:
 def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int, Any]]:
     """The schedule with the code of its kernels by item; another schedule where an emitter cannot express one."""
     schedule: Schedule = p["planned"]
-    kernels = {}
-    for index, item in enumerate(schedule.items):
-        if isinstance(item, RunKernel):
-            try:
-                kernels[index] = compile_kernel(item, schedule.graph, options)
-            except Unsupported as error:
-                return _on_aten(p["graph"], options, item.device, f"a kernel cannot be compiled: {error}"), {}
+    wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
+
+    def compile(item: RunKernel) -> Any:
+        try:
+            return compile_kernel(item, schedule.graph, options)
+        except Unsupported as error:
+            return error
+
+    slow = {index: item for index, item in wanted.items() if _backend(item, options).slow}
+    first = {item.kernel.identity: index for index, item in reversed(slow.items())}  # equal kernels are compiled once
+    if len(first) > 1:
+        with ThreadPoolExecutor(min(len(first), COMPILERS)) as pool:
+            list(pool.map(lambda index: compile(slow[index]), first.values()))
+    kernels = {index: compile(item) for index, item in wanted.items()}
+    for index, made in kernels.items():
+        if isinstance(made, Unsupported):
+            return _on_aten(p["graph"], options, wanted[index].device, f"A kernel cannot be compiled: {made}"), {}
     return schedule, kernels
+
+
+def _backend(item: RunKernel, options: Options) -> Backend:
+    found = backend(item.device, options["cpu_target"])
+    assert found is not None, "fuse makes kernels for known devices"
+    return found
 
 
 def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
     """The code of a kernel for its device."""
-    found = backend(item.device, options["cpu_target"])
-    assert found is not None, "fuse makes kernels for known devices"
     hints = {
         number.symbol: value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols})
         for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
         if isinstance(value, Expr)
     }
-    return found.compile(item.kernel, hints, item.device)
+    index = int(item.device.partition(":")[2] or 0)
+    bound = {symbol for symbol, _, _ in graph.bound}
+    guarded = not any(bound & value.symbols for value in (*item.numbers, item.extent))
+
+    def load(binary: bytes, name: str, shared: int) -> int:
+        return _native.load_module(binary, name, shared, index)
+
+    return _backend(item, options).compile(item.kernel, hints, item.device, guarded, load)
+
+
+def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:
+    """What must hold of sizes where kernels count positions in 32 bits."""
+    found: dict[Relation, None] = {}
+    for index, compiled in p["kernels"].items():
+        item = p["schedule"].items[index]
+        values = {n.symbol: v for n, v in zip(item.kernel.numbers, item.numbers, strict=True) if isinstance(v, Expr)}
+        for limit in compiled.code.limits if isinstance(compiled, Launched) else ():
+            last = limit.substitute(values)
+            found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
+            found[Relation("<=", expr(0), last, "positions of 32 bits")] = None
+    return tuple(found)
 
 
 def _assume(p: Mapping[str, Any], options: Options) -> Assumptions:
     graph = p["graph"]
-    return p["trace"].assumptions.with_relations(graph.relations, graph.values)
+    return p["trace"].assumptions.with_relations((*graph.relations, *_limits(p)), graph.values)
 
 
 def _assume_trace(p: Mapping[str, Any], options: Options) -> Assumptions:
@@ -208,7 +245,7 @@ CASE = (
     Pass("codegen", _codegen, ("planned", "graph"), "code"),
     Pass("codegen", lambda p, options: p["code"][0], ("code",), "schedule"),
     Pass("codegen", lambda p, options: p["code"][1], ("code",), "kernels"),
-    Pass("guards", _assume, ("trace", "graph"), "assumptions"),
+    Pass("guards", _assume, ("trace", "graph", "schedule", "kernels"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace", "graph"), "guards"),
     Pass("autodiff", _derivatives, ("halves", "trace"), "derivatives"),
     Pass("assemble", _assemble, ("trace", "schedule", "kernels", "guards", "derivatives"), "plan"),

@@ -17,6 +17,7 @@ MODELS = ("mlp", "bert", "gpt2", "vit", "mobilenetv3")
 # What the command line of each benchmark would have said.
 SETTINGS = {
     "device": "cpu",
+    "dtype": "float32",
     "statements": COUNTS,
     "inputs": INPUTS,
     "passes": 11,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from framefuse.bench.bars import plot_times_eager
 from framefuse.bench.compilers import COMPILERS
@@ -57,19 +59,36 @@ def same_weights(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
 
 
-def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say) -> Row:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and in which floats the models run: a device of torch, and the name of a dtype."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+
+    def put(self, value: Any) -> Any:
+        """A module or nested tensors there; integers stay integers."""
+        if isinstance(value, nn.Module):
+            return value.to(self.device, getattr(torch, self.dtype))
+        return tree_map_only(
+            Tensor, lambda t: t.to(self.device, getattr(torch, self.dtype) if t.is_floating_point() else t.dtype), value
+        )
+
+
+def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say, place: Place = Place()) -> Row:
     """One row: milliseconds a call of every column for one model, first calls, and whether the results are eager's."""
-    model = MODELS[name]
+    model, device = MODELS[name], place.device
     say(f"{model.title}: eager")
     eager, make_inputs = model.build()
-    inputs = [make_inputs(seed) for seed in range(CALLS)]
+    eager = place.put(eager)
+    inputs = [place.put(make_inputs(seed)) for seed in range(CALLS)]
     row: dict[str, Value] = {"model": model.title}
     columns = {"eager": Column(eager, inputs)}
-    timed(eager, inputs[0])
+    timed(eager, inputs[0], device)
     for compiler in compilers:
         say(f"{model.title}: {compiler} compiles")
         function = COMPILERS[compiler](same_weights(eager), None)
-        first = {"first_s": timed(function, inputs[0]), "eager_s": timed(eager, inputs[0])}
+        first = {"first_s": timed(function, inputs[0], device), "eager_s": timed(eager, inputs[0], device)}
         if fresh:
             say(f"{model.title}: {compiler} compiles in a fresh process")
             first = in_fresh_process(name, compiler, torch.get_num_threads())
@@ -78,17 +97,19 @@ def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, sa
         row["equal" if compiler == "framefuse" else f"{compiler}_equal"] = max(answers, key=len)
         columns[compiler] = Column(function, inputs)
     say(f"{model.title}: {len(columns)} columns in turn")
-    medians = interleaved(columns, passes_within(seconds, columns))
+    medians = interleaved(columns, passes_within(seconds, columns, device=device), device)
     row.update({f"{column}_ms": median * 1e3 for column, median in medians.items()})
     row["times_eager"] = medians["eager"] / medians["framefuse"]
     row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
     return row
 
 
-def measured_or_missing(name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say) -> Row:
+def measured_or_missing(
+    name: str, compilers: Sequence[str], seconds: float, fresh: bool, say: Say, place: Place
+) -> Row:
     """The row of `measure`, or one that says which library the model needs."""
     try:
-        return measure(name, compilers, seconds, fresh, say)
+        return measure(name, compilers, seconds, fresh, say, place)
     except MissingLibrary as error:
         return {"model": MODELS[name].title, "equal": f"not run: {error}"}
 
@@ -104,10 +125,13 @@ def models(
     compilers: Sequence[str] = ("framefuse", "torch"),
     seconds: float = SECONDS,
     fresh: bool = False,
+    place: Place = Place(),
 ) -> list[Row]:
-    """One row for each model, inference without gradients; `fresh` takes first calls in processes of their own."""
+    """One row for each model, inference without gradients; `fresh` takes first calls in processes of their own, on the
+    CPU.
+    """
     with torch.no_grad():
-        return [measured_or_missing(name, compilers, seconds, fresh, say) for name in names]
+        return [measured_or_missing(name, compilers, seconds, fresh, say, place) for name in names]
 
 
 def findings(rows: Sequence[Row]) -> list[str]:

@@ -55,6 +55,10 @@ def curve_options(parser: argparse.ArgumentParser) -> None:
 
 def models_options(parser: argparse.ArgumentParser) -> None:
     """What `framefuse bench models` takes."""
+    parser.add_argument("--device", default="cpu", help="where the models run: cpu, cuda (cpu)")
+    parser.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of weights and inputs (float32)"
+    )
     parser.add_argument("--only", nargs="+", choices=list(MODELS), metavar="MODEL", help=f"some of {', '.join(MODELS)}")
     parser.add_argument("--seconds", type=float, default=models.SECONDS, help=f"for each model ({models.SECONDS:g})")
     parser.add_argument("--fresh", action="store_true", help="take first calls in processes of their own")
@@ -94,7 +98,8 @@ def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[
 
 def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of the models for the options given."""
-    return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh)
+    place = models.Place(options.device, options.dtype)
+    return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh, place)
 
 
 def train_settings(options: Options, compilers: Sequence[str]) -> Settings:

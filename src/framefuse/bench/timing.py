@@ -90,9 +90,11 @@ def timed(function: Callable[..., object], arguments: Arguments, device: str = "
     return one_pass(Column(function, [arguments]), device)
 
 
-def passes_within(seconds: float, columns: Mapping[str, Column], least: int = 5, most: int = 51) -> int:
+def passes_within(
+    seconds: float, columns: Mapping[str, Column], least: int = 5, most: int = 51, device: str = "cpu"
+) -> int:
     """How many rounds of the columns fit into `seconds`, judged by one pass of each."""
-    one_round = sum(one_pass(column) * len(column.inputs) for column in columns.values())
+    one_round = sum(one_pass(column, device) * len(column.inputs) for column in columns.values())
     return max(least, min(most, int(seconds / one_round)))
 
 

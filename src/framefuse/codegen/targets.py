@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from framefuse.codegen import llvm
+import torch
+
+from framefuse.codegen import llvm, triton
+from framefuse.codegen.triton.target import machine
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
 Hints = Mapping[Symbol, int]
+Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory) to the driver's handle of a function
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The code of a kernel that a driver launches: ``code`` for pointers that are multiples of 16, and what compiles it
+    for any pointers when that is needed; ``threads`` of one program.
+    """
+
+    code: Any  # a TritonKernel
+    unaligned: Callable[[], int]
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
     """What makes code for one type of device.
 
-    ``compile(kernel, hints, device)`` gives the code of a kernel for that device, with the recorded values of the
-    kernel's numbers as ``hints``; it raises Unsupported for a kernel that it cannot express. ``lacks`` says what is
-    missing here, None where the backend works.
+    ``compile(kernel, hints, device, guarded, load)`` gives the code of a kernel for that device, with the recorded
+    values of the kernel's numbers as ``hints``; guards can hold what the code asks of its numbers where they are
+    ``guarded``. It raises Unsupported for a kernel that it cannot express. ``lacks`` says what is missing here, None
+    where the backend works. ``slow`` compilers work for several kernels at once.
     """
 
     target: Target
-    compile: Callable[[Kernel, Hints, str], Any]
+    compile: Callable[[Kernel, Hints, str, bool, Load], Any]
     lacks: Callable[[], str | None]
+    slow: bool = False
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -60,13 +76,13 @@ def code_file(kernel: Kernel, compiled: Any) -> tuple[str, Callable[[], str]]:
     """The ending of a file for the code of a kernel, and what makes its text; ``compiled`` is None where compiling
     failed.
     """
-    path = getattr(compiled, "path", None)
+    path = getattr(getattr(compiled, "code", compiled), "path", None)
     if path is None:
         return "ll", lambda: llvm.text(kernel)
     return "py", lambda: Path(path).read_text(encoding="utf-8")
 
 
-def _llvm(kernel: Kernel, hints: Hints, device: str) -> Any:
+def _llvm(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
     return llvm.compile_kernel(kernel)
 
 
@@ -76,20 +92,37 @@ def _nothing() -> str | None:
 
 @functools.cache
 def _triton_lacks() -> str | None:
-    if importlib.util.find_spec("framefuse.codegen.triton") is None or importlib.util.find_spec("triton") is None:
-        return "kernels need the package triton, which is not installed"
+    if importlib.util.find_spec("triton") is None:
+        return "Kernels need the package triton, which is not installed (pip install triton)"
     return None
 
 
-def _triton(kernel: Kernel, hints: Hints, device: str) -> Any:
-    emitter = importlib.import_module("framefuse.codegen.triton")  # which takes half a second
-    return emitter.compile_kernel(kernel, hints, device)
+@functools.cache
+def _cuda_lacks() -> str | None:
+    if not torch.cuda.is_available():
+        return "torch finds no driver of a GPU"
+    return _triton_lacks()
+
+
+def _interpreted(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
+    return triton.compile_kernel(kernel, hints, device)
+
+
+def _launched(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
+    def compile(aligned: bool) -> Any:
+        return triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded, load=load)
+
+    code = compile(True)
+    return Launched(code, lambda: compile(False).function, code.warps * machine(device).warp)
+
+
+def _triton(device: str) -> Target:
+    return Target(device, "triton", launch=2500.0, products=False, scratch=False)
 
 
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing),
+    "cuda": Backend(_triton("cuda"), _launched, _cuda_lacks, slow=True),
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
-    "cpu by triton": Backend(
-        Target("cpu", "triton", launch=2500.0, products=False, scratch=False), _triton, _triton_lacks
-    ),
+    "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,18 @@ from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Late, Node
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
-from framefuse.ir.plan import AllocStep, CallStep, KernelStep, MatmulStep, NumbersStep, Plan, ReleaseStep, Slot, Step
+from framefuse.ir.plan import (
+    AllocStep,
+    CallStep,
+    KernelStep,
+    LaunchStep,
+    MatmulStep,
+    NumbersStep,
+    Plan,
+    ReleaseStep,
+    Slot,
+    Step,
+)
 from framefuse.ir.schedule import Allocate, Commit, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Ref, Trace
 from framefuse.runtime.derivative import Derivative
@@ -48,6 +60,17 @@ def assemble(
 def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     """Writes as eager writes running statistics: the tensor's version does not change."""
     tensor.data.copy_(new)
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreted:
+    """A kernel run by an interpreter; raises RuntimeError where a check fails, so that the call runs eagerly."""
+
+    run: Callable[[Any, Any, int], int]
+
+    def __call__(self, tensors: Any, numbers: Any, extent: int) -> None:
+        if self.run(tensors, numbers, extent):
+            raise RuntimeError("a check failed")
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
@@ -203,8 +226,12 @@ class _Assembler:
             count *= size.evaluate({symbol: hints.get(symbol, 1) for symbol in size.symbols})
         return count
 
-    def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> KernelStep:
+    def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> Step:
         kernel: Kernel = item.kernel
+        if hasattr(compiled, "unaligned"):
+            return self._launch(item, compiled)
+        if hasattr(compiled, "interpreted"):
+            return self._interpreted(item, compiled)
         return KernelStep(
             name=kernel.title,
             address=compiled.address,
@@ -215,6 +242,35 @@ class _Assembler:
             parallel=item.parallel,
             keep=compiled.keep,
         )
+
+    def _launch(self, item: RunKernel, compiled: CompiledKernel) -> LaunchStep:
+        """A kernel that a driver launches."""
+        code = compiled.code
+        return LaunchStep(
+            name=code.name,
+            function=code.function,
+            unaligned=compiled.unaligned,
+            arguments=tuple(self._argument(item, kind, place) for kind, place in code.arguments),
+            extent=self.numbers.slot_of(item.extent),
+            blocks=code.blocks,
+            threads=compiled.threads,
+            shared=code.shared,
+            device=int(item.device.partition(":")[2] or 0),
+            keep=code.keep,
+        )
+
+    def _argument(self, item: RunKernel, kind: str, place: int) -> tuple[str, int]:
+        if kind == "pointer":
+            return kind, self._slot(item.buffers[place])
+        return kind, self.numbers.slot_of(item.numbers[place])
+
+    def _interpreted(self, item: RunKernel, compiled: CompiledKernel) -> CallStep:
+        """A kernel that Python runs, as a call on the memory that it reads and writes."""
+        buffers = tuple(("tensor", self._slot(memory)) for memory in item.buffers)
+        slots = map(self.numbers.slot_of, item.numbers)
+        numbers = tuple(("real" if n.real else "int", slot) for n, slot in zip(item.kernel.numbers, slots, strict=True))
+        args = (("tuple", *buffers), ("tuple", *numbers), ("int", self.numbers.slot_of(item.extent)))
+        return CallStep(compiled.name, Interpreted(compiled.interpreted), args, (), (), inside=True)
 
     def _matmul(self, item: RunMatmul) -> MatmulStep:
         batch, m, n, k = self._all(item.sizes)

@@ -1,0 +1,188 @@
+"""Programs on a GPU give eager's results over several calls, and what runs there are kernels of ours.
+
+With FRAMEFUSE_TEST_DEVICE=cpu the same tests run on the CPU by Triton's interpreter: see
+tests/unit/codegen/test_interpreted_programs.py.
+"""
+
+import copy
+import os
+
+import pytest
+import torch
+from tests.gpu.programs import FUNCTIONS, MODELS, loss_of
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunKernel
+
+DEVICE = os.environ.get("FRAMEFUSE_TEST_DEVICE", "cuda")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="torch finds no GPU"),
+]
+ROWS = (5, 5, 8, 3)  # the second call must hit
+
+
+def seed(number):
+    torch.manual_seed(number)
+
+
+def kernels(products):
+    """How many kernels the plans launch, all on this device."""
+    items = [item for product in products for item in product.stages["schedule"].items if isinstance(item, RunKernel)]
+    assert all(item.device.partition(":")[0] == DEVICE for item in items)
+    assert all(hasattr(code, "unaligned" if DEVICE == "cuda" else "interpreted")
+               for product in products for code in product.stages["kernels"].values())  # fmt: skip
+    return len(items)
+
+
+def checked(fast, hits):
+    """The compiled code that ran: no reason to be eager, and ``hits`` calls by it."""
+    state = compiled_function(fast)
+    assert not state.reasons and not state.breaks, [str(reason) for reason in (*state.reasons, *state.breaks)]
+    assert state.dispatch.hits >= hits
+    return state.products
+
+
+def close(found, expected, scale=1.0):
+    """Equal types, dtypes and devices; values as near as two orders of the same sums are."""
+    rows = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (4e-3, 4e-3), torch.float64: (1e-9, 1e-9)}
+    assert type(found) is type(expected)
+    if isinstance(found, (tuple, list)):
+        assert len(found) == len(expected)
+        for part, other in zip(found, expected, strict=True):
+            close(part, other, scale)
+    elif isinstance(found, torch.Tensor):
+        relative, absolute = rows.get(expected.dtype, (2e-5 * scale, 1e-5 * scale))
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found, expected, rtol=relative, atol=absolute)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("program", FUNCTIONS, ids=lambda program: program.name)
+def test_function(program):
+    fast = framefuse.compile(program.function)
+    with torch.no_grad():
+        for number, rows in enumerate(ROWS):
+            seed(number)
+            ours = program.inputs(rows, DEVICE)
+            seed(number)
+            theirs = program.inputs(rows, DEVICE)
+            seed(number)
+            found = fast(*ours)
+            seed(number)
+            close(found, program.function(*theirs), program.scale)
+            close(ours, theirs, program.scale)
+    assert kernels(checked(fast, len(ROWS) - 2)) >= program.kernels
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients(name):
+    make, inputs = MODELS[name]
+    seed(0)
+    eager = make().to(DEVICE)
+    model = copy.deepcopy(eager)
+    fast = framefuse.compile(model)
+    for number, rows in enumerate(ROWS):
+        args = inputs(rows, DEVICE)
+        for call, module in ((eager, eager), (fast, model)):
+            module.zero_grad()
+            seed(number)
+            loss = loss_of(call(*args))
+            loss.backward()
+            if module is eager:
+                expected = loss
+        close(loss.detach(), expected.detach(), 4)
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            close(ours.grad, theirs.grad, 10)
+        for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
+            close(ours, theirs, 4)
+    products = checked(fast, len(ROWS) - 1)
+    assert kernels(products) >= 1
+    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    assert cases and kernels(cases) >= 1
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_optimizer(optimizer):
+    seed(0)
+    first = [torch.randn(7, 3, device=DEVICE), torch.randn(5, device=DEVICE)]
+    results = []
+    for compiled in (False, True):
+        parameters = [torch.nn.Parameter(value.clone()) for value in first]
+        made = getattr(torch.optim, optimizer)(parameters, lr=0.05)
+        step = framefuse.compile(made.step) if compiled else made.step
+        for number in range(4):
+            seed(number)
+            for parameter in parameters:
+                parameter.grad = torch.randn_like(parameter)
+            step()
+        results.append([parameter.detach() for parameter in parameters])
+    close(results[1], results[0], 4)
+    assert kernels(checked(step, 1)) >= 1
+
+
+@pytest.mark.parametrize("name", ["perceptron", "block"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_autocast(name, inside):
+    make, inputs = MODELS[name]
+    seed(0)
+    eager = make().to(DEVICE).eval()
+    model = copy.deepcopy(eager)
+
+    def run(module, x):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=inside):
+            return module(x)
+
+    fast = framefuse.compile(run)
+    for number, rows in enumerate(ROWS):
+        seed(number)
+        args = inputs(rows, DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=not inside):
+            found, expected = fast(model, *args), run(eager, *args)
+        assert found.dtype is expected.dtype
+        torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+        pairs = ((found, model), (expected, eager))
+        gradients = [torch.autograd.grad(loss_of(y), list(m.parameters())) for y, m in pairs]
+        for ours, theirs in zip(*gradients, strict=True):
+            assert ours.dtype is theirs.dtype
+            torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=2e-2)
+    assert kernels(checked(fast, len(ROWS) - 1)) >= 1
+
+
+def test_views_that_are_not_aligned():
+    def f(x):
+        return x * 2 + 1
+
+    fast = framefuse.compile(f)
+    base = torch.randn(101, device=DEVICE)
+    for start in (0, 1, 2, 3, 4, 0):
+        given = base[start : start + 80]
+        close(fast(given), f(given))
+    assert kernels(checked(fast, 4)) == 1
+
+
+def test_no_elements_and_one():
+    def f(x):
+        return x * 2, x.sum(), torch.softmax(x, -1)
+
+    fast = framefuse.compile(f)
+    for sizes in ((4, 3), (0, 3), (1, 3), (4, 1), (1, 1), (4, 3)):
+        given = torch.randn(sizes, device=DEVICE)
+        close(fast(given), f(given))
+    assert kernels(checked(fast, 1)) >= 1
+
+
+def test_an_index_out_of_range_is_an_error():
+    if DEVICE == "cuda":
+        pytest.skip("eager's own error ends the use of the device")
+
+    def f(x, i):
+        return x[i] * 2
+
+    fast = framefuse.compile(f)
+    x = torch.randn(5, device=DEVICE)
+    close(fast(x, torch.tensor([1, 2])), f(x, torch.tensor([1, 2])))
+    with pytest.raises(IndexError):
+        fast(x, torch.tensor([1, 9]))
