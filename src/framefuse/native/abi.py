@@ -373,6 +373,7 @@ PROBES: dict[str, Probe] = {
     "num_threads": _num_threads,
     "gomp": _gomp,
     "blas": _blas,
+    "default_device": lambda scratch: devices.default_key(scratch.libraries),
     "stream": lambda scratch: devices.current_stream(scratch.libraries),
     "raw_apply": lambda scratch: {"raw_apply": nodes.raw_apply()},
     "saved_hooks": lambda scratch: {"hooks_state": nodes.hooks_state(scratch.libraries)},

@@ -116,6 +116,8 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     ADDRESS(tls_included_flip, "tls_included_flip");
     ADDRESS(tls_excluded_flip, "tls_excluded_flip");
     ADDRESS(current_stream, "current_stream");
+    ADDRESS(default_key, "default_key");
+    abi.key_on_cpu = (uint16_t)fact_int(facts, "default_key_on_cpu", 0);
     abi.hip = fact_int(facts, "hip", 0);
     PyObject *path = PyDict_GetItemString(facts, "tls_library");
     if (path && PyUnicode_Check(path))

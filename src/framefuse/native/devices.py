@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from framefuse.native.libraries import Libraries
+from framefuse.native.libraries import Libraries, Unknown
 
 # By torch's name of the type: its number (c10::DeviceType) and its backend among the dispatch keys.
 TYPES = {"cpu": 0, "cuda": 1, "xpu": 12, "mps": 13, "meta": 14}
@@ -54,6 +55,16 @@ def _composed(backend: str) -> int:
         if key is not None:  # some backends have no autocast
             keys = keys | torch._C.DispatchKeySet(key)
     return int(keys.raw_repr())
+
+
+def default_key(libraries: Libraries) -> dict[str, int]:
+    """What gives the dispatch key of the default tensor type, and what it gives while that is the CPU's."""
+    function = Libraries.find(libraries.python, "_ZN5torch7tensors24get_default_dispatch_keyEv")
+    function.restype, function.argtypes = ctypes.c_uint16, []
+    on_cpu = int(torch._C.DispatchKey.CPU)
+    if torch._C._get_default_device() != "cpu" or function() != on_cpu:
+        raise Unknown("the default device is not the CPU")
+    return {"default_key": Libraries.address(function), "default_key_on_cpu": on_cpu}
 
 
 def current_stream(libraries: Libraries) -> dict[str, int]:

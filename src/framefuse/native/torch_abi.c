@@ -264,6 +264,8 @@ bool abi_default_device(PyObject *expected)
 {
     if (LIKELY(!abi.default_device))
         return true;
+    if (LIKELY(abi.default_key && abi.default_key() == abi.key_on_cpu))
+        return PyUnicode_CompareWithASCIIString(expected, "cpu") == 0;
     PyObject *now = PyObject_CallNoArgs(abi.default_device);
     int same = now ? PyObject_RichCompareBool(now, expected, Py_EQ) : -1;
     Py_XDECREF(now);

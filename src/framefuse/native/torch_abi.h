@@ -85,6 +85,8 @@ typedef struct {
 
     PyObject *raw_apply;    /* owned: the descriptor of autograd.Function's apply in C, or NULL */
     PyObject *python;       /* owned dict: name -> Python callable, the last way of each fact */
+    uint16_t (*default_key)(void); /* the dispatch key of the default tensor type; `key_on_cpu` while the default device is the CPU */
+    uint16_t key_on_cpu;
     PyObject *default_device; /* borrowed from `python`; NULL where the default device cannot move without a function mode */
     PyObject *device_types; /* owned dict: "cpu" -> 0 */
     PyObject *dual_dict;    /* owned: the dict that holds _current_level */

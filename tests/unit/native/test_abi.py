@@ -127,6 +127,22 @@ def test_guards_decide_the_same_without_any_fact(without: tuple[str, ...]) -> No
     assert hits > 20
 
 
+@pytest.mark.skipif(torch.version.cuda is None, reason="a build of torch whose default device cannot move")
+@pytest.mark.parametrize("without", [(), ("default_device",)])
+@pytest.mark.filterwarnings("ignore:.*set_default_tensor_type")
+def test_a_moved_default_device_never_passes(without: tuple[str, ...]) -> None:
+    abi.initialise(without)
+    guards = _native.GuardSet(GuardProgram(read_state(), (("arg", 0, 0),), 1, 0, ("",)))
+    try:
+        for _ in range(2):
+            assert isinstance(guards.check((1,)), tuple)
+            torch._C._set_default_tensor_type(torch.cuda.FloatTensor)
+            assert guards.check((1,)) == -1
+            torch._C._set_default_tensor_type(torch.FloatTensor)
+    finally:
+        torch._C._set_default_tensor_type(torch.FloatTensor)
+
+
 @pytest.mark.parametrize("without", [(), ("dtype",), ("key_set",), ("sizes",), ("getters",), ("handle",)])
 def test_tensors_of_another_device_are_told_apart(without: tuple[str, ...]) -> None:
     """What their bytes say is learnt from the first that passes; every later one meets the same checks."""
