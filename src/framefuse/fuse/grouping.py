@@ -13,12 +13,13 @@ from framefuse.fuse.indexing import MOVES
 from framefuse.fuse.layout import Order, dense_strides, lies_in, preferred_orders
 from framefuse.fuse.products import product_order, product_view
 from framefuse.fuse.ranges import ZERO
-from framefuse.fuse.reductions import inner_index, may_join_reduction
+from framefuse.fuse.reductions import PLAIN, TILED, inner_index, may_join_reduction
 from framefuse.fuse.strided import Strides, View, strided
 from framefuse.fuse.work import Weight, points, weights
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
+from framefuse.ir.target import Targets, on_cpu
 
 CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
 ROOTS_LIMIT = 8
@@ -38,6 +39,7 @@ class Grouping:
     required: set[Node]
     output_orders: dict[Node, Order]
     threads: bool
+    targets: Targets = on_cpu
     groups: list[Group] = field(default_factory=list)
     home: dict[Node, Group] = field(default_factory=dict)
     views: dict[tuple[Node, int], View] = field(default_factory=dict)
@@ -181,7 +183,11 @@ class Grouping:
         return group.size_hint(outer[:needed])
 
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
-        return group.node is None and len(cells) == 1 and may_join_reduction(group, cells[0], self.orders, self.threads)
+        if group.node is not None or len(cells) != 1:
+            return False
+        target = self.targets(cells[0].node.device)
+        few = TILED if target is not None and target.tiles else PLAIN if self.threads else None
+        return may_join_reduction(group, cells[0], self.orders, few)
 
     def compute(self, group: Group, cell: Cell) -> None:
         """Makes the group compute the cell, after the calls that set numbers of it."""

@@ -30,8 +30,8 @@ def build_kernels(
     if group.rows is None:
         return [_pointwise(nest, title)]
     passes = passes_of(shape)
-    rows, vector = _rows(nest, passes)
-    runs = _runs(nest, passes, vector)
+    rows, vector = rows_of(nest, passes)
+    runs = runs_of(nest, passes, vector)
     work = work_of(nest, passes)
     if vector is None and threads and may_stage(nest, passes, rows, work):
         return two_stages(nest, passes, runs, title, work)
@@ -64,7 +64,7 @@ def work_of(nest: Nest, passes: Sequence[Pass]) -> Expr:
     return total // 1000
 
 
-def _primary(nest: Nest) -> Expr:
+def primary(nest: Nest) -> Expr:
     """The address that decides the order of loops: the first root over most axes, else the load over most axes."""
     roots = [address(cell.index, nest.strides_of(cell.node)) for cell in nest.group.roots.values()]
     loads = [access.address for access in nest.accesses if access.weight == 1]
@@ -76,7 +76,7 @@ def _pointwise(nest: Nest, title: str) -> Built:
     group = nest.group
     passes = passes_of(nest.shape)
     work = work_of(nest, passes)
-    order = memory_order(group.domain, _primary(nest), group.hints)
+    order = memory_order(group.domain, primary(nest), group.hints)
     if not order:
         with nest.scope() as scope:
             nest.point(passes[0], ())
@@ -185,13 +185,13 @@ def _nest_outer(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None) -> b
 # ---- rows
 
 
-def _rows(nest: Nest, passes: Sequence[Pass]) -> tuple[list[Symbol], Symbol | None]:
+def rows_of(nest: Nest, passes: Sequence[Pass]) -> tuple[list[Symbol], Symbol | None]:
     """The axes of the rows, outermost first and joined, and the one of them that is contiguous in memory (last of the
     list) if the passes do not run along memory.
     """
     group = nest.group
     inner = frozenset().union(*(p.inner for p in passes))
-    order = memory_order([axis for axis in group.axes if axis in (group.rows or ())], _primary(nest), group.hints)
+    order = memory_order([axis for axis in group.axes if axis in (group.rows or ())], primary(nest), group.hints)
     if not order:
         return [], None
     reading = [access for access in nest.accesses if access.address.symbols & inner] or nest.accesses
@@ -202,7 +202,7 @@ def _rows(nest: Nest, passes: Sequence[Pass]) -> tuple[list[Symbol], Symbol | No
     return nest.join([*(axis for axis in order if axis is not best), best]), best
 
 
-def _runs(nest: Nest, passes: Sequence[Pass], vector: Symbol | None) -> dict[frozenset[Symbol], list[Symbol]]:
+def runs_of(nest: Nest, passes: Sequence[Pass], vector: Symbol | None) -> dict[frozenset[Symbol], list[Symbol]]:
     """For each set of inner axes their loops, outermost first and joined; the last one is contiguous in most accesses,
     but in the order of positions for argmax, where the first of equal values wins.
     """

@@ -58,6 +58,7 @@ class Nest:
         self.accesses = list(_accesses(shape, strides_of))
         self.expressions = list(dict.fromkeys(access.address for access in self.accesses))
         self.axis_count = 0
+        self.reads_stored = True  # a later pass may load what an earlier one has stored
         for cell in shape.order:
             for kid in cell.kids if cell.kind != "load" else ():
                 self.emitter.uses[kid] = self.emitter.uses.get(kid, 0) + 1
@@ -187,7 +188,7 @@ class Nest:
             scope.known[reduce] = self.result(reduce, Local(accumulator.name, accumulator.dtype))
         self.emitter.readable.update(current.saved)
         for cell in current.roots:
-            if current.inner:
+            if current.inner and self.reads_stored:
                 index = address(cell.index, self.strides_of(cell.node))
                 name = self.emitter.parameters.buffer(cell.node, cell.node.dtype)
                 self.emitter.kept[cell] = (name, index, cell.node.dtype)

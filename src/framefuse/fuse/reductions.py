@@ -12,14 +12,18 @@ from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE
 
-FEW_ROWS = 4  # fewer rows than this do not keep threads busy
-LARGE = 65536  # elements worth the second kernel that frees the first one to use threads
+# Fewer rows than the first do not keep threads busy, and the second is how many elements are worth the second kernel
+# that frees the first one to use them: for a CPU, and for a GPU.
+PLAIN = 4, 65536
+TILED = 128, 1 << 20
 STRIDED_LIMIT = 1024  # a column walked more than once should stay in the cache
 
 
-def may_join_reduction(group: Group, cell: Cell, orders: Mapping[Node, Order], threads: bool) -> bool:
+def may_join_reduction(
+    group: Group, cell: Cell, orders: Mapping[Node, Order], few: tuple[int, int] | None
+) -> bool:
     """Whether the reduction ``cell`` can be computed in ``group``: each of its results once, for one row, and with
-    enough rows left to share between threads.
+    enough rows left to share between threads (``few``: what is not enough, rows and elements).
     """
     rows = group.covered(cell)
     if rows is None:
@@ -36,7 +40,7 @@ def may_join_reduction(group: Group, cell: Cell, orders: Mapping[Node, Order], t
     elements = product(source.shape)
     count = max(estimate(elements, group.hints), group.size_hint(group.domain))
     reads_twice = rows != domain or any(_depends(reduce, cell) for reduce in group.reduces)
-    if threads and reads_twice and group.size_hint(rows) < FEW_ROWS and count > LARGE:
+    if few is not None and reads_twice and group.size_hint(rows) < few[0] and count > few[1]:
         return False
     if reads_twice and not is_inner(cell.node, orders):
         return count <= STRIDED_LIMIT * max(1, group.size_hint(rows))

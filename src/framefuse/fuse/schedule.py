@@ -19,6 +19,7 @@ from framefuse.fuse.products import is_blas, run_matmul
 from framefuse.fuse.ranges import ONE
 from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
+from framefuse.fuse.tiled import build_tiled
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
 from framefuse.ir.target import Target, Targets, on_cpu
@@ -29,7 +30,7 @@ def fuse(graph: Graph, *, threads: bool = True, exact: bool = False, targets: Ta
     eager's mathematical functions. ``targets`` knows every device on which something is to be computed.
     """
     wanted = Wanted.of(graph)
-    grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads)
+    grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()
     return _Writer(graph, wanted, grouping, threads, exact, targets).schedule()
 
@@ -220,8 +221,13 @@ class _Writer:
         return replace(item, kernel=in_place(item.kernel, pairs)) if pairs else item
 
     def kernels(self, group: Group) -> None:
-        for built in build_kernels(group, self.grouping.strides_of, self.threads, self.target(group.device)):
-            self.kernel(built, group.device)
+        target = self.target(group.device)
+        if target.tiles:
+            built = build_tiled(group, self.grouping.strides_of)
+        else:
+            built = build_kernels(group, self.grouping.strides_of, self.threads, target)
+        for kernel in built:
+            self.kernel(kernel, group.device)
 
     def target(self, device: str) -> Target:
         target = self.targets(device)

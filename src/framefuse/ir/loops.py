@@ -174,7 +174,8 @@ class Loop:
     """``for axis in range(extent): body``; ``kind`` is ``parallel`` (outermost only: the kernel's begin..end range),
     ``serial`` or ``vector``.
 
-    A vector loop runs its body for W neighbouring values of the axis at once; loops inside it must be serial. A
+    A vector loop runs its body for W neighbouring values of the axis at once; loops inside it must be serial, but that
+    on a GPU two vector loops, one directly in the other, are a tile, and any loop may hold vector loops. A
     parallel loop may be a vector loop as well: ``kind == "parallel_vector"``. The iterations of parallel and vector
     loops are independent but for accumulators declared outside a vector loop. Chunks: a serial loop of a symbolic
     number of blocks around a vector loop gives two-level sums.

@@ -22,6 +22,13 @@ class Target:
     products: bool
     scratch: bool
 
+    @property
+    def tiles(self) -> bool:
+        """Whether the threads of a program hold tiles together, so that loops nest two deep in one and rows that are
+        read again are read, or computed, again.
+        """
+        return self.emitter == "triton"
+
 
 CPU = Target("cpu", "llvm", launch=100.0, products=True, scratch=True)
 

@@ -16,9 +16,10 @@ BUSY, TILE = 512, 2048
 # A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
 ROW, TURN = 16384, 4096
 ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs across it
-# Elements of a thread by the work on one (nanoseconds of a CPU, the table's costs): code is written out for each, so
-# that many long functions compile slowly and spill registers.
-A_THREAD = ((1.0, 8), (3.0, 4), (1e9, 2))
+# Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
+# written out for each, so that many of them compile slowly and spill registers.
+LONG = 0.2
+A_THREAD = ((1.5, 8), (4.0, 4), (1e9, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,9 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
 
 def per_thread(kernel: Kernel) -> int:
     """The elements of each value that a thread should hold at most."""
-    work = sum(TABLE[value.op].cost for value in values_of(kernel.body) if isinstance(value, Apply))
+    inner = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector"] or kernel.body
+    costs = [TABLE[value.op].cost for value in values_of(inner) if isinstance(value, Apply)]
+    work = sum(cost for cost in costs if cost >= LONG)
     return next(share for most, share in A_THREAD if work <= most)
 
 

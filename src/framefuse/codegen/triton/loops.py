@@ -69,7 +69,7 @@ class Loops:
             self.values.as_index(name, tile)
 
     def check(self, ok: Tile) -> None:
-        mask = self.values.mask(ok.axes)
+        mask = self.values.mask(ok.axes).text
         more = f", mask={mask}" if mask else ""
         self.b.line(f'tl.device_assert({ok.typed}, "index out of bounds"{more})')
 
@@ -94,7 +94,7 @@ class Loops:
             self.start(running, self.open)
         if running.axes != self.open:
             raise Unsupported(f"{statement.name} is fed at several depths")
-        mask = self.values.mask(running.axes - running.own)
+        mask = self.values.mask(running.axes - running.own).text
         if running.op in ARG:
             assert statement.index is not None
             self._accumulate_position(running, value, statement.index, mask)

@@ -89,13 +89,12 @@ class Values:
 
     # ---- masks
 
-    def mask(self, axes: Iterable[int], *more: Tile) -> str:
-        """What holds where all points of these dimensions exist and ``more`` is true; empty for always."""
-        parts = [self.masks[axis] for axis in sorted(axes) if axis in self.masks]
-        texts = list(dict.fromkeys(part.text for part in [*parts, *more]))
-        if len(texts) < 2:
-            return "".join(texts)
-        return self.b.named(" & ".join(texts), "mask")
+    def mask(self, axes: Iterable[int], *more: Tile) -> Tile:
+        """What holds where all points of these dimensions exist and ``more`` is true; an empty text for always."""
+        parts = [*(self.masks[axis] for axis in sorted(axes) if axis in self.masks), *more]
+        texts = list(dict.fromkeys(part.text for part in parts))
+        text = "".join(texts) if len(texts) < 2 else self.b.named(" & ".join(texts), "mask")
+        return Tile(text, BOOL, frozenset[int]().union(*(part.axes for part in parts)))
 
     def full(self, text: str, axes: frozenset[int]) -> str:
         """The expression of a constant of ``text`` and type in all elements along these dimensions."""
@@ -132,11 +131,10 @@ class Values:
     def load(self, buffer: str, index: Expr, dtype: DType, condition: Tile | None, wanted: str = "w0") -> Tile:
         """The elements at ``index``: zero where ``condition`` does not hold or the point does not exist."""
         where = self.indices.index(index)
-        axes = where.axes | (condition.axes if condition is not None else frozenset())
         more = [] if condition is None else [Tile(condition.typed, BOOL, condition.axes)]
         mask = self.mask(where.axes, *more)
-        pointer = self.pointer(buffer, where, axes)
-        text = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
+        axes = where.axes | mask.axes
+        text = _load(self.pointer(buffer, where, axes), mask.text)
         known = self.b.known(text, self._version(buffer))
         if known is None:
             self.settle({buffer})
@@ -159,15 +157,19 @@ class Values:
         if axes != where.axes:
             raise Unsupported(f"a store of many values to one element of {buffer}")
         mask = self.mask(axes)
+        axes |= mask.axes
         pointer = self.pointer(buffer, where, axes)
         if self.shares and (buffer in self.aliases or buffer in self.aliases.values()):
             # Other threads may still have to load what is overwritten here.
             self._barrier()
-        self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask}' if mask else ''})")
+        self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask.text}' if mask.text else ''})")
         self.stored(buffer)
         if value.constant is None and value.axes == axes:
-            again = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
-            self.b.remember(again, self._version(buffer), value.text)
+            self.b.remember(_load(pointer, mask.text), self._version(buffer), value.text)
+
+
+def _load(pointer: str, mask: str) -> str:
+    return f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
 
 
 def literal(constant: bool | int | float) -> str:

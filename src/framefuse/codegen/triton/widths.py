@@ -40,13 +40,16 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
 
 
 class _Bounds:
-    """Upper bounds of the expressions of a kernel over its numbers, which are taken to be at least 0."""
+    """Upper bounds of the expressions of a kernel over its numbers, which are taken to be at least 0. ``parts`` are
+    those of what divisions and extremes are made from.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.numbers = {number.symbol for number in kernel.numbers if not number.real}
         self.used: set[Symbol] = set()
         self.known: dict[Symbol, Expr] = {}
+        self.parts: list[Expr] = []
         for statement in statements(kernel.body):
             if isinstance(statement, Loop):
                 bound = self.bound(statement.extent)
@@ -66,6 +69,7 @@ class _Bounds:
         for value in values_of(self.kernel.body):
             if isinstance(value, (Load, Index)):
                 yield self.bound(value.index)
+        yield from self.parts
 
     def bound(self, value: Expr) -> Expr:
         """Of the sum of the sizes of all terms, so that no partial sum is greater either."""
@@ -86,4 +90,14 @@ class _Bounds:
             return self.known.get(atom, expr(0))
         assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
         left, right = self.bound(atom.left), self.bound(atom.right)
-        return left if isinstance(atom, Floordiv) else maximum(left, right)
+        self.parts += (left, right)
+        match atom:
+            case Floordiv(_, divisor) if divisor.constant:
+                return left // divisor + 1
+            case Modulo() if right.constant is not None:
+                return right
+            case Minimum():
+                return left if left.constant is not None else right
+            case Maximum():
+                return maximum(left, right)
+        return left

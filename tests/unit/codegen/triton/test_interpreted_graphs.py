@@ -1,0 +1,158 @@
+"""Graphs that are fused for a GPU compute what torch computes, by Triton's interpreter."""
+
+from functools import partial
+
+import pytest
+import tests.unit.fuse.test_schedule as schedule_tests
+import torch
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from tests.unit.codegen.triton import interpreted
+from tests.unit.fuse import graphs as machine
+from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
+from tests.unit.fuse.test_random_graphs import graphs
+from tests.unit.fuse.test_schedule import *  # noqa: F403
+from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
+
+from framefuse.codegen.triton import blocks
+from framefuse.fuse import fuse, tiled, tiles
+from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT16, INT64, UINT8
+from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.target import Target
+
+GPU = Target("cpu", "triton", launch=2500.0, products=True, scratch=False)
+# They look at the forms that a CPU gets.
+del test_large_sums_use_two_stages, test_column_sums_go_by_blocks_of_rows  # noqa: F821
+del test_channels_last_stays, test_a_transposed_operand_is_read_in_tiles  # noqa: F821
+
+
+@pytest.fixture(autouse=True)
+def the_triton_way(monkeypatch):
+    monkeypatch.setattr(machine, "interpret", interpreted.run)
+    monkeypatch.setattr(schedule_tests, "fuse", partial(fuse, targets=lambda device: GPU))
+
+
+@pytest.fixture
+def golden():
+    """The golden files show the forms of a CPU."""
+    return None
+
+
+# Limits that small tensors pass: rows in turns, tiles, reductions in two stages.
+SMALL = {
+    "plain": [],
+    "turns": [(blocks, "ROW", 2), (blocks, "TURN", 2), (blocks, "ACROSS", (2, 2)), (blocks, "BUSY", 1)],
+    "tiles": [
+        *((tiled, "TILE", 8), (tiled, "LEAST", 1), (tiled, "SHORT", 1)),
+        *((tiled, "CROSSED", 2), (tiles, "CROSSED", 2)),
+    ],
+    "stages": [(tiled, "PROGRAMS", 1 << 20), (tiled, "ALONE", 0), (tiled, "CHUNK", (2, 2)), (blocks, "BUSY", 1)],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def limits(request):
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in SMALL[request.param]:
+            patch.setattr(module, name, value)
+        patch.setattr(machine, "interpret", interpreted.run)
+        yield request.param
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(graph=graphs(), sizes=st.sampled_from([(3, 4), (1, 2), (5, 1), (0, 3), (2, 0), (7, 9)]))
+def test_random_graphs(graph, sizes, limits):
+    values = {Symbol("s0"): sizes[0], Symbol("s1"): sizes[1]}
+    note(text_of(graph))
+    schedule = fuse(graph, targets=lambda device: GPU)
+    note("\n".join(map(kernel_text, kernels(schedule))))
+    tensors = [
+        torch.randn([size.evaluate(values) for size in node.shape], dtype=node.dtype.torch) for node in graph.inputs
+    ]
+    check(graph, schedule, *tensors)
+
+
+def fused(make, *inputs, hints=None):
+    """The graph and its schedule for a GPU; an input is a shape or (shape, dtype, strides)."""
+    b = Builder(**(hints or {}))
+    nodes = [b.input(*given) if isinstance(given[0], tuple) else b.input(given) for given in inputs]
+    results = make(b, *nodes)
+    graph = b.graph(*(results if isinstance(results, tuple) else (results,)))
+    return graph, fuse(graph, targets=lambda device: GPU)
+
+
+def titles(schedule):
+    return [kernel.title for kernel in kernels(schedule)]
+
+
+def test_a_sum_of_everything_is_taken_in_two_stages(monkeypatch):
+    monkeypatch.setattr(tiled, "CHUNK", (16384, 256))
+    graph, schedule = fused(lambda b, x: b.sqrt(b.reduce("sum", b.exp(x), 0, 1)), (300, 1000))
+    assert titles(schedule) == ["sum_exp_sqrt_chunks", "sum_exp_sqrt_total"]
+    check(graph, schedule, torch.randn(300, 1000))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_few_long_rows_are_split(axis, monkeypatch):
+    monkeypatch.setattr(tiled, "ALONE", 1000)
+    monkeypatch.setattr(tiled, "CHUNK", (512, 512))
+    shape = (3, 7000) if axis else (7000, 3)
+    graph, schedule = fused(lambda b, x: b.mul(b.reduce("amax", x, axis), 2.0), shape)
+    assert len(titles(schedule)) == 2
+    check(graph, schedule, torch.randn(shape))
+
+
+def test_columns_are_read_along_memory():
+    graph, schedule = fused(lambda b, x: b.reduce("sum", x, 0), (ROWS, 65), hints={"s0": 500})
+    for rows in (500, 33, 1, 0):
+        check(graph, schedule, torch.randn(rows, 65))
+
+
+def test_a_transposed_operand_is_read_in_tiles_of_both_sides():
+    graph, schedule = fused(lambda b, x, y: b.add(b.permute(x, 1, 0), y), (ROWS, 130), (130, ROWS), hints={"s0": 100})
+    (kernel,) = kernels(schedule)
+    assert kernel_text(kernel).count("vector(") == 2
+    for rows in (100, 3, 0):
+        check(graph, schedule, torch.randn(rows, 130), torch.randn(130, rows))
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("columns", [1, 100, 5000])
+def test_rows_of_16_bit_floats(dtype, columns):
+    def make(b, x, w, c):
+        wide = b.cast(x, dtype=FLOAT32)
+        return b.cast(softmax(b, wide), dtype=dtype), b.cast(layer_norm(b, wide, w, c), dtype=dtype)
+
+    graph, schedule = fused(make, ((3, columns), dtype), (columns,), (columns,))
+    values = [torch.randn(3, columns).to(dtype.torch), torch.randn(columns), torch.randn(columns)]
+    check(graph, schedule, *values, rtol=2e-2, atol=2e-2)
+
+
+def test_a_row_too_long_for_a_tile_goes_in_turns():
+    graph, schedule = fused(softmax, (2, 17000))
+    assert len(titles(schedule)) == 1
+    check(graph, schedule, torch.randn(2, 17000))
+
+
+@pytest.mark.parametrize("dtype", [INT16, UINT8, INT64, BOOL], ids=str)
+def test_integers_and_bools(dtype):
+    def make(b, x, y):
+        largest = b.reduce("amax", x, 1)
+        return largest, b.where(b.eq(x, y), x, y), b.cast(x, dtype=FLOAT32), b.reduce("argmin", x, 1)
+
+    shape = (5, 77)
+    def of_bools(b, x, y):
+        return b.where(b.ne(x, y), x, y), b.reduce("any", x, 1)
+
+    graph, schedule = fused(of_bools if dtype is BOOL else make, (shape, dtype), (shape, dtype))
+    values = [torch.randint(0, 2 if dtype is BOOL else 90, shape).to(dtype.torch) for _ in range(2)]
+    check(graph, schedule, *values)
+
+
+def test_strided_and_broadcast_operands():
+    s = symbol("s0")
+    inputs = ((s, 40), FLOAT32, (80, 2)), ((s, 1), FLOAT32, (1, 1))
+    graph, schedule = fused(lambda b, x, y: b.add(x, b.expand(y, (s, 40))), *inputs, hints={"s0": 9})
+    for rows in (9, 1, 0):
+        check(graph, schedule, torch.randn(rows, 80)[:, ::2], torch.randn(rows, 1))
