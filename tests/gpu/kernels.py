@@ -56,9 +56,10 @@ def compiled(name: str, aligned: bool = True, architecture: int = 0) -> Compiled
 
 
 @cache
-def loaded(name: str, aligned: bool = True, device: int = 0) -> int:
-    """The driver's handle of the kernel."""
-    return compiled(name, aligned).load(device=device)
+def loaded(name: str, aligned: bool = True, device: int = 0) -> tuple[int, int]:
+    """The driver's handle of the kernel, and its bytes of shared memory."""
+    kernel = compiled(name, aligned)
+    return kernel.load(device=device), kernel.shared
 
 
 @cache

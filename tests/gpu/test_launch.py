@@ -43,9 +43,8 @@ class GpuWriter(Writer):
     def axpy_gpu(self, x: int, y: int, out: int, size: int, scale: float = 2.0, **rest: Any) -> None:
         """``out = scale * x + y``."""
         arguments = [("pointer", x), ("pointer", y), ("pointer", out), ("real32", self.real(scale)), ("int32", size)]
-        kernel = compiled("framefuse_test_axpy")
-        shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": kernel.shared, "device": self.device, **rest}
-        function = loaded("framefuse_test_axpy", True, self.device)
+        function, shared = loaded("framefuse_test_axpy", True, self.device)
+        shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": shared, "device": self.device, **rest}
         self.launch(function, arguments, size, lambda: loaded("framefuse_test_axpy", False, self.device), **shape)
 
     def program(self, result: Any) -> Any:
@@ -114,7 +113,7 @@ def test_every_kind_of_number() -> None:
     w = GpuWriter(3)
     out = w.fresh((w.const(4),), dtype="float64")
     arguments = [("pointer", out), ("int64", 0), ("int32", 1), ("real64", 2), ("real32", 2)]
-    w.launch(loaded("framefuse_test_kinds"), arguments, w.const(1), threads=32 * WARPS)
+    w.launch(loaded("framefuse_test_kinds")[0], arguments, w.const(1), threads=32 * WARPS)
     program = w.program(("tensor", out))
     for wide, narrow, real in ((1 << 40, -5, 0.1), (-(1 << 52), 2**31 - 1, -1e30)):
         single = torch.tensor(real, dtype=torch.float32).item()
@@ -361,10 +360,11 @@ def test_capture_may_load_a_kernel() -> None:
     size = w.const(512)
     x = w.input(0, (size,))
     out = w.fresh((size,))
-    kernel = compiled("framefuse_test_axpy", False)
+    function, shared = loaded("framefuse_test_axpy")
+    other = compiled("framefuse_test_axpy", False)
     arguments = [("pointer", x), ("pointer", x), ("pointer", out), ("real32", w.real(2.0)), ("int32", size)]
-    shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": kernel.shared}
-    w.launch(loaded("framefuse_test_axpy"), arguments, size, kernel.load, **shape)
+    shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": shared}
+    w.launch(function, arguments, size, lambda: (other.load(), other.shared), **shape)
     program = w.program(("tensor", out))
     x_given = torch.randn(513, device="cuda")[1:]
     graph = torch.cuda.CUDAGraph()

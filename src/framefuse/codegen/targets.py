@@ -24,11 +24,12 @@ Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory
 @dataclass(frozen=True, slots=True)
 class Launched:
     """The code of a kernel that a driver launches: ``code`` for pointers that are multiples of 16, and what compiles it
-    for any pointers when that is needed; ``threads`` of one program.
+    for any pointers when that is needed and gives the function and its bytes of shared memory; ``threads`` of one
+    program.
     """
 
     code: Any  # a TritonKernel
-    unaligned: Callable[[], int]
+    unaligned: Callable[[], tuple[int, int]]
     threads: int
 
 
@@ -112,8 +113,12 @@ def _launched(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Lo
     def compile(aligned: bool) -> Any:
         return triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded, load=load)
 
+    def unaligned() -> tuple[int, int]:
+        made = compile(False)
+        return made.function, made.shared
+
     code = compile(True)
-    return Launched(code, lambda: compile(False).function, code.warps * machine(device).warp)
+    return Launched(code, unaligned, code.warps * machine(device).warp)
 
 
 def _triton(device: str) -> Target:

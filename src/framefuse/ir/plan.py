@@ -76,17 +76,18 @@ class LaunchStep:
     is 0.
 
     ``function`` is the driver's handle of the kernel for pointers that are all multiples of 16 (see
-    ``_native.load_module``), ``unaligned`` that for any pointers or what gives it when it is first needed; where it
-    is 0, or raises, a run with other pointers declines. ``arguments`` are ("pointer", slot of that device), ("int64",
-    number), ("int32", number), ("real64", number) or ("real32", number), in the kernel's order; a number that 32 bits
-    do not hold makes the run decline. So that no run declines behind a call step that ``commits``, what can be known
-    of the launches behind it is looked at before it. A launch that fails is a RuntimeError with the driver's text.
+    ``_native.load_module``). ``unaligned`` compiles the variant for any pointers when one first asks for it, and gives
+    its handle and its own bytes of shared memory; where it is None or raises, a run with such a pointer declines.
+    ``arguments`` are ("pointer", slot of that device), ("int64", number), ("int32", number), ("real64", number) or
+    ("real32", number), in the kernel's order; a number that 32 bits do not hold makes the run decline. So that no run
+    declines behind a call step that ``commits``, what can be known of the launches behind it is looked at before it. A
+    launch that fails is a RuntimeError with the driver's text.
     ``keep`` holds what the kernel lives in.
     """
 
     name: str
     function: int
-    unaligned: int | Callable[[], int]
+    unaligned: Callable[[], tuple[int, int]] | None
     arguments: tuple[tuple[str, int], ...]
     extent: int
     blocks: int

@@ -61,7 +61,8 @@ def default_key(libraries: Libraries) -> dict[str, int]:
     """What gives the dispatch key of the default tensor type, and what it gives while that is the CPU's."""
     function = Libraries.find(libraries.python, "_ZN5torch7tensors24get_default_dispatch_keyEv")
     function.restype, function.argtypes = ctypes.c_uint16, []
-    on_cpu = int(torch._C.DispatchKey.CPU)
+    keys: Any = torch._C.DispatchKey
+    on_cpu = int(keys.CPU)
     if torch._C._get_default_device() != "cpu" or function() != on_cpu:
         raise Unknown("the default device is not the CPU")
     return {"default_key": Libraries.address(function), "default_key_on_cpu": on_cpu}

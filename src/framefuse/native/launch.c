@@ -44,21 +44,19 @@ static int read_arguments(PlanProgram *plan, PyObject *source, LaunchInfo *info)
 static int read_functions(PyObject *source, LaunchInfo *info)
 {
     PyObject *function = PyObject_GetAttrString(source, "function"), *unaligned = PyObject_GetAttrString(source, "unaligned");
-    info->function = function ? PyLong_AsUnsignedLongLong(function) : 0;
-    if (unaligned && PyCallable_Check(unaligned))
-        info->make_unaligned = unaligned;
-    else if (unaligned && !PyErr_Occurred())
-        info->unaligned = PyLong_AsUnsignedLongLong(unaligned);
+    info->aligned.function = function ? PyLong_AsUnsignedLongLong(function) : 0;
+    info->make_unaligned = unaligned == Py_None ? NULL : unaligned;
+    bool callable = !info->make_unaligned || PyCallable_Check(unaligned);
     Py_XDECREF(function);
     Py_XDECREF(unaligned);
-    return PyErr_Occurred() ? -1 : info->function ? 0 : wrong("no function", source);
+    return PyErr_Occurred() ? -1 : callable && info->aligned.function ? 0 : wrong("no function", source);
 }
 
 int launch_read(PlanProgram *plan, PyObject *source, LaunchInfo *info)
 {
     if (read_functions(source, info) < 0 || field_int(source, "extent", 0, plan->count, &info->extent) < 0
         || field_int(source, "blocks", 1, INT32_MAX, &info->blocks) < 0 || field_int(source, "threads", 1, 1025, &info->threads) < 0
-        || field_int(source, "shared", 0, INT32_MAX, &info->shared) < 0 || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
+        || field_int(source, "shared", 0, INT32_MAX, &info->aligned.shared) < 0 || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
         return -1;
     return read_arguments(plan, source, info) < 0 ? -1 : driver_ready(info->device);
 }
@@ -67,17 +65,22 @@ bool launch_takes_slot(const struct LaunchArgument *argument) { return argument-
 
 /* ---- running it ---- */
 
-/* The function for any pointers; 0 without one. The kernel may be compiled now: once, at the first pointer that asks for it. */
-static uint64_t unaligned_of(LaunchInfo *info)
+/* The code for any pointers, of function 0 without one. The kernel may be compiled now: once, at the first pointer that asks for it. */
+static const struct LaunchCode *unaligned_of(LaunchInfo *info)
 {
-    if (!info->unaligned && info->make_unaligned) {
+    struct LaunchCode *code = &info->unaligned;
+    if (!code->function && info->make_unaligned) {
         PyObject *made = PyObject_CallNoArgs(info->make_unaligned);
-        info->unaligned = made ? PyLong_AsUnsignedLongLong(made) : 0;
+        unsigned long long function = 0;
+        int shared = 0;
+        if (made && PyTuple_Check(made) && PyArg_ParseTuple(made, "Ki", &function, &shared) && function && shared >= 0)
+            *code = (struct LaunchCode){function, shared};
+        else
+            info->make_unaligned = NULL; /* it would fail again: each run that needs it declines */
         Py_XDECREF(made);
-        if (PyErr_Occurred())
-            info->unaligned = 0, info->make_unaligned = NULL; /* it would fail again: each run that needs it declines */
+        PyErr_Clear();
     }
-    return info->unaligned;
+    return code;
 }
 
 /* One program takes `blocks` points of the axis; -1: more programs than a grid holds. */
@@ -108,7 +111,7 @@ bool launch_may(const PlanProgram *plan, const Frame *frame, LaunchInfo *info)
         if (argument->kind == POINTER && frame->tensors[slot])
             aligned &= (uintptr_t)slot_data(plan, frame, argument->index) % ALIGNMENT == 0;
     }
-    return aligned || unaligned_of(info);
+    return aligned || unaligned_of(info)->function;
 }
 
 int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
@@ -142,10 +145,10 @@ int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
     }
     for (int32_t i = 0; i < SPARE; i++)
         parameters[info->argument_count + i] = &none;
-    uint64_t function = LIKELY(together % ALIGNMENT == 0) ? info->function : unaligned_of(info);
-    if (UNLIKELY(!function || !abi_stream(info->device, &stream)))
+    const struct LaunchCode *code = LIKELY(together % ALIGNMENT == 0) ? &info->aligned : unaligned_of(info);
+    if (UNLIKELY(!code->function || !abi_stream(info->device, &stream)))
         return -1;
-    if (LIKELY(driver_launch(function, info->device, (unsigned)count, (unsigned)info->threads, (unsigned)info->shared, stream, parameters) == 0))
+    if (LIKELY(driver_launch(code->function, info->device, (unsigned)count, (unsigned)info->threads, (unsigned)code->shared, stream, parameters) == 0))
         return 0;
     frame->committed = true; /* the driver's error is the program's to see: running it again would hide it */
     return -1;

@@ -54,11 +54,11 @@ typedef struct {
 } KernelInfo;
 
 typedef struct {
-    uint64_t function, unaligned; /* for pointers that are all multiples of 16, and for any; 0: none */
-    PyObject *make_unaligned;     /* borrowed from the plan: gives `unaligned`, or NULL */
+    struct LaunchCode { uint64_t function; int32_t shared; } aligned, unaligned; /* for multiples of 16, and for any pointers; 0: none */
+    PyObject *make_unaligned; /* borrowed from the plan: gives `unaligned`, or NULL */
     struct LaunchArgument { uint8_t kind; int32_t index; } *arguments; /* owned */
     int32_t argument_count;
-    int32_t extent, blocks, threads, shared, device;
+    int32_t extent, blocks, threads, device;
 } LaunchInfo;
 
 typedef struct {

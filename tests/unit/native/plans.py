@@ -90,7 +90,7 @@ class Writer:
         self.steps.append(KernelStep("negative", address, (x,), (), extent, self.const(100), False, kernels))
 
     def launch(
-        self, function: int, arguments: Sequence[tuple[str, int]], extent: int, unaligned: Any = 0, **rest: Any
+        self, function: int, arguments: Sequence[tuple[str, int]], extent: int, unaligned: Any = None, **rest: Any
     ) -> None:
         shape = {"blocks": 4, "threads": 128, "shared": 0, "device": 0, **rest}
         self.steps.append(LaunchStep("launch", function, unaligned, tuple(arguments), extent, keep=None, **shape))

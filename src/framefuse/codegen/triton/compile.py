@@ -66,11 +66,13 @@ class TritonKernel:
 
 @dataclass(slots=True, weakref_slot=True)
 class Code:
-    """What was compiled once: the binary and its bytes of shared memory; ``function`` when it was loaded."""
+    """What was compiled once: the binary and its bytes of shared memory; by device, the ``functions`` that were loaded
+    there.
+    """
 
     binary: bytes
     shared: int
-    function: int
+    functions: dict[str, int]
 
 
 class Compiler:
@@ -105,7 +107,7 @@ class Compiler:
         else:
             binary, shared = stored[8:], int.from_bytes(stored[:8], "little")
         with self._lock:
-            return self._codes.setdefault(key, Code(binary, shared, 0)), seconds
+            return self._codes.setdefault(key, Code(binary, shared, {})), seconds
 
 
 PROCESS = Compiler(DiskCache())
@@ -135,7 +137,7 @@ def compile_kernel(
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
     interpreted = None
-    code, seconds = Code(b"", 0, 0), dict[str, float]()
+    code, seconds = Code(b"", 0, {}), dict[str, float]()
     if _interprets():
         # Imports Triton, which a process without a GPU kernel has no need of.
         runner = importlib.import_module("framefuse.codegen.triton.interpreted")
@@ -144,12 +146,13 @@ def compile_kernel(
     else:
         keep = environment("cache")
         code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], on or machine(device), aligned, keep)
-        if load is not None and not code.function:
-            code.function = load(code.binary, made.name, code.shared)
+        if load is not None and device not in code.functions:
+            code.functions[device] = load(code.binary, made.name, code.shared)
     arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in kinds)
     return TritonKernel(
-        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared, code.function,
-        code.binary, aligned, made.width.limits, interpreted, {"emit": emitted, **seconds}, code,
+        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
+        code.functions.get(device, 0), code.binary, aligned, made.width.limits, interpreted,
+        {"emit": emitted, **seconds}, code,
     )  # fmt: skip
 
 
