@@ -51,7 +51,7 @@ def _may(item: Item, buffers: Buffers, target: int, value: int) -> bool:
     own, made = buffers.values[target], buffers.values[value]
     if not isinstance(item, RunKernel) or made.place not in ("fresh", "arena") or made.dtype is not own.dtype:
         return False
-    if made.sizes != own.sizes or made.strides != own.strides or own.last > made.first or own.device != "cpu":
+    if made.sizes != own.sizes or made.strides != own.strides or own.last > made.first or own.device != item.device:
         return False
     names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
     return target not in names or names[target] in overwritable(item.kernel).get(names[value], ())

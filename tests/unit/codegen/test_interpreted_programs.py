@@ -11,19 +11,29 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_programs_as_on_a_gpu():
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "FRAMEFUSE_TEST_DEVICE": "cpu",
-        "FRAMEFUSE_CPU_TARGET": "triton",
-        "FRAMEFUSE_CHECK": "1",
-        "FRAMEFUSE_CACHE": "0",
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+PROGRAMS = "tests/gpu/test_programs.py"
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+def passes(command: list[str], **more: str) -> str:
+    """Runs a command in which Triton interprets; its output says that tests passed."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "FRAMEFUSE_CHECK": "1", "FRAMEFUSE_CACHE": "0", **more}
+    environment |= {"FRAMEFUSE_TEST_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     done = subprocess.run(
-        [*command, "tests/gpu/test_programs.py"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0 and " passed" in done.stdout and "failed" not in done.stdout, done.stdout[-6000:]
+    return done.stdout
+
+
+def test_programs_as_on_a_gpu():
+    flags = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    passes(["-m", "pytest", *flags, PROGRAMS], FRAMEFUSE_CPU_TARGET="triton")
+
+
+def test_programs_by_launch_steps():
+    """The plan's launch steps with their arguments and memory, through a driver that has Triton interpret them."""
+    chosen = "aligned or softmax or writes or product or mixed or long_sum or scalar or AdamW or perceptron"
+    said = passes(["tests/unit/codegen/launched_programs.py", PROGRAMS, "-k", chosen])
+    assert " launches, " in said
