@@ -46,6 +46,7 @@ class Buffers:
     """The buffers of a schedule by number."""
 
     hints: Mapping[Symbol, int]
+    brief: bool = False  # whether large memory is given back when its last reader has run
     values: list[Value] = field(default_factory=list)
 
     def add(self, value: Value) -> int:
@@ -76,25 +77,48 @@ class Buffers:
         """
         self._start_in_results(late)
         homes: dict[int, int] = {}  # by buffer: the number of its piece
-        pieces: dict[str, list[Piece]] = {"cpu": []}
+        pieces: list[Piece] = []
+        members: list[list[int]] = []  # by piece: its buffers in order
         waiting = [number for number, value in enumerate(self.values) if value.place == "arena"]
         for number in sorted(waiting, key=lambda n: self.values[n].first):
             value = self.values[number]
             if value.bytes.symbols & late:
                 value.place = "fresh"
                 continue
-            there = pieces.setdefault(value.device, [])
             value.taken = self._ending(value, homes)
             if value.taken >= 0:
                 homes[number] = homes[value.taken]
-                there[homes[number]].last = value.last
+                pieces[homes[number]].last = value.last
+                members[homes[number]].append(number)
             else:
-                homes[number] = len(there)
-                there.append(Piece(value.bytes, value.first, value.last))
-        found = {device: places(each, self.hints, _symbol_name(device)) for device, each in pieces.items()}
-        for number, home in homes.items():
-            self.values[number].offset = found[self.values[number].device].offsets[home]
+                homes[number] = len(pieces)
+                pieces.append(Piece(value.bytes, value.first, value.last))
+                members.append([number])
+        arenas: dict[str, list[int]] = {"cpu": []}  # by device: the numbers of its pieces
+        for home, piece in enumerate(pieces):
+            if not (self.brief and self._given_back(piece, members[home])):
+                arenas.setdefault(self.values[members[home][0]].device, []).append(home)
+        found = {
+            device: places([pieces[home] for home in there], self.hints, _symbol_name(device))
+            for device, there in arenas.items()
+        }
+        for device, there in arenas.items():
+            for home, offset in zip(there, found[device].offsets, strict=True):
+                for number in members[home]:
+                    self.values[number].offset = offset
         return found
+
+    def _given_back(self, piece: Piece, members: Sequence[int]) -> bool:
+        """Makes a large piece a tensor of its own, which is released after its last use, unless its buffers are of
+        several types. They are views of the last of them.
+        """
+        values = [self.values[number] for number in members]
+        if len({value.dtype for value in values}) > 1 or estimate(piece.size, self.hints) < LARGE:
+            return False
+        for value in values[:-1]:
+            value.place, value.base = "view", members[-1]
+        values[-1].place, values[-1].first = "fresh", piece.first
+        return True
 
     def _start_in_results(self, late: frozenset[Symbol]) -> None:
         """Puts a large buffer where a fresh one will be that takes its memory: the sum of two gradients is then made in

@@ -92,7 +92,8 @@ class _Writer:
         self.wanted = wanted
         self.grouping = grouping
         self.threads = threads
-        self.buffers = Buffers(graph.hints)
+        # Between forward and backward memory is held for gradients: an arena that stays would come on top.
+        self.buffers = Buffers(graph.hints, brief=graph.trains or bool(graph.consumed))
         self.items: list[Item] = []
         self.notes: list[str] = []
         self.numbers: dict[object, int] = {}
