@@ -12,6 +12,7 @@ from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
 from framefuse.fuse.kernels import build_kernels
 from framefuse.fuse.layout import Order
+from framefuse.fuse.named_sizes import with_named_sizes
 from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
 from framefuse.fuse.nest import Built, Partial
 from framefuse.fuse.overwrite import overwrite
@@ -29,10 +30,12 @@ def fuse(graph: Graph, *, threads: bool = True, exact: bool = False, targets: Ta
     """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay; ``exact`` kernels take
     eager's mathematical functions. ``targets`` knows every device on which something is to be computed.
     """
+    graph, sizes = with_named_sizes(graph)
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()
-    return _Writer(graph, wanted, grouping, threads, exact, targets).schedule()
+    schedule = _Writer(graph, wanted, grouping, threads, exact, targets).schedule()
+    return replace(schedule, largest=(*sizes, *schedule.largest))
 
 
 @dataclass
