@@ -48,7 +48,7 @@ class _Names:
             divided = [(atoms, factor) for atoms, factor in short.terms if any(isinstance(a, Binary) for a in atoms)]
             if len(divided) != 1 or len(divided[0][0]) != 1:
                 continue
-            ((atom,), factor), = divided
+            (((atom,), factor),) = divided
             rest = short - atom_expr(atom) * factor
             if factor < 1 or rest.constant is None or rest.constant % factor:
                 continue

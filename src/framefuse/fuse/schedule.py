@@ -12,8 +12,8 @@ from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
 from framefuse.fuse.kernels import build_kernels
 from framefuse.fuse.layout import Order
-from framefuse.fuse.named_sizes import with_named_sizes
 from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
+from framefuse.fuse.named_sizes import with_named_sizes
 from framefuse.fuse.nest import Built, Partial
 from framefuse.fuse.overwrite import overwrite
 from framefuse.fuse.products import is_blas, run_matmul

@@ -109,8 +109,8 @@ class Schedule:
 
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
     all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
-    each item does and why neighbours were not fused. ``largest`` are symbols that sizes, offsets in the arena and its size are
-    over, in order: each is the largest of some expressions, or what the only one says.
+    each item does and why neighbours were not fused. ``largest`` are symbols that sizes, offsets in the arena and its
+    size are over, in order: each is the largest of some expressions, or what the only one says.
     """
 
     graph: Graph

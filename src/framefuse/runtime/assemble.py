@@ -98,10 +98,10 @@ class _Assembler:
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
 
     def plan(self, kernels: Mapping[int, CompiledKernel], derivatives: Sequence[Derivative]) -> Plan:
-        inputs = self._input_slots()
-        arena = -1
         for symbol, values in self.schedule.largest:
             self.numbers.largest(symbol, values)
+        inputs = self._input_slots()
+        arena = -1
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
         arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)

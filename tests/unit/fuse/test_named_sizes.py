@@ -1,0 +1,107 @@
+"""Sizes that divisions give are symbols of their own, so that reshapes of such tensors move nothing in kernels."""
+
+import pytest
+import torch
+from tests.unit.fuse.graphs import Builder, check, kernels, symbol
+from torch import nn
+from torch.nn import functional as F
+
+import framefuse
+from framefuse.fuse import fuse
+from framefuse.fuse.named_sizes import with_named_sizes
+from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.numbers import Symbol
+from framefuse.runtime.function import compiled_function
+
+BATCH, SIDE = symbol("s0"), symbol("s1")
+HALF = (SIDE - 1) // 2 + 1
+QUARTER = (HALF - 1) // 2 + 1
+
+
+def assert_no_divisions(schedule):
+    """No kernel divides to find an element; only by the constants of an upsampling."""
+    for kernel in kernels(schedule):
+        lines = [line.partition("#")[0] for line in kernel_text(kernel).splitlines() if "[" in line]
+        assert not any("// n" in line or "% (n" in line for line in lines), kernel_text(kernel)
+
+
+def pooled(side=9):
+    """Something of half the side, as a strided convolution gives it."""
+    b = Builder(s0=2, s1=side)
+    x = b.input((BATCH, 6, SIDE, SIDE))
+    half = b.slice(x, (0, 0, 0, 0), (BATCH, 6, HALF, HALF), (1, 1, 2, 2))
+    return b, x, half
+
+
+def test_what_two_sizes_are_made_of_has_one_symbol():
+    b, _, half = pooled()
+    quarter = b.slice(b.exp(half), (0, 0, 0, 0), (BATCH, 6, QUARTER, 4 * QUARTER), (1, 1, 2, 1))
+    graph, sizes = with_named_sizes(b.graph(quarter))
+    first, second = Symbol("size0"), Symbol("size1")
+    assert dict(sizes) == {first: (HALF,), second: (QUARTER,)}
+    assert graph.outputs[0].node.shape == (BATCH, b.sizes([6])[0], second.expr, second.expr * 4)
+    assert graph.hints[first] == 5 and graph.hints[second] == 3
+    again, none = with_named_sizes(graph)
+    assert again is graph and none == ()
+
+
+def test_sums_of_symbols_and_late_sizes_stay():
+    b = Builder(s0=2, s1=9, u0=3)
+    x = b.input((BATCH, SIDE))
+    both = b.cat([x, x], 1)
+    late = symbol("u0")
+    graph = b.graph(both, bound=[(Symbol("u0"), x, 0)])
+    assert with_named_sizes(graph) == (graph, ())
+    y = b.slice(x, (0, 0), (late // 2, SIDE))
+    graph = b.graph(y, bound=[(Symbol("u0"), x, 0)])
+    assert with_named_sizes(graph) == (graph, ())
+
+
+@pytest.mark.parametrize("side", [9, 8, 2, 1, 31])
+def test_a_norm_over_groups_of_channels_runs_along_memory(side):
+    b, _, half = pooled()
+    kept = b.add(b.exp(half), 1.0)
+    groups = b.reshape(kept, BATCH, 3, 2 * HALF * HALF)
+    result = b.sub(groups, b.reduce("sum", groups, 2, keep=True))
+    graph = b.graph(kept, b.reshape(result, BATCH, 6, HALF, HALF))
+    schedule = fuse(graph)
+    check(graph, schedule, torch.randn(2, 6, side, side))
+    assert_no_divisions(schedule)
+
+
+class Net(nn.Module):
+    """Goes down, and with ``up`` up again."""
+
+    def __init__(self, up):
+        super().__init__()
+        self.down, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.GroupNorm(4, 8)
+        self.lower, self.last = nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.GroupNorm(2, 16 if up else 8)
+        self.up = up
+
+    def forward(self, x):
+        x = F.silu(self.norm(self.down(x)))
+        y = F.relu(self.lower(x))
+        if self.up:
+            y = torch.cat([x, F.interpolate(y, scale_factor=2.0)], 1)
+        return self.last(y).sum((2, 3))
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_network_with_strides_divides_in_no_kernel_and_takes_other_sides(up):
+    torch.manual_seed(0)
+    net = Net(up).double()
+    compiled = framefuse.compile(net, dynamic=True)
+    for side in (16, 20, 36, 12):
+        x = torch.randn(2, 3, side, side, dtype=torch.float64)
+        results = [module(x) for module in (net, compiled)]
+        torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-9)
+        gradients = [torch.autograd.grad(result.square().sum(), list(net.parameters())) for result in results]
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-9, atol=1e-9)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 2
+    product = state.products[-1]
+    assert_no_divisions(product.stages["schedule"])
+    for derivative in product.stages["derivatives"]:
+        assert derivative.cases
+        for case in derivative.cases if not up else ():  # there two sizes are equal only because cat took them
+            assert_no_divisions(case.stages["schedule"])
