@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, Statement
@@ -19,6 +19,7 @@ ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs 
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
 # written out for each, so that many of them compile slowly and spill registers.
 LONG = 0.2
+ANGLES = {"sin": 1.0, "cos": 1.0, "tan": 1.0}  # whose reduction is long code
 A_THREAD = ((1.5, 8), (4.0, 4), (1e9, 2))
 
 
@@ -35,6 +36,7 @@ class Dimension:
 class Blocks:
     """``points`` of the parallel axis that one program takes, the dimensions of the ``rank``-dimensional tile by the
     loop (its identity) that they stand for, and ``warps``. A parallel loop that is no dimension has no entry.
+    ``simple`` work is bound by memory, and its code is short.
     """
 
     points: int
@@ -42,15 +44,20 @@ class Blocks:
     loops: Mapping[int, Dimension]
     warps: int
     shape: tuple[int, ...]
+    simple: bool = True
 
 
 def choose(kernel: Kernel, hints: Mapping[Symbol, int]) -> Blocks:
     """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values."""
+    share = per_thread(kernel)
+    return replace(_choose(kernel, hints, share), simple=share == A_THREAD[0][1])
+
+
+def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
     parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.startswith("parallel")), None)
     body = parallel.body if parallel is not None else kernel.body
     vectors = list(_vectors(body))
     rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
-    share = per_thread(kernel)
     if any(depth == 2 for _, depth in vectors):
         return _two_dimensional(vectors, hints, share)
     loops = [loop for loop, _ in vectors]
@@ -124,7 +131,7 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
 def per_thread(kernel: Kernel) -> int:
     """The elements of each value that a thread should hold at most."""
     inner = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector"] or kernel.body
-    costs = [TABLE[value.op].cost for value in values_of(inner) if isinstance(value, Apply)]
+    costs = [ANGLES.get(value.op, TABLE[value.op].cost) for value in values_of(inner) if isinstance(value, Apply)]
     work = sum(cost for cost in costs if cost >= LONG)
     return next(share for most, share in A_THREAD if work <= most)
 

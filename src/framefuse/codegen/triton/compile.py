@@ -22,6 +22,7 @@ import platformdirs
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.triton.emitter import Module, emit
+from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Symbol
@@ -32,7 +33,6 @@ POINTERS = {
     "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float64": "*fp64",
 }  # fmt: skip
 NUMBERS = {"int32": "i32", "int64": "i64", "real64": "fp64"}
-ALIGNED = [["tt.divisibility", 16]]
 
 Load = Callable[[bytes, str, int], int]
 
@@ -98,8 +98,8 @@ class Compiler:
         stored = self.disk.read(key) if keep else None
         if stored is None:
             begun = time.perf_counter()
-            compiled = _compile(made, path, arguments, on, aligned)
-            binary, shared = bytes(compiled.kernel), int(compiled.metadata.shared)
+            result = _compile(made, path, arguments, on, aligned)
+            binary, shared = result.code, result.shared
             seconds["compile"] = time.perf_counter() - begun
             self.compiled += 1
             if keep:
@@ -132,7 +132,7 @@ def compile_kernel(
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = emit(kernel, hints, guarded)
+    made = emit(kernel, hints, guarded, aligned)
     kinds = _arguments(kernel, made)
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
@@ -223,25 +223,11 @@ def _versions() -> tuple[str, ...]:
     import triton
 
     ours = (Path(__file__).parent / "device.py").read_bytes()
-    return triton.__version__, hashlib.sha256(ours).hexdigest()
+    return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 
-def _compile(made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Any:
-    """Triton's compiled kernel: ``kernel`` is its binary, ``asm`` the text of each step on the way."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    types = [NUMBERS.get(kind, kind) for kind in arguments]
-    signature = dict(zip(made.parameters, types, strict=True)) | {name: "constexpr" for name, _ in made.constants}
-    attributes = {(place,): ALIGNED for place, kind in enumerate(types) if aligned and kind.startswith("*")}
-    function = getattr(_module(path), made.name)
-    source = ASTSource(function, signature, dict(made.constants), attributes)
-    options = {
-        "num_warps": made.blocks.warps,
-        "debug": made.checks,
-        "sanitize_overflow": False,
-        "enable_fp_fusion": False,  # eager's operations are rounded one by one
-        "enable_reflect_ftz": False,  # and its functions keep denormals
-    }
-    return triton.compile(source, target=GPUTarget(on.backend, on.arch, on.warp), options=options)
+def _compile(made: Module, path: Path, arguments: Sequence[str], on: Machine, aligned: bool) -> Binary:
+    kinds = [NUMBERS.get(kind, kind) for kind in arguments]
+    types = dict(zip(made.parameters, kinds, strict=True))
+    module, constants = _module(path), dict(made.constants)
+    return compiled(module, made.name, types, constants, aligned, made.blocks.warps, made.checks, on)

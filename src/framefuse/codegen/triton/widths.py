@@ -18,11 +18,12 @@ ROOM = 4  # how much larger than recorded sizes may grow before a kernel with wi
 @dataclass(frozen=True, slots=True)
 class Width:
     """The type of positions, ``tl.int32`` or ``tl.int64``; narrow ones are right while each of ``limits``, expressions
-    over the kernel's numbers, is at least 0 and below :data:`LIMIT`.
+    over the kernel's numbers, is at least 0 and below :data:`LIMIT`. ``numbers`` are those that positions depend on.
     """
 
     integer: str
     limits: tuple[Expr, ...] = ()
+    numbers: frozenset[Symbol] = frozenset()
 
 
 def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
@@ -30,13 +31,14 @@ def width(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool) -> Width:
     bounds = _Bounds(kernel)
     limits = list(dict.fromkeys(bounds.all()))
     limits += [n.symbol.expr for n in kernel.numbers if not n.real and n.symbol in bounds.used]
+    used = frozenset(bounds.used)
     known = [limit.constant for limit in limits if limit.constant is not None]
     open_ = tuple(limit for limit in limits if limit.constant is None)
     if any(not 0 <= value < LIMIT for value in known) or (open_ and not guarded):
-        return Width("tl.int64")
+        return Width("tl.int64", (), used)
     if any(not 0 <= ROOM * estimate(limit, hints) < LIMIT for limit in open_):
-        return Width("tl.int64")
-    return Width("tl.int32", open_)
+        return Width("tl.int64", (), used)
+    return Width("tl.int32", open_, used)
 
 
 class _Bounds:

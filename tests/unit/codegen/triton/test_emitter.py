@@ -7,17 +7,25 @@ from pathlib import Path
 
 import pytest
 from tests.unit.codegen import kernels as k
+from tests.unit.fuse.graphs import Builder, symbol
+from tests.unit.fuse.test_schedule import layer_norm, softmax
 
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.triton import compile as module
 from framefuse.codegen.triton import compile_kernel, text
 from framefuse.codegen.triton.compile import Compiler
 from framefuse.codegen.triton.emitter import emit
 from framefuse.codegen.triton.target import REFERENCE
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, INT8, INT64
-from framefuse.ir.loops import Scratch
+from framefuse.ir.loops import Buffer, Load, Loop, Scratch, Store
 from framefuse.ir.numbers import expr
 from framefuse.ir.ops import TABLE
+from framefuse.ir.schedule import RunKernel
+from framefuse.ir.target import Target
 
+GPU = Target("cpu", "triton", launch=2500.0, products=False, scratch=False)
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[3]
 
@@ -62,8 +70,6 @@ def test_nests_compile_for_a_gpu(kernel):
 
 def long_list(names, dtype):
     """One kernel that stores the result of each row: a buffer for each."""
-    from framefuse.ir.loops import Buffer, Load, Loop, Store
-
     body, buffers = [], [Buffer("x", dtype, False), Buffer("y", dtype, False), Buffer("z", dtype, False)]
     for name in names:
         args = [Load("xyz"[n], k.I.expr, dtype) for n in range(TABLE[name].arity)]
@@ -84,9 +90,6 @@ def test_every_pointwise_row_compiles_for_a_gpu(dtype):
 
 
 def test_equal_kernels_are_compiled_once(tmp_path):
-    from framefuse.codegen.disk_cache import DiskCache
-    from framefuse.codegen.triton import compile as module
-
     first, second = Compiler(DiskCache(tmp_path)), Compiler(DiskCache(tmp_path))
     kernel = k.row_operation("sum")
     hints = {k.ROWS: 8, k.COLS: 100}
@@ -99,6 +102,53 @@ def test_equal_kernels_are_compiled_once(tmp_path):
     assert second.compiled == 0 and again.binary == codes[0].binary and "compile" not in seconds
     other, _ = second.code(made, path, arguments, REFERENCE, False, True)
     assert second.compiled == 1 and other is not again
+
+
+def assembly(make, *inputs, hints=None):
+    """The PTX of the only kernel, or of all, that a GPU gets for a graph."""
+    b = Builder(**(hints or {}))
+    nodes = [b.input(*given) if isinstance(given[0], tuple) else b.input(given) for given in inputs]
+    schedule = fuse(b.graph(make(b, *nodes)), targets=lambda device: GPU)
+    found = []
+    for item in schedule.items:
+        if isinstance(item, RunKernel):
+            numbers = zip(item.kernel.numbers, item.numbers, strict=True)
+            known = {n.symbol: value.evaluate(b.hints) for n, value in numbers if not n.real}
+            made = emit(item.kernel, known, True)
+            arguments = [kind for kind, _ in module._arguments(item.kernel, made)]
+            binary = module._compile(made, module._written(made, item.kernel), arguments, REFERENCE, True)
+            assert binary.code[1:4] == b"ELF"
+            found.append(binary.texts["ptx"])
+    return found
+
+
+def narrowed(make):
+    return lambda b, x, *rest: b.cast(make(b, b.cast(x, dtype=FLOAT32), *rest), dtype=BFLOAT16)
+
+
+ROWS16 = ((8192, 4096), BFLOAT16)
+S0, S1 = symbol("s0"), symbol("s1")
+SIZES = {"s0": 8192, "s1": 4096}
+LARGE = {
+    "add": (lambda b, x, y: b.add(x, y), (1 << 26,), (1 << 26,)),
+    "bias": (lambda b, x, y: b.mul(b.add(x, y), 2.0), (8192, 4096), (4096,)),
+    "softmax": (narrowed(softmax), ROWS16),
+    "softmax of any size": (narrowed(softmax), ((S0, S1), BFLOAT16)),
+    "layer norm": (narrowed(layer_norm), ROWS16, (4096,), (4096,)),
+    "transpose": (lambda b, x: b.add(b.permute(x, 1, 0), 1.0), (8192, 4096)),
+    "columns": (lambda b, x: b.reduce("sum", x, 0), (8192, 4096)),
+    "everything": (lambda b, x: b.reduce("sum", x, 0, 1), (8192, 8192)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_a_gpu_gets_moves_16_bytes_at_once(name):
+    make, *inputs = LARGE[name]
+    texts = assembly(make, *inputs, hints=SIZES)
+    loads = [text for text in texts if "ld.global.v4.b32" in text]
+    assert len(loads) == len(texts) == (2 if name in ("columns", "everything") else 1)
+    if len(texts) == 1:
+        assert "st.global.v4.b32" in texts[0]
 
 
 def test_positions_are_narrow_only_where_they_surely_fit():

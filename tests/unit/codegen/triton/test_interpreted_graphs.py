@@ -60,7 +60,7 @@ def limits(request):
         yield request.param
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(graph=graphs(), sizes=st.sampled_from([(3, 4), (1, 2), (5, 1), (0, 3), (2, 0), (7, 9)]))
 def test_random_graphs(graph, sizes, limits):
     values = {Symbol("s0"): sizes[0], Symbol("s1"): sizes[1]}

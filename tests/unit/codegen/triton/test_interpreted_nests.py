@@ -31,6 +31,7 @@ from tests.unit.codegen.test_pointwise import (  # noqa: F401
 )
 from tests.unit.codegen.triton.interpreted import run
 
+from framefuse.codegen.triton import compile_kernel
 from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
 from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, Scalar, Store
 from framefuse.ir.numbers import Symbol
@@ -72,3 +73,15 @@ def test_an_embedding_checks_its_indices(wrong):
     else:
         assert run(kernel, [index, table, out], [4, 21, 5]) == 0
         assert torch.equal(out.view(4, 21), table.view(5, 21)[index])
+
+
+@pytest.mark.parametrize("columns", [1, 64, 300])
+def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
+    """64 by 128: also the sizes for which rows are seen to begin at multiples of 16 bytes."""
+    for rows in (1, 65):
+        x, out = torch.randn(rows * columns), torch.zeros(rows * columns)
+        hints = {k.ROWS: 64, k.COLS: 128}
+        for guarded in (False, True):
+            compiled = compile_kernel(k.softmax(), hints, "cpu", guarded=guarded)
+            assert compiled.interpreted([x, out], [rows, columns], rows) == 0
+            torch.testing.assert_close(out.view(rows, columns), x.view(rows, columns).softmax(1))

@@ -1,0 +1,74 @@
+"""Runs Triton's compiler on one function: its stages in order, without its caches, which hash all of Triton first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from framefuse.codegen.triton.target import Machine
+from framefuse.codegen.unsupported import Unsupported
+
+OPTIONS = {
+    "sanitize_overflow": False,
+    "enable_fp_fusion": False,  # eager's operations are rounded one by one
+    "enable_reflect_ftz": False,  # and its functions keep denormals
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """The code of a function, the bytes of shared memory that a program of it takes, and the text of each stage."""
+
+    code: bytes
+    shared: int
+    texts: Mapping[str, str]
+
+
+def compiled(
+    module: ModuleType,
+    name: str,
+    types: Mapping[str, str],
+    constants: Mapping[str, int],
+    aligned: bool,
+    warps: int,
+    checks: bool,
+    on: Machine,
+) -> Binary:
+    """The function ``name`` of a generated module, for parameters of these ``types`` (as Triton names them) and
+    ``constants``; ``aligned``: every pointer is a multiple of 16. Raises Unsupported where Triton refuses it.
+    """
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import ASTSource, make_backend
+    from triton.errors import TritonError
+
+    attributes = {
+        (place,): [["tt.divisibility", 16]] for place, kind in enumerate(types.values()) if aligned and kind[0] == "*"
+    }
+    signature = {**types, **dict.fromkeys(constants, "constexpr")}
+    source = ASTSource(getattr(module, name), signature, dict(constants), attributes)
+    target = GPUTarget(on.backend, on.arch, on.warp)
+    backend = make_backend(target)
+    options = backend.parse_options({**OPTIONS, "num_warps": warps, "debug": checks})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    metadata: dict[str, Any] = {"target": target, **options.__dict__}
+    texts: dict[str, str] = {}
+    try:
+        made = source.make_ir(
+            target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        )
+        for step, run in stages.items():
+            made = run(made, metadata)
+            if not isinstance(made, bytes):
+                texts[step] = made if isinstance(made, str) else ""
+    except TritonError as error:
+        raise Unsupported(f"Triton refuses {name}: {error}") from error
+    if metadata.get("global_scratch_size"):
+        raise Unsupported(f"{name} needs memory of its own")
+    return Binary(bytes(made), int(metadata["shared"]), texts)
