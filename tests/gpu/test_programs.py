@@ -163,6 +163,8 @@ def test_views_that_are_not_aligned():
         given = base[start : start + 80]
         close(fast(given), f(given))
     assert kernels(checked(fast, 4)) == 1
+    said = str(framefuse.explain(fast, base))
+    assert "kernel  x1  " + DEVICE in said and "by Triton" in said and " us -> " in said
 
 
 def test_no_elements_and_one():

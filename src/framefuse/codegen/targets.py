@@ -73,6 +73,11 @@ def targets(cpu: str = "llvm") -> Targets:
     return find
 
 
+def emitter_of(compiled: Any) -> str:
+    """What made the code of a kernel, in a word."""
+    return "LLVM" if hasattr(compiled, "address") else "Triton"
+
+
 def code_file(kernel: Kernel, compiled: Any) -> tuple[str, Callable[[], str]]:
     """The ending of a file for the code of a kernel, and what makes its text; ``compiled`` is None where compiling
     failed.

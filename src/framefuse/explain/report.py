@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from framefuse import _native
+from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
 from framefuse.explain.saved import saved_bytes
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
@@ -21,11 +24,14 @@ from framefuse.runtime.function import CompiledFunction, Product, compiled_funct
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One thing that a graph runs: ``kind`` kernel, matmul or call, its ``title`` and how often it occurs."""
+    """One thing that a graph runs: ``kind`` kernel, matmul or call, its ``title`` and how often it occurs; ``place``
+    names the device of a kernel and what compiled it.
+    """
 
     kind: str
     title: str
     count: int
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +157,28 @@ def _graph(product: Product) -> GraphReport:
 
 
 def _work(product: Product) -> tuple[Work, ...]:
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str, str], int] = {}
     schedule = product.stages.get("schedule")
     if schedule is None:
         return (Work("call", "backend", 1),)
-    for item in schedule.items:
+    kernels = product.stages.get("kernels", {})
+    for place, item in enumerate(schedule.items):
         if isinstance(item, RunKernel):
-            key = ("kernel", item.kernel.title)
+            key = ("kernel", item.kernel.title, f"{item.device} by {emitter_of(kernels.get(place))}")
         elif isinstance(item, RunMatmul):
-            key = ("matmul", "matmul")
+            key = ("matmul", "matmul", "")
         elif isinstance(item, RunCall):
-            key = ("call", item.node.attr("name"))
+            key = ("call", item.node.attr("name"), "")
         else:
             continue
         counts[key] = counts.get(key, 0) + 1
-    return tuple(Work(kind, title, count) for (kind, title), count in counts.items())
+    return tuple(Work(kind, title, count, place) for (kind, title, place), count in counts.items())
+
+
+def _elsewhere(state: CompiledFunction) -> bool:
+    """Whether a graph works on a device that calls do not wait for."""
+    graphs = [product.stages["graph"] for product in state.products if "graph" in product.stages]
+    return any(node.device != "cpu" for graph in graphs for node in graph.nodes)
 
 
 def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Timing:
@@ -173,14 +186,15 @@ def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs:
     original: Callable[..., Any] = functools.partial(state.function, *owner)
     for _ in range(3):
         compiled(*args, **kwargs)
-    once = _eager_seconds(original, args, kwargs, 1)
+    wait = torch.accelerator.synchronize if _elsewhere(state) else _nothing
+    once = _eager_seconds(original, args, kwargs, 1, wait)
     inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
     eager: list[float] = []
     fast: list[float] = []
     end = time.perf_counter() + 0.6
     while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
-        eager.append(_eager_seconds(original, args, kwargs, inner))
-        fast.append(_seconds(compiled, args, kwargs, inner))
+        eager.append(_eager_seconds(original, args, kwargs, inner, wait))
+        fast.append(_seconds(compiled, args, kwargs, inner, wait))
     return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, args, kwargs))
 
 
@@ -198,18 +212,28 @@ def _guard_cost(
     return statistics.median(runs), guards.words, guards.dicts
 
 
-def _eager_seconds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> float:
+def _nothing() -> None:
+    """A call on the CPU has ended when it returns."""
+
+
+def _eager_seconds(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
+) -> float:
     before = _native.bypass(True)  # an installed function is reached by its door too
     try:
-        return _seconds(function, args, kwargs, count)
+        return _seconds(function, args, kwargs, count, wait)
     finally:
         _native.bypass(before)
 
 
-def _seconds(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> float:
+def _seconds(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
+) -> float:
+    wait()
     start = time.perf_counter()
     for _ in range(count):
         function(*args, **kwargs)
+    wait()
     return (time.perf_counter() - start) / count
 
 
@@ -253,10 +277,16 @@ def _graphs(e: Explanation) -> list[str]:
         for reason, count in graph.uncompiled:
             lines.append(f"             backward call by call   [{reason.code}] x{count}: {reason.fact}")
         shown = sorted(graph.work, key=lambda item: -item.count)
-        lines += [f"             {item.title:<36.36} {item.kind:<7} x{item.count}" for item in shown[:8]]
+        for item in shown[:8]:
+            lines.append(f"             {item.title:<36.36} {item.kind:<7} x{item.count}{_place_of(item)}")
         if len(shown) > 8:
             lines.append(f"             and {len(shown) - 8} more")
     return lines
+
+
+def _place_of(item: Work) -> str:
+    """Where a kernel runs, if that is not the CPU with its own code."""
+    return "" if item.place in ("", "cpu by LLVM") else f"  {item.place}"
 
 
 def _made(work: tuple[Work, ...]) -> str:
