@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.questions import Question, answered
+from framefuse.capture.questions import QUESTIONS, answered
 
 
 def random_states() -> tuple[Any, ...]:
@@ -24,7 +24,7 @@ def drew(before: tuple[Any, ...]) -> bool:
     return len(now) != len(before) or not all(map(torch.equal, before, now))
 
 
-CURRENT = Question(torch.cuda.current_device)
+CURRENT = QUESTIONS[torch.cuda.current_device]
 
 
 def by_type(

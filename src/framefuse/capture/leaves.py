@@ -25,6 +25,7 @@ INTERPRETED_TORCH = (
     "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
     "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
 )  # fmt: skip
+INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(
     "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
     "json weakref io tokenize "
@@ -47,14 +48,23 @@ TORCH_SILENT = (
     "torch.jit", "torch.compiler",
     "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types",
     "torch._ops", "torch.special",
-    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.cuda", "torch.utils._python_dispatch",
+    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.utils._python_dispatch",
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
     "torch.hub", "torch.library", "torch.utils.hooks", "torch.torch_version",
     "torch._namedtensor_internals",
-    "torch.fx._symbolic_trace", "torch.accelerator", "torch.mps", "torch.xpu", "torch.version", "torch._refs",
+    "torch.fx._symbolic_trace", "torch.version", "torch._refs",
+    "torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda._utils", "torch.xpu._utils",
     "torch._prims_common",
     "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
 )  # fmt: skip
+# Of torch.cuda and its kin: what a process finds out about its devices once. The rest changes the state of a device
+# (streams, memory), or tells it.
+ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "torch.mtia", "torch.backends")
+DEVICE_FACTS = frozenset(
+    "is_available device_count is_built is_bf16_supported is_tf32_supported get_device_name get_device_capability "
+    "get_device_properties get_arch_list can_device_access_peer current_accelerator _is_compiled "
+    "is_flash_attention_available".split()
+)
 TORCH_TOP = frozenset(
     "_assert is_tensor is_storage typename _check _check_with _check_value _check_index _check_type _check_is_size "
     "_check_not_implemented _check_tensor_all sym_int sym_max sym_min sym_not sym_float sym_sum sym_ite "
@@ -87,7 +97,8 @@ def runs_natively(function: types.FunctionType) -> bool:
     module = function.__globals__.get("__name__", "") or ""
     top = module.partition(".")[0]
     if top == "torch":
-        native = not module.startswith(INTERPRETED_TORCH) and not _wraps_foreign(function)
+        interpreted = module.startswith(INTERPRETED_TORCH) or module in INTERPRETED_ALONE
+        native = not interpreted and not _wraps_foreign(function)
     elif module.startswith(INTERPRETED_OURS):
         native = False
     else:
@@ -266,6 +277,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
             return code
     if module == "torch":
         return None if function.__name__ in TORCH_TOP else "native-call"
+    if function.__name__ in DEVICE_FACTS and module.startswith(ACCELERATORS):
+        return None
     return None if module.startswith(TORCH_SILENT) else "native-call"
 
 
