@@ -36,6 +36,8 @@ class GpuWriter(Writer):
     def __init__(self, bound: int = 0, device: int = 0) -> None:
         super().__init__(bound)
         self.device = device
+        if not abi.known:
+            abi.initialise()
 
     def slot(self, place: str, sizes: Any, **rest: Any) -> int:
         return super().slot(place, sizes, **{"device": f"cuda:{self.device}", **rest})
@@ -302,6 +304,7 @@ def test_shared_memory_above_48_kib() -> None:
 
 
 def test_a_guard_knows_the_device() -> None:
+    abi.initialise()
     example = torch.randn(4, 3, device="cuda")
     spec = TensorSpec(torch.Tensor, abi.keys_of(example), dtypes.FLOAT32, "cuda:0", (4, 3), (0, 1), None, False)
     guards = _native.GuardSet(GuardProgram(None, (("arg", 0, 0), ("tensor", 0, spec, ())), 1, 0, ("", "")))
@@ -352,24 +355,3 @@ def test_what_a_launch_costs() -> None:
         torch.cuda.synchronize()
     print(f"one run: {1e6 * found[1]:.2f} us; one more launch: {1e5 * (found[11] - found[1]):.2f} us")
     assert found[1] < 50e-6
-
-
-def test_capture_may_load_a_kernel() -> None:
-    """The variant for other pointers is loaded when it is first needed, which may be then."""
-    w = GpuWriter()
-    size = w.const(512)
-    x = w.input(0, (size,))
-    out = w.fresh((size,))
-    function, shared = loaded("framefuse_test_axpy")
-    other = compiled("framefuse_test_axpy", False)
-    arguments = [("pointer", x), ("pointer", x), ("pointer", out), ("real32", w.real(2.0)), ("int32", size)]
-    shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": shared}
-    w.launch(function, arguments, size, lambda: (other.load(), other.shared), **shape)
-    program = w.program(("tensor", out))
-    x_given = torch.randn(513, device="cuda")[1:]
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = program.run((x_given,), ())
-    x_given.normal_()
-    graph.replay()
-    assert torch.equal(result, 3 * x_given)
