@@ -92,7 +92,8 @@ def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: in
     if parallel is None:
         return Blocks(1, 0, {}, 1, ())
     widest = max((buffer.dtype.size for buffer in kernel.buffers), default=4)
-    points = min({1: 2048, 2: 2048, 4: 1024, 8: 512}.get(widest, 512), 4 * WARP * share)
+    narrow = 2 if widest <= 2 else 1  # 16 bytes are more of the narrow elements
+    points = min(1024 * narrow if widest <= 4 else 512, 4 * WARP * share * narrow)
     if any(isinstance(s, Loop) for s in statements(parallel.body)):
         points = 128
     while points > 128 and -(-rows // points) < BUSY:

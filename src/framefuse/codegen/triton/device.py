@@ -47,6 +47,18 @@ def minimum(x, y):
 
 
 @triton.jit
+def largest(x, y):
+    """NaN of either operand wins, by one instruction; of two zeros any is the result, as in eager's reductions."""
+    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def smallest(x, y):
+    """NaN of either operand wins; of two zeros any is the result."""
+    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def fmax(x, y):
     """A NaN operand loses."""
     return tl.where((x > y) | (y != y), x, y)

@@ -13,7 +13,7 @@ from framefuse.codegen.triton.values import literal
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.loops import Accumulator
 
-FOLDS = {"prod": "multiply", "max": "maximum", "min": "minimum", "argmax": "larger_first", "argmin": "smaller_first"}
+FOLDS = {"prod": "multiply", "max": "largest", "min": "smallest", "argmax": "larger_first", "argmin": "smaller_first"}
 
 
 @dataclass(slots=True)
