@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from framefuse.fuse.cells import Group
 from framefuse.fuse.kernels import primary, rows_of, runs_of, title_of, work_of
@@ -17,7 +18,8 @@ from framefuse.ir.loops import Accumulate, Index, Let, Load, Local, Loop, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 TILE = 1024  # points of a tile of pointwise work
-LEAST = 256  # below which positions are decoded for each element instead
+LEAST = 256  # below which positions are decoded for each element instead,
+NARROW = 16  # and likewise for rows shorter than this
 FILLED = 0.7  # of a tile's points that should exist
 CROSSED = 64  # points along both sides of a tile that is read across memory
 SHORT = 512  # points of an inner loop below which it is joined with the loops around it, by division
@@ -48,6 +50,42 @@ def _nest(group: Group, strides_of: Callable[[Node], Strides]) -> Nest:
     return nest
 
 
+@contextmanager
+def _joined(nest: Nest, axes: Sequence[Symbol], kind: str) -> Iterator[None]:
+    """One loop over all points of several axes."""
+    symbol = nest.new_axis()
+    extents = [nest.loops.extents[axis] for axis in axes]
+    with nest.loop(axes, symbol, product(extents), kind):
+        (_decode if kind == "parallel" else _decode_elements)(nest, symbol.expr, axes, extents)
+        yield
+
+
+def _decode(nest: Nest, place: Expr, axes: Sequence[Symbol], extents: Sequence[Expr]) -> None:
+    """Names the positions of ``axes`` in a row-major count ``place``."""
+    if len(axes) == 1:
+        nest.emitter.parameters.name(axes[0], place)
+    else:
+        nest.decode(nest.emitter.scopes[-1], place, axes, extents)
+
+
+def _decode_elements(nest: Nest, place: Expr, axes: Sequence[Symbol], extents: Sequence[Expr]) -> None:
+    """The same for a count that runs along memory: a position is what a division leaves, so that the address of a dense
+    operand is the count itself again.
+    """
+    parameters = nest.emitter.parameters
+    outer = expr(0)
+    for number, axis in enumerate(axes):
+        whole = place
+        if number + 1 < len(axes):
+            name = nest.new_axis()
+            points = product(extents[number + 1 :])
+            divisor = expr(1) if points.constant == 0 else parameters.index(points)
+            nest.emitter.scopes[-1].body.append(Let(name.name, Index(place // divisor, INT64)))
+            whole = name.expr
+        parameters.name(axis, whole - outer * parameters.index(extents[number]))
+        outer = whole
+
+
 # ---- pointwise work
 
 
@@ -66,7 +104,7 @@ def _pointwise(nest: Nest, only: Pass, title: str, work: Expr) -> Built:
         return _tiles(nest, axes, sides, only, title, work)
     with nest.scope() as top:
         nest.emitter.floor = 1
-        with nest.many(axes, "parallel_vector"):
+        with _joined(nest, axes, "parallel_vector"):
             nest.point(only, ())
     return nest.built(title, top.body, product(nest.loops.extents[axis] for axis in axes), work, True)
 
@@ -80,7 +118,7 @@ def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tu
     if len(axes) == 1:
         return []
     wide = _filled(hints[lane], TILE)
-    if wide is None:
+    if wide is None or wide < min(NARROW, TILE):
         return []
     if wide >= TILE:
         return [(lane, wide)]
@@ -115,7 +153,7 @@ def _tiles(
         symbol = nest.new_axis()
         with nest.loop(tuple(outer), symbol, product(counts), "parallel") as scope:
             places = [Symbol(f"@p{number}") for number in range(len(sides))]
-            nest.decode(scope, symbol.expr, [*outer, *places], counts)
+            _decode(nest, symbol.expr, [*outer, *places], counts)
             steps: list[tuple[Symbol, Expr]] = []
             for place, (axis, size) in zip(places, sides, strict=True):
                 start, step = nest.new_axis(), nest.new_axis()
@@ -169,7 +207,7 @@ def _rows(
             return nest.built(title, top.body, expr(1), work, False)
         nest.emitter.floor = 1
         extent = product(nest.loops.extents[axis] for axis in rows)
-        with nest.many(rows, "parallel"):
+        with _joined(nest, rows, "parallel"):
             row()
     return nest.built(title, top.body, extent, work, True)
 
@@ -183,7 +221,7 @@ def _pass(nest: Nest, current: Pass, run: Sequence[Symbol]) -> None:
             with nest.axis(run[0], "serial"):
                 walk(run[1:])
         else:
-            with nest.many(run, "vector"):
+            with _joined(nest, run, "vector"):
                 nest.point(current, names)
 
     if run:
@@ -201,7 +239,7 @@ def _pass(nest: Nest, current: Pass, run: Sequence[Symbol]) -> None:
 def _chunk(nest: Nest, passes: Sequence[Pass], rows: Sequence[Symbol], vector: Symbol | None) -> int | None:
     """Of how many elements each program of a first kernel takes a sum, where rows alone keep too few busy."""
     wide = [p for p in passes if p.inner]
-    if len(wide) != 1 or wide[0].level or wide[0].roots or not wide[0].reduces:
+    if len(wide) != 1 or wide[0].level or not wide[0].reduces:
         return None
     if any(reduce.node.op in ("argmax", "argmin") for reduce in wide[0].reduces):
         return None
@@ -242,15 +280,12 @@ def _two_stages(
         nest.emitter.floor = 1
         symbol = nest.new_axis()
         with nest.loop(tuple(rows), symbol, lines * count, "parallel") as scope:
-            nest.decode(scope, symbol.expr, [place, *rows], [count, *(extents[axis] for axis in rows)])
+            _decode(nest, symbol.expr, [place, *rows], [count, *(extents[axis] for axis in rows)])
             scope.body.extend(names)
             inner = nest.new_axis()
             start = parameters.index(place.expr) * chunk
             with nest.scope(tuple(run)) as body:
-                if len(run) == 1:
-                    parameters.name(run[0], start + inner.expr)
-                else:
-                    nest.decode(body, start + inner.expr, run, [extents[axis] for axis in run])
+                _decode_elements(nest, start + inner.expr, run, [extents[axis] for axis in run])
                 nest.point(wide, names)
             size = minimum(expr(chunk), parameters.index(length) - start)
             scope.body.append(Loop(inner, size, tuple(body.body), "vector"))
@@ -294,7 +329,7 @@ def _second(
             return nest.built(title, top.body, expr(1), partials[0].size, False)
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(rows), symbol, lines, "parallel") as scope:
-            nest.decode(scope, symbol.expr, rows, [extents[axis] for axis in rows])
+        with nest.loop(tuple(rows), symbol, lines, "parallel"):
+            _decode(nest, symbol.expr, rows, [extents[axis] for axis in rows])
             row(symbol.expr)
     return nest.built(title, top.body, lines, partials[0].size, True)

@@ -162,7 +162,7 @@ def _steps_with(parallel: Loop) -> set[Symbol]:
             terms = statement.value.index.terms
             if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
                 atom = terms[0][0][0]
-                if atom in found or (isinstance(atom, Modulo) and _is_along(atom.left, found)):
+                if isinstance(atom, Modulo) and _is_along(atom.left, found):
                     found.add(Symbol(statement.name))
     return found
 

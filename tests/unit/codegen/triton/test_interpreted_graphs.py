@@ -44,7 +44,7 @@ SMALL = {
     "plain": [],
     "turns": [(blocks, "ROW", 2), (blocks, "TURN", 2), (blocks, "ACROSS", (2, 2)), (blocks, "BUSY", 1)],
     "tiles": [
-        *((tiled, "TILE", 8), (tiled, "LEAST", 1), (tiled, "SHORT", 1)),
+        *((tiled, "TILE", 8), (tiled, "LEAST", 1), (tiled, "NARROW", 1), (tiled, "SHORT", 1)),
         *((tiled, "CROSSED", 2), (tiles, "CROSSED", 2)),
     ],
     "stages": [(tiled, "PROGRAMS", 1 << 20), (tiled, "ALONE", 0), (tiled, "CHUNK", (2, 2)), (blocks, "BUSY", 1)],
