@@ -262,13 +262,12 @@ def test_one_seed_gives_one_stream_of_numbers():
     assert checked(fast, 2)
 
 
-@ON_GPU
 def test_a_row_of_any_length():
     def f(x):
         return torch.softmax(x, -1)
 
     fast = framefuse.compile(f)
-    for width in (3, 100, 1000, 5000, 20000, 64, 1):
-        x = torch.randn(8, width, device="cuda")
+    for width in (30, 100, 64, 1, 300) if DEVICE == "cpu" else (30, 100, 1000, 5000, 20000, 64, 1):
+        x = torch.randn(8, width, device=DEVICE)
         close(fast(x), f(x))
-    assert len(checked(fast, 4)) <= 3
+    assert len(checked(fast, 3)) <= 3
