@@ -5,7 +5,7 @@ them again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.stops import reason
+from framefuse.ir.target import default_generator
 
 Path = tuple[Any, ...]
 STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
@@ -108,7 +109,7 @@ class Taped:
     draws: bool = False
 
     def __call__(self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
-        state = (torch.default_generator.get_state(),) if self.draws else ()
+        state = (_generator(operands).get_state(),) if self.draws else ()
         result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         found = [_at(result, path) for path in self.paths]
         return tuple(part.detach() for part in found), tuple(found), tuple(leaves), state
@@ -131,17 +132,31 @@ def from_tape(
 
 
 @contextlib.contextmanager
-def _drawing_from(state: torch.Tensor | None) -> Iterator[None]:
-    """Random numbers come from this state of the generator, which is afterwards as it was; None changes nothing."""
+def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Iterator[None]:
+    """A call on ``operands`` draws its random numbers from this state of the generator, which is afterwards as it was;
+    None changes nothing.
+    """
     if state is None:
         yield
         return
-    before = torch.default_generator.get_state()
-    torch.default_generator.set_state(state)
+    generator = _generator(operands)
+    before = generator.get_state()
+    generator.set_state(state)
     try:
         yield
     finally:
-        torch.default_generator.set_state(before)
+        generator.set_state(before)
+
+
+def _generator(operands: Sequence[torch.Tensor]) -> torch.Generator:
+    """The generator from which a call on these tensors draws."""
+    found = default_generator(drawn_on(str(operand.device) for operand in operands))
+    return torch.default_generator if found is None else found
+
+
+def drawn_on(devices: Iterable[str]) -> str:
+    """The device whose generator a call on tensors of these devices advances."""
+    return next((device for device in devices if device != "cpu"), "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +183,7 @@ class Vjp:
         for index in self.wanted:
             value = operands[index]
             values[index] = value if again and value.requires_grad else value.detach().requires_grad_()
-        with torch.enable_grad(), _drawing_from(state):
+        with torch.enable_grad(), _drawing_from(state, operands):
             result = self.target(*filled(args, values), **filled(kwargs, values))
         leaves = [values[index] for index in self.wanted]
         return _gradients([_at(result, path) for path in self.paths], leaves, given, create_graph=again)
@@ -190,7 +205,7 @@ class Replay:
     def __call__(
         self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any, state: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...]]:
-        with _drawing_from(state):
+        with _drawing_from(state, operands):
             result = self.target(*filled(args, operands), **filled(kwargs, operands))
         return (tuple(_at(result, path) for path in self.paths),)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, TWINS
 from framefuse.autodiff.reverse import active, builder_over
-from framefuse.autodiff.tapes import STATE, Taped, hollow, refuse_sparse
+from framefuse.autodiff.tapes import STATE, Taped, drawn_on, hollow, refuse_sparse
 from framefuse.errors import Stop
 from framefuse.ir.builder import Unprovable
 from framefuse.ir.dtypes import BY_NAME
@@ -18,6 +16,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node
 from framefuse.ir.numbers import expr
 from framefuse.ir.stops import reason
+from framefuse.ir.target import default_generator
 
 UINT8 = BY_NAME["uint8"]
 
@@ -122,7 +121,9 @@ class _Rebuilding:
             leaf = replace(operand, strides=operand.strides or row_major(operand.shape), line=node.line)
             result(leaf, 2, place)
         if attrs["target"].draws:
-            size = (expr(torch.default_generator.get_state().numel()),)
+            generator = default_generator(drawn_on(operand.device for operand in node.inputs))
+            assert generator is not None, "a device that draws has a generator"
+            size = (expr(generator.get_state().numel()),)
             state = Node("result", (taped,), STATE, UINT8, size, row_major(size), node.line)
             self.builder.nodes.append(state)
         return found

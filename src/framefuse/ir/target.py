@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -44,3 +46,13 @@ def type_of(device: str) -> str:
 def on_cpu(device: str) -> Target | None:
     """The targets of a machine without accelerators."""
     return CPU if type_of(device) == "cpu" else None
+
+
+def default_generator(device: str) -> torch.Generator | None:
+    """The generator from which a device draws where a program names none; None for a device that has none."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return torch.default_generator
+    generators = getattr(getattr(torch, kind, None), "default_generators", ())
+    place = int(index or 0)
+    return generators[place] if place < len(generators) else None

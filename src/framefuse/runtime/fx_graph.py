@@ -18,6 +18,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
 from framefuse.ir.plan import CallStep, Plan, Slot
 from framefuse.ir.stops import reason
+from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import result_template
@@ -241,7 +242,9 @@ def backend_plan(
     whole = _undoing(function, places) if places else function
     commits = any(getattr(call.target, "commits", False) for call in trace.calls)
     step = CallStep("backend", whole, args, (), tuple(outs), grad=True, commits=commits)
-    generators = (("const", torch.default_generator),) if any(call.random for call in trace.calls) else ()
+    devices = dict.fromkeys(("cpu", *(meta.device for meta in trace.metas)))
+    found = map(default_generator, devices) if any(call.random for call in trace.calls) else ()
+    generators = tuple(("const", generator) for generator in found if generator is not None)
     result = result_template(trace.result, trace.effects, leaf)
     registers = tuple(register_of[entry.source] for entry in inputs)
     return Plan(

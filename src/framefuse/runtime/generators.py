@@ -8,6 +8,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunCall, Schedule
+from framefuse.ir.target import default_generator
 
 
 def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
@@ -28,16 +29,6 @@ def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
         *dict.fromkeys(part for part in found if part is not None),
         *dict.fromkeys(part for part in given if isinstance(part, Source)),
     )
-
-
-def default_generator(device: str) -> torch.Generator | None:
-    """The generator from which a device draws where a program names none; None for a device that has none."""
-    kind, _, index = device.partition(":")
-    if kind == "cpu":
-        return torch.default_generator
-    generators = getattr(getattr(torch, kind, None), "default_generators", ())
-    place = int(index or 0)
-    return generators[place] if place < len(generators) else None
 
 
 def _devices(node: Node) -> tuple[str, ...]:
