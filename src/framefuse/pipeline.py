@@ -94,15 +94,18 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
     if cut is None:
         return ()
     trace: Trace = p["trace"]
+    latest: Products = {}  # of the case that is compiled last, for a report of what failed on it
 
     def compile(graph: Graph, case: Trace) -> tuple[Any, Product]:
+        nonlocal latest
         products: Products = {"lowered": graph, "trace": case}
+        latest = products
         product = Product(products, run(CASE, products, options))
         publish(None, product, None, options)
         plan = _native.PlanProgram(products["plan"])
         return _native.Compiled(_native.GuardSet(products["guards"].program), plan), product
 
-    return derivatives(cut, trace, compile, lambda error: report_bug(error, trace.line, options))
+    return derivatives(cut, trace, compile, lambda error: report_bug(error, trace.line, options, latest))
 
 
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:

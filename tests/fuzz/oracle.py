@@ -66,6 +66,7 @@ class World:
         self.error: BaseException | None = None
         self.grad = False
         self.random: Any = None
+        self.trains = program.trains
 
     def prepare(self, grad: bool) -> bool:
         """Goes on to the arguments of the next call; False after the last."""
@@ -73,6 +74,9 @@ class World:
             following = next(self.calls, None)
         if following is not None:
             self.given = following
+            for tensor in tensors_in(following) if self.trains else ():
+                if tensor.is_floating_point() and tensor.is_leaf and not tensor.is_inference():
+                    tensor.requires_grad_()
         self.result, self.error, self.grad, self.random = None, None, grad, None
         self.printed.seek(0)
         self.printed.truncate()
@@ -90,6 +94,20 @@ class World:
                 self.error = error
             self.grad = torch.is_grad_enabled()
         self.random = torch.default_generator.get_state().numpy().tobytes(), random.getstate()
+
+    def gradients(self) -> Any:
+        """The gradients of the arguments for what the call gave, None where it gave none; or the error."""
+        leaves = [tensor for tensor in tensors_in(self.given) if tensor.requires_grad and tensor.is_leaf]
+        results = [tensor for tensor in tensors_in(self.result) if tensor.requires_grad and tensor.is_floating_point()]
+        if self.error is not None or not leaves or not results:
+            return None
+        with torch.enable_grad():
+            try:
+                weights = [torch.arange(t.numel()).reshape(t.shape).to(t.dtype).cos() for t in results]
+                total = sum((t * weight).sum() for t, weight in zip(results, weights, strict=True))
+                return torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
+            except RuntimeError as error:
+                return f"{type(error).__name__}: {str(error)[:60]}"  # the rest names nodes
 
     def raised(self) -> tuple[Any, ...]:
         """The exception as the user sees it: type, text, causes, and the program's own frames of the traceback."""
@@ -113,6 +131,24 @@ class World:
         }
         local = dict(frame.f_locals) if frame is not None else {}
         return {"state": state, "between": local, "given": self.given, "result": self.result, "earlier": self.results}
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts, each once, in order."""
+    found: dict[int, torch.Tensor] = {}
+
+    def walk(part: Any, depth: int) -> None:
+        if isinstance(part, torch.Tensor):
+            found.setdefault(id(part), part)
+        elif depth < 4 and isinstance(part, (tuple, list)):
+            for each in part:
+                walk(each, depth + 1)
+        elif depth < 4 and isinstance(part, dict):
+            for each in part.values():
+                walk(each, depth + 1)
+
+    walk(value, 0)
+    return list(found.values())
 
 
 def run(program: Program, seconds: int = SECONDS) -> Tally:
@@ -159,7 +195,7 @@ def _run(program: Program) -> Tally:
             compiled.step(program.grad)
             tally.calls += 1
             tally.errors += eager.error is not None
-            problem = difference(eager, compiled)
+            problem = difference(eager, compiled) or unequal(compiled.gradients(), eager.gradients())
             if problem:
                 raise Difference(f"call {tally.calls}: {problem}")
             for world in (eager, compiled):
@@ -185,6 +221,18 @@ def difference(eager: World, compiled: World) -> str:
         return f"left gradient mode {compiled.grad}, eager {eager.grad}"
     comparison = Comparison(eager.versions, compiled.versions)
     return comparison.compare(compiled.roots(), eager.roots())
+
+
+def unequal(compiled: Any, eager: Any) -> str:
+    """How the gradients of the same call differ; empty when they do not."""
+    if not isinstance(compiled, tuple) or not isinstance(eager, tuple):
+        return "" if compiled == eager else f"gradients: {compiled}, eager {eager}"
+    for place, (a, e) in enumerate(zip(compiled, eager, strict=True)):
+        if (a is None) != (e is None):
+            return f"gradient {place}: {a}, eager {e}"
+        if a is not None and not (a.shape == e.shape and torch.allclose(a, e, 1e-4, 1e-4, equal_nan=True)):
+            return f"gradient {place}: {a.tolist()}, eager {e.tolist()}"
+    return ""
 
 
 if sys.flags.optimize:

@@ -29,16 +29,19 @@ ENTRIES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 class Program:
     """``source`` defines ``target``, the function or module to compile, and ``calls``, which yields its arguments.
 
-    ``grad`` is the gradient mode of the calls; ``dynamic`` and ``backend`` go to ``framefuse.compile``.
+    ``grad`` is the gradient mode of the calls; in a program that ``trains`` their arguments require grad; ``dynamic``
+    and ``backend`` go to ``framefuse.compile``.
     """
 
     source: str
     grad: bool = False
     dynamic: bool | None = None
     backend: str = "native"
+    trains: bool = False
 
     def __str__(self) -> str:
-        settings = f"grad mode {self.grad}, dynamic={self.dynamic}, backend={self.backend!r}"
+        trains = ", trains" if self.trains else ""
+        settings = f"grad mode {self.grad}{trains}, dynamic={self.dynamic}, backend={self.backend!r}"
         return f"# {settings}\n{self.source}"
 
 
@@ -56,9 +59,10 @@ def programs(draw: st.DrawFn) -> Program:
     given = parameters(choice)
     lines, helpers = _definition(choice, features, given, entry)
     script = Script(choice, given, entry).write()
-    grad = choice.chance(10)
+    grad = choice.chance(30)
+    trains = grad and choice.chance(70)
     dynamic = choice.pick([None] * 8 + [False])
-    return Program(_assemble(helpers, lines, script), grad, dynamic, backend)
+    return Program(_assemble(helpers, lines, script), grad, dynamic, backend, trains)
 
 
 def _definition(

@@ -85,7 +85,7 @@ def draw(seed: int, last: Path) -> None:
             raise
         if failed_at:
             return
-        grad = "grad" if program.grad else "no grad"
+        grad = "trains" if program.trains else "grad" if program.grad else "no grad"
         count.update(programs=1, calls=tally.calls, hits=tally.hits, traces=tally.traces, errors=tally.errors)
         count.update([program.backend, grad, *(["hit"] if tally.hits else [])])
         count.update({f"[{code}]": number for code, number in tally.reasons.items()})

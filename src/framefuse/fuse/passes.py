@@ -129,7 +129,9 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
             if earlier is not None and cell in stored:
                 kept.add(key)
                 continue
-            if earlier is not None and _time(shape, cell, rows, stored) > SAVED_ABOVE:
+            # What varies along a part of the row alone is computed once for many points of it.
+            whole = current.inner <= shape.axes[cell]
+            if earlier is not None and whole and _time(shape, cell, rows, stored) > SAVED_ABOVE:
                 kept.add(key)
                 earlier.saved.append(cell)
                 stored.add(cell)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse import derivatives
+from framefuse import derivatives, pipeline
 from framefuse.errors import CompilerBug
 from framefuse.runtime.derivative import LIMIT
 from framefuse.runtime.function import compiled_function
@@ -57,6 +57,16 @@ def test_a_backward_without_compiled_code_gives_eagers_gradients_and_says_so(mon
     assert {reason.code: count for reason, count in graph.uncompiled} == {"fault": LIMIT, "limit": 2}
     assert "backward call by call   [fault] x32: framefuse failed on it: " in str(framefuse.explain(compiled))
     assert compiled_function(compiled).dispatch.hits == LIMIT + 2
+
+
+def test_a_fault_in_a_backward_is_reported_with_its_stages(monkeypatch, tmp_path):
+    monkeypatch.setattr(pipeline, "_reported", {})
+    compiled = framefuse.compile(f, options={"check": False, "report": str(tmp_path)})
+    gradients(compiled, 0)
+    monkeypatch.setattr(pipeline, "assemble", lambda *parts: {}["broken"])
+    gradients(compiled, 1)
+    (folder,) = (path for path in tmp_path.iterdir() if path.name.startswith("fault") and path.is_dir())
+    assert "kernels\n" in (folder / "stages.txt").read_text()
 
 
 def test_a_backward_that_does_not_hold_for_its_own_values_is_a_fault(monkeypatch):

@@ -558,3 +558,16 @@ def test_a_product_that_is_read_again_is_not_overwritten():
     h = b.matmul(x, y)
     schedule = fuse(b.graph(b.sin(h), b.matmul(h, x)))
     check(schedule.graph, schedule, torch.randn(256, 128), torch.randn(128, 256), rtol=1e-3, atol=1e-2)
+
+
+def test_a_value_over_a_part_of_the_row_is_not_kept_as_a_row() -> None:
+    """It was read from the row before the loop over the rest of it began."""
+    b = Builder(s0=3)
+    x, y = b.input((ROWS, 4, 49)), b.input((ROWS, 4, 1))
+    part = b.expand(b.div(b.exp(b.sin(b.add(y, 0.5))), 49.0), (ROWS, 4, 49))
+    total = b.reduce("sum", part, 0, 2, keep=True)
+    product = b.reduce("sum", b.mul(part, x), 0, 2, keep=True)
+    first = b.mul(b.sub(b.sub(part, b.expand(total, part.shape)), b.mul(x, b.expand(product, part.shape))), 0.3)
+    graph = b.graph(first, b.reduce("sum", b.mul(first, x), 0, 2), b.add(first, b.exp(x)))
+    for rows in (3, 1, 5):
+        check(graph, fuse(graph), torch.randn(rows, 4, 49), torch.randn(rows, 4, 1))
