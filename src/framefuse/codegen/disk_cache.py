@@ -1,10 +1,11 @@
-"""Keeps compiled code between processes: one file a kernel in the user's cache folder, named by what decides it."""
+"""Keeps compiled code, and text that it was made from, between processes: a file each in the user's cache folder."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -32,18 +33,22 @@ class DiskCache:
 
     def write(self, key: str, data: bytes) -> None:
         """Keeps ``data``; other processes see the whole file or none."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._thin()
-            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        except OSError:
-            return
+        with suppress(OSError):
+            self.place(f"{key}.o", hashlib.sha256(data).digest() + data)
+
+    def place(self, name: str, content: bytes) -> Path:
+        """Writes a file of the folder, all at once; raises OSError where it cannot."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._thin()
+        handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            os.replace(name, self.folder / f"{key}.o")
+                file.write(content)
+            os.replace(part, self.folder / name)
         except OSError:
-            Path(name).unlink(missing_ok=True)
+            Path(part).unlink(missing_ok=True)
+            raise
+        return self.folder / name
 
     def _thin(self) -> None:
         """Once a process: drops the oldest files of a folder that has grown too large."""

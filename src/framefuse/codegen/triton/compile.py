@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import hashlib
 import importlib
-import os
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.triton.emitter import Module, emit
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
+from framefuse.errors import CompilerBug
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.options import environment
@@ -177,27 +178,28 @@ def _arguments(kernel: Kernel, made: Module) -> list[tuple[str, int]]:
 
 
 @cache
-def _folder(keep: bool) -> Path:
+def _modules(keep: bool) -> DiskCache:
+    """The folder of generated files: the user's, or one that ends with this process."""
     if keep:
-        return Path(platformdirs.user_cache_dir("framefuse")) / "triton"
+        return DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "triton")
     folder = tempfile.mkdtemp(prefix="framefuse_")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    return DiskCache(Path(folder))
 
 
 def _written(made: Module, kernel: Kernel) -> Path:
     """The file of a module. Modules of one text share a file, headed by the lines of the first of them."""
-    digest = hashlib.sha256(made.text.encode()).hexdigest()[:16]
-    folder = _folder(environment("cache"))
-    path = folder / f"{made.name[:100]}_{digest}.py"
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        file.write(made.heading(kernel) + made.text)
-    os.replace(name, path)
-    return path
+    name = f"{made.name[:100]}_{hashlib.sha256(made.text.encode()).hexdigest()[:16]}.py"
+    for keep in (True, False) if environment("cache") else (False,):
+        modules = _modules(keep)
+        try:
+            if (modules.folder / name).read_text().endswith(made.text):
+                return modules.folder / name
+        except (OSError, UnicodeDecodeError):
+            pass
+        with suppress(OSError):  # where the user's folder cannot be written
+            return modules.place(name, (made.heading(kernel) + made.text).encode())
+    raise CompilerBug(f"nowhere to write {name}")
 
 
 def _module(path: Path) -> ModuleType:

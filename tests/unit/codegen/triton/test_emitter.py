@@ -151,6 +151,16 @@ def test_what_a_gpu_gets_moves_16_bytes_at_once(name):
         assert "st.global.v4.b32" in texts[0]
 
 
+def test_a_generated_file_that_was_altered_is_written_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_modules", lambda keep: DiskCache(tmp_path / "kernels"))
+    made = emit(k.softmax(), {})
+    path = module._written(made, k.softmax())
+    whole = path.read_text()
+    assert whole.endswith(made.text) and whole.startswith("# def test(")
+    path.write_text(whole[: len(whole) // 2])
+    assert module._written(made, k.softmax()) == path and path.read_text() == whole
+
+
 def test_positions_are_narrow_only_where_they_surely_fit():
     hints = {k.ROWS: 8, k.COLS: 100}
     assert emit(k.softmax(), hints).width.integer == "tl.int64"
