@@ -36,7 +36,8 @@ class Dimension:
 class Blocks:
     """``points`` of the parallel axis that one program takes, the dimensions of the ``rank``-dimensional tile by the
     loop (its identity) that they stand for, and ``warps``. A parallel loop that is no dimension has no entry.
-    ``simple`` work is bound by memory, and its code is short.
+    ``simple`` work is bound by memory, and its code is short. ``held`` are the vector loops of unknown extent that one
+    turn of their block is enough for at the recorded sizes.
     """
 
     points: int
@@ -45,12 +46,28 @@ class Blocks:
     warps: int
     shape: tuple[int, ...]
     simple: bool = True
+    held: tuple[Loop, ...] = ()
+
+    @property
+    def holding(self) -> Blocks:
+        """The same where one turn is enough for the loops ``held``."""
+        whole = {id(loop): replace(self.loops[id(loop)], whole=True) for loop in self.held}
+        return replace(self, loops={**self.loops, **whole}, held=())
 
 
 def choose(kernel: Kernel, hints: Mapping[Symbol, int]) -> Blocks:
     """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values."""
     share = per_thread(kernel)
-    return replace(_choose(kernel, hints, share), simple=share == A_THREAD[0][1])
+    found = replace(_choose(kernel, hints, share), simple=share == A_THREAD[0][1])
+    numbers = {number.symbol for number in kernel.numbers}
+    loops = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector" and id(s) in found.loops]
+    held = [loop for loop in loops if not found.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
+    fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= found.loops[id(loop)].block)
+    return replace(found, held=tuple(fits) if found.simple else ())
+
+
+def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
+    return all(isinstance(atom, Symbol) and atom in numbers for atoms, _ in extent.terms for atom in atoms)
 
 
 def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
@@ -66,7 +83,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
     longest = max(max(1, estimate(loop.extent, hints)) for loop in loops)
     most = [upper(loop.extent) for loop in loops]
     fits = all(bound is not None and bound <= ROW for bound in most)
-    width = power(max(bound or 1 for bound in most)) if fits else min(power(longest), TURN * share // 8)
+    short = longest <= ROW * share // 8
+    width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else TURN * share // 8
     points = 1
     if parallel is not None and is_across(kernel, parallel, loops):
         points, width = ACROSS[0], min(width, ACROSS[1])

@@ -49,45 +49,75 @@ def emit(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool = False, ali
     ``ceil(extent / points)`` programs. Right for any sizes, good for those in ``hints``.
 
     ``guarded`` says that a launch checks ``width.limits`` before it runs the kernel: then integers may be narrow
-    although sizes are not known. ``aligned`` code is for pointers that are multiples of 16: where sizes that are
-    numbers were multiples of 16 too, it is written once for such and once for any. Raises Unsupported.
+    although sizes are not known. ``aligned`` code is for pointers that are multiples of 16. What is bound by memory is
+    written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16, so that memory is seen to
+    move by 16 bytes; rows that fit a tile), and for any. Raises Unsupported.
     """
-    blocks = choose(kernel, hints)
-    integers = width(kernel, hints, guarded)
+    blocks, integers = choose(kernel, hints), width(kernel, hints, guarded)
+    work, name = _body(kernel, blocks, integers), function_name(kernel.title)
+    constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
+    numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
+    whole = [work.names[size] for size in numbers if aligned and blocks.simple and work.reads(work.names[size])]
+    tests = [f"({size} % {STEP} == 0)" for size in whole] + work.fits(blocks)
+    if not tests:
+        functions = [work.function(name, constants)]
+    else:
+        row = _body(kernel, blocks.holding, integers) if blocks.held else work
+        functions = [work.function("work", constants)]
+        if row is not work:
+            functions.insert(0, row.function("row", constants))
+        call = [*work.parameters, *(constant for constant, _ in constants)]
+        seen = [f"{part} // {STEP} * {STEP}" if part in whole else part for part in call]
+        lines = [
+            f"    if {' & '.join(tests)}:",
+            f"        {'work' if row is work else 'row'}({', '.join(seen)})",
+            "    else:",
+            f"        work({', '.join(call)})",
+        ]
+        functions.append(work.function(name, constants, lines))
+    text = "\n\n".join([IMPORTS, *functions])
+    return Module(text, name, blocks, integers, tuple(work.parameters), constants, "tl.device_assert(" in text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The lines of a function, its parameters in order, and what the kernel's numbers are called in it."""
+
+    parameters: Sequence[str]
+    names: Mapping[Symbol, str]
+    lines: Sequence[str]
+
+    def fits(self, blocks: Blocks) -> list[str]:
+        """What says that one turn is enough for the loops that may be held."""
+        names = {number: Symbol(name).expr for number, name in self.names.items()}
+        tests = (f"({loop.extent.substitute(names)} <= {blocks.loops[id(loop)].block})" for loop in blocks.held)
+        return list(dict.fromkeys(tests))
+
+    def reads(self, name: str) -> bool:
+        return any(re.search(rf"\b{name}\b", line) for line in self.lines)
+
+    def function(self, name: str, constants: Sequence[tuple[str, int]], lines: Sequence[str] | None = None) -> str:
+        signature = ", ".join([*self.parameters, *(f"{constant}: tl.constexpr" for constant, _ in constants)])
+        body = "\n".join((self.lines if lines is None else lines) or ["    pass"])
+        return f"@triton.jit\ndef {name}({signature}):\n{body}\n"
+
+
+def _body(kernel: Kernel, blocks: Blocks, integers: Width) -> _Body:
     b = Builder()
+    b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
     values = Values(b, kernel, integers.integer, blocks.rank, blocks.shape)
     for buffer in kernel.buffers:
         values.buffers[buffer.name] = b.fresh(buffer.name)
     for number in kernel.numbers:
         dtype = FLOAT64 if number.real else INT64
         values.indices.symbols[number.symbol] = Tile(b.fresh(number.symbol.name), dtype)
-    parameters = (*values.buffers.values(), *(values.indices.symbols[n.symbol].text for n in kernel.numbers))
-    constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
-    b.taken.update(name for name, _ in constants)
+    names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
     Loops(b, values, blocks).statements(kernel.body)
-    name = function_name(kernel.title)
-    names = [*parameters, *(constant for constant, _ in constants)]
-    signature = ", ".join([*parameters, *(f"{constant}: tl.constexpr" for constant, _ in constants)])
-    body = "\n".join(b.lines or ["    pass"])
-    sizes = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and hints.get(n.symbol, 0) % STEP == 0]
-    sizes = [size for size in sizes if hints.get(size, 0)]
-    if aligned and sizes and blocks.simple:
-        numbers = [values.indices.symbols[size].text for size in sizes]
-        work = b.fresh("work")
-        text = f"{IMPORTS}\n\n@triton.jit\ndef {work}({signature}):\n{body}\n"
-        text += f"\n\n@triton.jit\ndef {name}({signature}):\n{_branch(work, names, numbers)}"
-    else:
-        text = f"{IMPORTS}\n\n@triton.jit\ndef {name}({signature}):\n{body}\n"
-    return Module(text, name, blocks, integers, parameters, constants, "tl.device_assert(" in text)
+    return _Body([*values.buffers.values(), *names.values()], names, b.lines)
 
 
-def _branch(function: str, names: Sequence[str], sizes: Sequence[str]) -> str:
-    """Calls of the function that does the work: with sizes that are seen to be multiples of 16, so that memory is moved
-    by 16 bytes, and with any others.
-    """
-    test = " & ".join(f"({size} % {STEP} == 0)" for size in sizes)
-    whole = ", ".join(f"{name} // {STEP} * {STEP}" if name in sizes else name for name in names)
-    return f"    if {test}:\n        {function}({whole})\n    else:\n        {function}({', '.join(names)})\n"
+def _steps(size: int) -> bool:
+    return size > 0 and size % STEP == 0
 
 
 def function_name(title: str) -> str:

@@ -41,7 +41,10 @@ def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) ->
             with np.errstate(all="ignore"):
                 function[(programs,)](*tensors, *given, **dict(made.constants))
         except interpreter.InterpreterError as error:
-            if isinstance(error.__cause__, AssertionError):
+            cause: BaseException | None = error  # of one function called by another
+            while isinstance(cause, interpreter.InterpreterError):
+                cause = cause.__cause__
+            if isinstance(cause, AssertionError):
                 return 1
             raise
         return 0

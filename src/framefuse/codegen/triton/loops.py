@@ -193,7 +193,7 @@ class Loops:
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)
             self.statements(statement.body)
-        self._stored(statement.body)
+        self._forget(statement.body)
 
     def serial(self, statement: Loop) -> None:
         extent = self.values.indices.index(statement.extent)
@@ -206,7 +206,7 @@ class Loops:
             self.b.line(f"{name} = tl.full((), {turn}, {self.values.integer})")
             self.values.indices.symbols[statement.axis] = Tile(name, INT64)
             self.statements(statement.body)
-        self._stored(statement.body)
+        self._forget(statement.body)
 
     def _before(self, body: Sequence[Statement], place: int | None) -> None:
         """Starts the accumulators that a loop is about to feed, and forgets loads that its turns make stale."""
@@ -216,12 +216,12 @@ class Loops:
             if running is not None and not running.parts:
                 self.start(running, axes)
         self.values.settle({v.buffer for v in values_of(body) if isinstance(v, Load)})
-        self._stored(body)
+        self._forget(body)
 
-    def _stored(self, body: Sequence[Statement]) -> None:
+    def _forget(self, body: Sequence[Statement]) -> None:
         """Forgets, at both ends of a loop, what was loaded from where its turns store."""
         for name in {s.buffer for s in statements(body) if isinstance(s, Store)}:
-            self.values.stored(name)
+            self.values.forget(name)
 
     def _feeding(self, body: Sequence[Statement], axes: frozenset[int]) -> dict[str, frozenset[int]]:
         """The accumulators that are fed in statements, with the dimensions open where they are."""

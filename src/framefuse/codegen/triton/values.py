@@ -112,9 +112,8 @@ class Values:
     def _version(self, buffer: str) -> str:
         return f" #{self.versions.get(buffer, 0)}"
 
-    def stored(self, buffer: str) -> None:
+    def forget(self, buffer: str) -> None:
         """Forgets what was loaded from a buffer and from the one that it shares memory with."""
-        self.dirty.add(buffer)
         for name in self.buffers:
             if name == buffer or self.aliases.get(name) == buffer or self.aliases.get(buffer) == name:
                 self.versions[name] = self.versions.get(name, 0) + 1
@@ -163,7 +162,8 @@ class Values:
             # Other threads may still have to load what is overwritten here.
             self._barrier()
         self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask.text}' if mask.text else ''})")
-        self.stored(buffer)
+        self.forget(buffer)
+        self.dirty.add(buffer)
         if value.constant is None and value.axes == axes:
             self.b.remember(_load(pointer, mask.text), self._version(buffer), value.text)
 
