@@ -13,8 +13,9 @@ from framefuse.bench.report import Field, Row, Say, Value
 from framefuse.bench.timing import Column, interleaved, threads
 
 PASSES = 15
+IN_A_ROW = 20  # calls of a sample on a GPU: one alone would be as short as the wait for its end
 
-TITLE = "One fused kernel on float32, milliseconds"
+TITLE = "One fused kernel, milliseconds"
 FIELDS = (
     Field("kernel", "kernel"),
     Field("threads", "threads"),
@@ -24,6 +25,7 @@ FIELDS = (
     Field("times_eager", "times eager", "{:.2f}"),
     Field("times_torch", "times torch", "{:.2f}"),
     Field("gigabytes", "GB/s", "{:.1f}"),
+    Field("of_copy", "of a copy's", "{:.2f}"),
 )
 
 
@@ -47,14 +49,38 @@ def layer_norm(x: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],))
 
 
+def total(x: Tensor) -> Tensor:
+    """Of everything."""
+    return x.sum()
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """Along memory."""
+    return x.sum(1)
+
+
+def column_sums(x: Tensor) -> Tensor:
+    """Across memory."""
+    return x.sum(0)
+
+
+def transposed(x: Tensor) -> Tensor:
+    """Read along memory and written across it, or the other way round."""
+    return (x.t() + 1).contiguous()
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """One case: `function` on a float32 tensor of `shape`, with `threads` threads."""
+    """One case: `function` on a tensor of `shape` and `dtype`, with `threads` threads. It must move the tensor `moves`
+    times: 2 where the result is as large, 1 where it is small.
+    """
 
     name: str
     function: Callable[[Tensor], Tensor]
     shape: tuple[int, ...]
-    threads: int
+    threads: int = 1
+    dtype: torch.dtype = torch.float32
+    moves: int = 2
 
 
 KERNELS = (
@@ -65,33 +91,61 @@ KERNELS = (
 )
 
 
-def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say) -> Row:
-    """One row; `gigabytes` counts one read and one write of the tensor by framefuse, per second."""
+ON_GPU = (
+    Kernel("light chain, 64 M", light, (1 << 26,)),
+    Kernel("light chain, 64 M, bf16", light, (1 << 26,), dtype=torch.bfloat16),
+    Kernel("heavy chain, 64 M", heavy, (1 << 26,)),
+    Kernel("sum, 64 M", total, (1 << 26,), moves=1),
+    Kernel("row sums, 16384 x 4096", row_sums, (16384, 4096), moves=1),
+    Kernel("column sums, 16384 x 4096", column_sums, (16384, 4096), moves=1),
+    Kernel("softmax, 8192 x 4096, bf16", softmax, (8192, 4096), dtype=torch.bfloat16),
+    Kernel("layer norm, 8192 x 4096, bf16", layer_norm, (8192, 4096), dtype=torch.bfloat16),
+    Kernel("transpose, 8192 x 8192", transposed, (8192, 8192)),
+)
+
+
+def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say, device: str = "cpu") -> Row:
+    """One row; `gigabytes` counts what framefuse must read and write, per second, and `of_copy` compares it with what a
+    copy of the tensor moves.
+    """
     with threads(case.threads):
-        x = torch.randn(case.shape, generator=torch.Generator().manual_seed(0))
-        columns = {"eager": Column(case.function, [(x,)])}
+        generator = torch.Generator(device).manual_seed(0)
+        x = torch.randn(case.shape, generator=generator, device=device, dtype=case.dtype)
+        inputs = [(x,)] * (1 if device == "cpu" else IN_A_ROW)
+        columns = {"eager": Column(case.function, inputs)}
         for compiler in compilers:
             say(f"{case.name}: {compiler} compiles")
             function = COMPILERS[compiler](case.function, None)
-            torch.testing.assert_close(function(x), case.function(x))
-            columns[compiler] = Column(function, [(x,)])
+            short = {"rtol": 1e-3, "atol": 1e-3} if case.moves == 1 else {}  # sums in another order
+            torch.testing.assert_close(function(x), case.function(x), **short)
+            columns[compiler] = Column(function, inputs)
         say(f"{case.name}: {len(columns)} columns in turn")
-        interleaved(columns, 2)  # warm-up
-        medians = interleaved(columns, passes)
+        columns["copy"] = Column(torch.empty_like(x).copy_, inputs)
+        interleaved(columns, 2, device)  # warm-up
+        medians = interleaved(columns, passes, device)
+        copied = 2 * x.nbytes / medians.pop("copy")
     shape = " x ".join(map(str, case.shape))
     row: dict[str, Value] = {"kernel": case.name, "shape": shape, "threads": case.threads}
     row.update({f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()})
     row["times_eager"] = medians["eager"] / medians["framefuse"]
     row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
-    row["gigabytes"] = 2 * x.nbytes / medians["framefuse"] / 1e9
+    row["gigabytes"] = case.moves * x.nbytes / medians["framefuse"] / 1e9
+    row["of_copy"] = case.moves * x.nbytes / medians["framefuse"] / copied
     return row
 
 
-def steps(compilers: Sequence[str]) -> int:
+def cases(device: str) -> Sequence[Kernel]:
+    """What is measured on a device."""
+    return KERNELS if device == "cpu" else ON_GPU
+
+
+def steps(compilers: Sequence[str], device: str = "cpu") -> int:
     """How often `kernels` reports progress."""
-    return len(KERNELS) * (1 + len(compilers))
+    return len(cases(device)) * (1 + len(compilers))
 
 
-def kernels(say: Say, compilers: Sequence[str] = ("framefuse", "torch"), passes: int = PASSES) -> list[Row]:
+def kernels(
+    say: Say, compilers: Sequence[str] = ("framefuse", "torch"), passes: int = PASSES, device: str = "cpu"
+) -> list[Row]:
     """One row for each case."""
-    return [measure(case, compilers, passes, say) for case in KERNELS]
+    return [measure(case, compilers, passes, say, device) for case in cases(device)]

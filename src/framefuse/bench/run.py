@@ -87,6 +87,11 @@ def capture_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--speed", action="store_true", help="only what recording costs, nothing compiled")
 
 
+def kernels_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench kernels` takes."""
+    parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+
+
 def no_options(parser: argparse.ArgumentParser) -> None:
     """For benchmarks with the common options only."""
 
@@ -165,12 +170,12 @@ BENCHES = (
     ),
     Bench(
         "kernels",
-        "single kernels on large tensors: chains, softmax, norms",
+        "single kernels on large tensors: chains, sums, softmax, norms",
         kernels.TITLE,
         kernels.FIELDS,
-        no_options,
-        lambda options, compilers: kernels.steps(compilers),
-        lambda say, options, compilers: kernels.kernels(say, compilers),
+        kernels_options,
+        lambda options, compilers: kernels.steps(compilers, options.device),
+        lambda say, options, compilers: kernels.kernels(say, compilers, device=options.device),
     ),
     Bench(
         "gradients",

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_kernels_in_small(plain):
     case = kernels.Kernel("softmax", kernels.softmax, (4, 16), 2)
     row = kernels.measure(case, ["framefuse"], passes=1, say=said.append)
     assert row["shape"] == "4 x 16" and row["gigabytes"] > 0 and row["times_torch"] is None and len(said) == 2
+
+
+@pytest.mark.parametrize("case", kernels.ON_GPU, ids=lambda case: case.name)
+def test_the_kernels_of_a_gpu_in_small(plain, case):
+    case = replace(case, shape=(48,) * len(case.shape))
+    row = kernels.measure(case, ["framefuse"], passes=1, say=str)
+    assert row["of_copy"] > 0
 
 
 def test_answer_only_computes_once():
