@@ -188,11 +188,12 @@ def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
 def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:
     """What must hold of sizes where kernels count positions in 32 bits."""
     found: dict[Relation, None] = {}
+    named = {symbol: values[0] for symbol, values in p["schedule"].largest if len(values) == 1}
     for index, compiled in p["kernels"].items():
         item = p["schedule"].items[index]
         values = {n.symbol: v for n, v in zip(item.kernel.numbers, item.numbers, strict=True) if isinstance(v, Expr)}
         for limit in compiled.code.limits if isinstance(compiled, Launched) else ():
-            last = limit.substitute(values)
+            last = limit.substitute(values).substitute(named)
             found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
             found[Relation("<=", expr(0), last, "positions of 32 bits")] = None
     return tuple(found)

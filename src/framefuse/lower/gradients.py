@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Call, TensorMeta, Trace
+from framefuse.ir.trace import Call, Trace
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import Values, refs
 
@@ -26,6 +28,7 @@ class Gradients:
         self.on = bool(self.differentiable)
         self._carrying: set[Node] = set()
         self._seen = 0
+        self._leaves: set[int] = set()  # views made where gradients are off that eager says require grad: as leaves
         self._cut: set[int] = set()  # storages written where gradients are off, though their tensors require grad
 
     def carries(self, node: Node) -> bool:
@@ -43,23 +46,34 @@ class Gradients:
         self._seen = len(nodes)
         return node in self._carrying
 
-    def made(self, call: Call, meta: TensorMeta, node: Node) -> Node:
+    def made(self, call: Call, value: int, node: Node) -> Node:
         """The contents of a new value that eager says requires grad or not."""
         if not self.on:
             return node
-        carries = self.carries(node)
+        meta, carries = self.trace.metas[value], self.carries(node)
+        if meta.requires_grad and carries and not call.grad_enabled:
+            self._leaves.add(value)
+            return self.builder.detach(node)
         if meta.requires_grad and not carries:
             raise Stop(reason("gradient", f"{call.name} gives a tensor that requires grad in its own way", call.line))
         return self.builder.detach(node) if carries and not meta.requires_grad else node
 
     def reads(self, call: Call) -> None:
         """Raises Stop where a call in grad mode reads what was written behind autograd's back."""
-        if not self._cut or not call.grad_enabled:
+        if not call.grad_enabled:
             return
+        self.leaves(refs((call.args, call.kwargs)), call)
         for value in refs((call.args, call.kwargs)):
             if self.trace.metas[value].storage in self._cut:
                 text = f"{call.name} reads a tensor that requires grad and was written where gradients are off"
                 raise Stop(reason("gradient", text, call.line))
+
+    def leaves(self, values: Iterable[int], call: Call | None = None) -> None:
+        """Raises Stop where one of the values collects a gradient of its own: a view made where gradients are off."""
+        if not self._leaves.isdisjoint(values):
+            line = self.trace.line if call is None else call.line
+            text = "A view that was made where gradients are off requires grad by itself"
+            raise Stop(reason("gradient", text, line))
 
     def written(self, call: Call, value: int, node: Node, statistics: bool) -> Node:
         """The new contents of a written value."""

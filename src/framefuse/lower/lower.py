@@ -159,7 +159,7 @@ class _Lowerer:
         self.taken.add(node)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own)
-        self.values.define(value, self.gradients.made(call, self.trace.metas[value], node))
+        self.values.define(value, self.gradients.made(call, value, node))
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:

@@ -60,6 +60,7 @@ class Outputs:
     def outputs(self, numbers: Sequence[int]) -> tuple[Output, ...]:
         """One output for each value, in order, but for the results of late calls; then what these read."""
         leaving = set(numbers)
+        self.gradients.leaves(leaving)
         self._late_writes()
         for value in numbers:
             if not self._is_late(value, leaving):

@@ -82,6 +82,36 @@ def test_gradient_mode_outside_decides():
         assert compiled(leaf(3), leaf(3)).is_inference()
 
 
+def test_a_view_made_without_gradients_is_a_leaf_of_its_own():
+    def returned(x):
+        with torch.no_grad():
+            return x.unsqueeze(0)
+
+    def read(x):
+        with torch.no_grad():
+            y = x.unsqueeze(0)
+        return y * 2
+
+    def within(x):
+        with torch.no_grad():
+            y = x.unsqueeze(0) + 1
+        return y * x
+
+    for function, compiles in ((returned, False), (read, False), (within, True)):
+        compiled = framefuse.compile(function)
+        for _ in range(3):
+            x = torch.randn(3, requires_grad=True)
+            results = [f(x) for f in (function, compiled)]
+            assert [(r.requires_grad, r.is_leaf, r.grad_fn is None) for r in results[:1]] == [
+                (r.requires_grad, r.is_leaf, r.grad_fn is None) for r in results[1:]
+            ]
+            found = [torch.autograd.grad(r.sum(), x, allow_unused=True)[0] for r in results]
+            assert (found[0] is None) == (found[1] is None)
+            if found[0] is not None:
+                torch.testing.assert_close(*found)
+        assert (state(compiled).dispatch.hits == 2) is compiles
+
+
 @pytest.mark.parametrize("inside", [torch.no_grad, torch.enable_grad])
 def test_gradient_mode_inside_decides(inside):
     def function(x, w):
