@@ -10,7 +10,7 @@ from framefuse.ir.graph import Arg, Node
 
 # Functions that neither keep nor return the memory of an operand, whatever their arguments.
 INSIDE_NAMES = (
-    "linear", "bilinear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot",
+    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot",
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
     "scaled_dot_product_attention", "batch_norm", "group_norm", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
     "avg_pool2d", "avg_pool3d", "cumsum", "cumprod", "sort", "argsort", "topk", "multinomial", "bincount", "nonzero",

@@ -114,9 +114,10 @@ class Grouping:
             self.publish(result, group)
         for number, operand in enumerate(node.inputs):
             view = strided(operand, self.strides_of, self.graph.hints) if may_see_views(node) else None
-            if view is not None and not view.is_whole and (not view.strides or view.strides[-1].constant != 1):
+            order = node.attr("orders")[number]
+            if view is not None and not view.is_whole and not _runs_along(view, order):
                 view = None
-            if view is not None and not lies_in(view, node.attr("orders")[number], self.graph.hints):
+            if view is not None and not lies_in(view, order, self.graph.hints):
                 view = None  # torch lays its results out as its operands lie
             self.read(group, node, number, view)
 
@@ -331,6 +332,15 @@ class Grouping:
     def _place(self, group: Group) -> int:
         nodes = [group.node] if group.node is not None else group.roots
         return max(self.position[node] for node in nodes)
+
+
+def _runs_along(view: View, order: Order | None) -> bool:
+    """Whether neighbours of the last dimension, or of that which is innermost in the order that eager's own had, are
+    neighbours in memory.
+    """
+    if not view.strides:
+        return False
+    return view.strides[-1].constant == 1 or (order is not None and view.strides[order[-1]].constant == 1)
 
 
 def _symbols(value: Any) -> set[Symbol]:

@@ -37,6 +37,7 @@ class Lowering(Builder):
         self.exact = exact
         self.memory: dict[Node, TensorMeta] = {}  # eager's tensors behind the operands of the call at hand
         self.drawn: list[Node] = []  # random calls that the rule at hand made
+        self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
         self.place = "cpu"  # where the first result of the call at hand lies
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
@@ -119,6 +120,8 @@ class Lowering(Builder):
         """An element in the CPU's memory as a tensor of another device, where eager's kernels take it as a number."""
         if node.shape or node.device != "cpu":
             raise Unsupported(f"tensors on {node.device} and {device}")
+        if (node, device) in self.there:
+            return self.there[node, device]
         meta = self.memory.get(node)
         target = torch.Tensor.to if self.differentiable or meta is None or meta.requires_grad else element_on
         attrs: tuple[tuple[str, Any], ...] = (
@@ -126,7 +129,8 @@ class Lowering(Builder):
             ("random", False), ("orders", ((),)),
         )  # fmt: skip
         call = self.opaque("library", (node,), attrs, node.dtype, (), None, device)
-        return self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
+        found = self.there[node, device] = self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
+        return found
 
     def _number(self, number: Scalar, digits: DType, dtype: DType, shape: Shape, device: str) -> Node:
         """A number in ``dtype``, with the digits that it has in another one."""

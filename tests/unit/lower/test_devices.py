@@ -1,0 +1,123 @@
+"""A trace of a GPU's tensors lowers as one of the CPU's does, with products, attention and dropout left to the library.
+
+There is no GPU here: traces of the CPU are given the device of one.
+"""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.gpu.programs import FUNCTIONS, MODELS, matrix
+from tests.unit.lower.recording import trace_of
+
+from framefuse.codegen import targets
+from framefuse.fuse import fuse
+from framefuse.fuse.verify import problems
+from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
+from framefuse.ir.verify import verify
+from framefuse.lower import lower
+from framefuse.lower.library import UnderAutocast
+
+GPU = "cuda:0"
+PLAIN = [program for program in FUNCTIONS if program.name not in ("product", "random", "moved", "scalar")]
+
+
+def elsewhere(value):
+    """Arguments with the GPU in the place of the CPU."""
+    if isinstance(value, torch.device):
+        return torch.device(GPU)
+    if type(value) in (tuple, list):
+        return type(value)(elsewhere(part) for part in value)
+    return {key: elsewhere(part) for key, part in value.items()} if type(value) is dict else value
+
+
+def on_gpu(trace, stays=lambda meta: False):
+    """The trace as if its tensors, but those that ``stays`` names, had been on a GPU."""
+    metas = tuple(meta if stays(meta) else dataclasses.replace(meta, device=GPU) for meta in trace.metas)
+    assumed, rows = trace.assumptions, {kind: row for kind, *row in trace.assumptions.state.autocast}
+    inputs = tuple(
+        dataclasses.replace(entry, spec=dataclasses.replace(entry.spec, device=metas[entry.value].device))
+        for entry in assumed.inputs
+    )
+    state = dataclasses.replace(assumed.state, autocast=(("cpu", False, rows["cpu"][1]), ("cuda", *rows["cpu"])))
+    calls = tuple(
+        dataclasses.replace(
+            call, args=elsewhere(call.args), kwargs=elsewhere(call.kwargs),
+            autocast=tuple(("cuda", dtype) for _, dtype in call.autocast),
+        )
+        for call in trace.calls
+    )  # fmt: skip
+    return dataclasses.replace(
+        trace, metas=metas, calls=calls, assumptions=dataclasses.replace(assumed, inputs=inputs, state=state)
+    )
+
+
+def target(device):
+    return targets.BACKENDS[device.partition(":")[0]].target
+
+
+def scheduled(graph):
+    """What the graph runs: kernels, products of ours, calls by name; kernels are on the GPU where their graph is."""
+    verify(graph)
+    schedule = fuse(graph, targets=target)
+    assert not problems(schedule)
+    kernels = [item for item in schedule.items if isinstance(item, RunKernel)]
+    calls = Counter(item.node.attr("name") for item in schedule.items if isinstance(item, RunCall))
+    return kernels, [item for item in schedule.items if isinstance(item, RunMatmul)], calls
+
+
+@pytest.mark.parametrize("program", PLAIN, ids=lambda program: program.name)
+def test_the_same_kernels(program):
+    trace = trace_of(program.function, *program.inputs(5, "cpu"))
+    _, _, calls = scheduled(lower(trace))
+    graph = lower(on_gpu(trace))
+    kernels, products, there = scheduled(graph)
+    assert {node.device for node in graph.nodes} == {GPU} and {kernel.device for kernel in kernels} == {GPU}
+    assert there == calls and not products and len(kernels) >= program.kernels
+
+
+@pytest.mark.parametrize("name", ["block", "words"])
+@pytest.mark.parametrize("low", [False, True])
+def test_products_and_attention_are_calls(name, low):
+    make, inputs = MODELS[name]
+    model = make().requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        graph = lower(on_gpu(trace_of(lambda x: model(x), *inputs(5, "cpu"))))
+    kernels, products, calls = scheduled(graph)
+    assert kernels and not products and {kernel.device for kernel in kernels} == {GPU}
+    assert set(calls) == ({"linear", "scaled_dot_product_attention"} if name == "block" else {"linear"})
+    called = [node.attr("target") for node in graph.nodes if node.op == "library"]
+    assert not any(isinstance(target, UnderAutocast) for target in called), "operands are cast by kernels"
+
+
+def test_a_transposed_operand_is_not_copied():
+    def f(x, y):
+        return x @ y.t()
+
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(f, torch.randn(5, 4), torch.randn(6, 4)))))
+    assert not kernels and calls == {"matmul": 1}
+
+
+def test_dropout_is_one_call_there():
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(lambda x: F.dropout(x, 0.4) * 2, *matrix(5, "cpu")))))
+    assert len(kernels) == 1 and calls == {"dropout": 1}
+
+
+def test_an_element_of_the_cpu_takes_part_as_a_number():
+    def f(x, s):
+        return x * s, s - x, x.half() + s
+
+    trace = on_gpu(trace_of(f, torch.randn(5, 4), torch.tensor(0.25)), lambda meta: not meta.sizes)
+    kernels, _, calls = scheduled(lower(trace))
+    assert calls == {"element_on": 1} and {kernel.device for kernel in kernels} == {GPU}
+
+
+def test_tensors_of_two_devices_meet_in_no_kernel():
+    def f(x, i):
+        return x[i] * 2, x + 1, i + 1
+
+    trace = on_gpu(trace_of(f, torch.randn(5), torch.tensor([1, 2])), lambda meta: meta.dtype is torch.int64)
+    kernels, _, calls = scheduled(lower(trace))
+    assert calls == {"__getitem__": 1} and {kernel.device for kernel in kernels} == {GPU, "cpu"}
