@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -116,7 +117,7 @@ def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say, devic
         for compiler in compilers:
             say(f"{case.name}: {compiler} compiles")
             function = COMPILERS[compiler](case.function, None)
-            short = {"rtol": 1e-3, "atol": 1e-3} if case.moves == 1 else {}  # sums in another order
+            short: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-3} if case.moves == 1 else {}  # sums in another order
             torch.testing.assert_close(function(x), case.function(x), **short)
             columns[compiler] = Column(function, inputs)
         say(f"{case.name}: {len(columns)} columns in turn")
