@@ -61,7 +61,7 @@ class Loops:
         if isinstance(value, Index) and value.dtype is INT64:
             where = self.values.indices.index(value.index)
             self.values.indices.symbols[Symbol(name)] = where
-            self.values.locals[name] = self.values.position(value.index, INT64)
+            self.values.positions.add(name)
             return
         tile = self.values.value(value, name)
         self.values.locals[name] = tile

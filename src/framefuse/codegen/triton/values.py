@@ -24,6 +24,7 @@ class Values:
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
         self.locals: dict[str, Tile] = {}
+        self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
         self.versions: dict[str, int] = {}
@@ -53,8 +54,8 @@ class Values:
                 return self._named(cast(wide, source, dtype), dtype, frozenset(), wanted)
             case Index(index, dtype):
                 return self.position(index, dtype, wanted)
-            case Local(name, _):
-                return self.locals[name]
+            case Local(name, dtype):
+                return self.position(Symbol(name).expr, dtype) if name in self.positions else self.locals[name]
             case Load(buffer, index, dtype, mask):
                 condition = None if mask is None else self._value(mask, done)
                 return self.load(buffer, index, dtype, condition, wanted)

@@ -94,9 +94,9 @@ class _Bounds:
         left, right = self.bound(atom.left), self.bound(atom.right)
         self.parts += (left, right)
         match atom:
-            case Floordiv(_, divisor) if divisor.constant:
-                return left // divisor + 1
-            case Modulo() if right.constant is not None:
+            case Floordiv(_, divisor) if divisor.constant or divisor.symbols <= self.numbers:
+                return left // maximum(divisor, 1) + 1
+            case Modulo():
                 return right
             case Minimum():
                 return left if left.constant is not None else right
