@@ -149,6 +149,11 @@ def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int
             return compile_kernel(item, schedule.graph, options)
         except Unsupported as error:
             return error
+        except Exception as error:
+            if options["check"] or not _backend(item, options).slow:
+                raise
+            told = str(error).strip().splitlines() or [""]
+            return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
 
     slow = {index: item for index, item in wanted.items() if _backend(item, options).slow}
     first = {item.kernel.identity: index for index, item in reversed(slow.items())}  # equal kernels are compiled once

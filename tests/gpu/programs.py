@@ -129,6 +129,11 @@ def random(x: Tensor) -> Any:
     return F.dropout(x, 0.4) * 2, torch.rand(x.shape[0], device=x.device) + 1, torch.randn_like(x) * x
 
 
+def chosen(x: Tensor) -> Any:
+    found = x[x > 0]
+    return found * 2 + 1, found.sum(), torch.softmax(x * found.sum(), -1)
+
+
 def moved(x: Tensor) -> Any:
     near = x.cpu() * 2
     return near, near.to(x.device) + x
@@ -153,6 +158,7 @@ FUNCTIONS = (
     Program("made", made, matrix),
     Program("entropy", entropy, with_indices, scale=4),
     Program("random", random, matrix),
+    Program("chosen", chosen, matrix),
     Program("moved", moved, matrix),
 )
 

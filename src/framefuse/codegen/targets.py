@@ -17,6 +17,7 @@ from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
+OLDEST = (7, 0)
 Hints = Mapping[Symbol, int]
 Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory) to the driver's handle of a function
 
@@ -40,7 +41,7 @@ class Backend:
     ``compile(kernel, hints, device, guarded, load)`` gives the code of a kernel for that device, with the recorded
     values of the kernel's numbers as ``hints``; guards can hold what the code asks of its numbers where they are
     ``guarded``. It raises Unsupported for a kernel that it cannot express. ``lacks`` says what is missing here, None
-    where the backend works. ``slow`` compilers work for several kernels at once.
+    where the backend works. ``slow`` compilers work for several kernels at once, and call tools that may be missing.
     """
 
     target: Target
@@ -107,6 +108,8 @@ def _triton_lacks() -> str | None:
 def _cuda_lacks() -> str | None:
     if not torch.cuda.is_available():
         return "torch finds no driver of a GPU"
+    if any(torch.cuda.get_device_capability(device) < OLDEST for device in range(torch.cuda.device_count())):
+        return "Triton has no code for a GPU here, which is older than compute capability 7.0"
     return _triton_lacks()
 
 

@@ -11,6 +11,7 @@ import framefuse
 from framefuse import pipeline
 from framefuse.api import compiled_function
 from framefuse.codegen import targets
+from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 
 
@@ -162,6 +163,22 @@ def test_a_generator_is_read_at_each_call():
         assert torch.equal(fast(x, one), f(x, other))
         assert torch.equal(one.get_state(), other.get_state())
     assert steps(fast)
+
+
+@pytest.mark.parametrize("error", [Unsupported("a loop"), RuntimeError("no ptxas\nhere"), OSError()])
+def test_a_kernel_that_cannot_be_compiled(error, monkeypatch, caplog):
+    def fails(*args):
+        raise error
+
+    compiles = replace(targets.BACKENDS["cpu"], lacks=lambda: None, compile=fails, slow=True)
+    monkeypatch.setitem(targets.BACKENDS, "cpu", compiles)
+    fast = framefuse.compile(chain, options={"check": False})
+    with caplog.at_level(logging.WARNING, logger="framefuse"):
+        for rows in (3, 4, 5):
+            same(fast, chain, torch.randn(rows, 4), torch.randn(rows, 4))
+    assert steps(fast) and fast.__framefuse__.dispatch.hits == 2
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "framefuse"]
+    assert "A kernel cannot be compiled" in line and "here" not in line
 
 
 def test_one_warning_says_what_is_missing(caplog):
