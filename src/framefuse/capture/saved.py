@@ -12,7 +12,9 @@ PREFIX = "_saved_"
 
 
 class Stale(Exception):
-    """Something that autograd saved was written since: eager raises if a backward pass reads it."""
+    """Something that autograd saved was written since: eager raises if a backward pass reads it. Or the memory of a
+    view was written behind it, so that eager raises if it is asked what made the view.
+    """
 
 
 def saved_by_autograd(
@@ -27,10 +29,10 @@ def saved_by_autograd(
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return None
     known = list(tensors)
-    ends = [tensor.grad_fn for tensor in known if id(tensor) in inputs]
+    ends = [_node(tensor) for tensor in known if id(tensor) in inputs]
     given = {tensor.untyped_storage()._cdata for tensor in known if id(tensor) in inputs}
     seen = {id(node): node for node in ends if node is not None}
-    waiting = [tensor.grad_fn for tensor in known if id(tensor) not in inputs and tensor.requires_grad]
+    waiting = [_node(tensor) for tensor in known if id(tensor) not in inputs and tensor.requires_grad]
     sizes: dict[int, int] = {}
     while waiting:
         node = waiting.pop()
@@ -43,6 +45,13 @@ def saved_by_autograd(
             sizes[storage._cdata] = storage.nbytes()
     fresh = sum(size for address, size in sizes.items() if address not in given)
     return frozenset(storages[address] for address in sizes if address in storages), fresh
+
+
+def _node(tensor: Any) -> Any:
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        raise Stale from None
 
 
 @lru_cache(maxsize=1024)
