@@ -31,7 +31,7 @@ from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr, Relation, expr
+from framefuse.ir.numbers import Expr, Relation, Symbol, expr
 from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -143,10 +143,16 @@ def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int
     """The schedule with the code of its kernels by item; another schedule where an emitter cannot express one."""
     schedule: Schedule = p["planned"]
     wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
+    graph = schedule.graph
+    keys = {
+        index: (item.kernel.identity, item.device, _guarded(item, graph), *_hints(item, graph, options))
+        for index, item in wanted.items()
+    }
+    distinct = {key: wanted[index] for index, key in reversed(keys.items())}
 
     def compile(item: RunKernel) -> Any:
         try:
-            return compile_kernel(item, schedule.graph, options)
+            return compile_kernel(item, graph, options)
         except Unsupported as error:
             return error
         except Exception as error:
@@ -155,15 +161,15 @@ def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int
             told = str(error).strip().splitlines() or [""]
             return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
 
-    slow = {index: item for index, item in wanted.items() if _backend(item, options).slow}
-    first = {item.kernel.identity: index for index, item in reversed(slow.items())}  # equal kernels are compiled once
-    if len(first) > 1:
-        with ThreadPoolExecutor(min(len(first), COMPILERS)) as pool:
-            list(pool.map(lambda index: compile(slow[index]), first.values()))
-    kernels = {index: compile(item) for index, item in wanted.items()}
-    for index, made in kernels.items():
-        if isinstance(made, Unsupported):
-            return _on_aten(p["graph"], options, wanted[index].device, f"A kernel cannot be compiled: {made}"), {}
+    if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
+        with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:
+            made = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
+    else:
+        made = {key: compile(item) for key, item in distinct.items()}
+    kernels = {index: made[key] for index, key in keys.items()}
+    for index, found in kernels.items():
+        if isinstance(found, Unsupported):
+            return _on_aten(p["graph"], options, wanted[index].device, f"A kernel cannot be compiled: {found}"), {}
     return schedule, kernels
 
 
@@ -173,21 +179,32 @@ def _backend(item: RunKernel, options: Options) -> Backend:
     return found
 
 
-def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
-    """The code of a kernel for its device."""
-    hints = {
-        number.symbol: value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols})
+def _guarded(item: RunKernel, graph: Graph) -> bool:
+    """Whether guards can hold what a kernel asks of its numbers: they know none that a call sets while it runs."""
+    bound = {symbol for symbol, _, _ in graph.bound}
+    return not (bound and any(bound & value.symbols for value in (*item.numbers, item.extent)))
+
+
+def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol, int]]:
+    """The recorded values of a kernel's numbers, for a compiler that chooses by them."""
+    if not _backend(item, options).hinted:
+        return []
+    return [
+        (number.symbol, value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols}))
         for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
         if isinstance(value, Expr)
-    }
+    ]
+
+
+def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
+    """The code of a kernel for its device."""
+    hints = dict(_hints(item, graph, options))
     index = int(item.device.partition(":")[2] or 0)
-    bound = {symbol for symbol, _, _ in graph.bound}
-    guarded = not any(bound & value.symbols for value in (*item.numbers, item.extent))
 
     def load(binary: bytes, name: str, shared: int) -> int:
         return _native.load_module(binary, name, shared, index)
 
-    return _backend(item, options).compile(item.kernel, hints, item.device, guarded, load)
+    return _backend(item, options).compile(item.kernel, hints, item.device, _guarded(item, graph), load)
 
 
 def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:

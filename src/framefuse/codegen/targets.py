@@ -41,13 +41,15 @@ class Backend:
     ``compile(kernel, hints, device, guarded, load)`` gives the code of a kernel for that device, with the recorded
     values of the kernel's numbers as ``hints``; guards can hold what the code asks of its numbers where they are
     ``guarded``. It raises Unsupported for a kernel that it cannot express. ``lacks`` says what is missing here, None
-    where the backend works. ``slow`` compilers work for several kernels at once, and call tools that may be missing.
+    where the backend works. ``slow`` compilers work for several kernels at once, and call tools that may be missing;
+    those that are not ``hinted`` take no hints.
     """
 
     target: Target
     compile: Callable[[Kernel, Hints, str, bool, Load], Any]
     lacks: Callable[[], str | None]
     slow: bool = False
+    hinted: bool = True
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -134,7 +136,7 @@ def _triton(device: str) -> Target:
 
 
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(CPU, _llvm, _nothing),
+    "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
     "cuda": Backend(_triton("cuda"), _launched, _cuda_lacks, slow=True),
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
     "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks),
