@@ -49,6 +49,13 @@ class Blocks:
     held: tuple[Loop, ...] = ()
 
     @property
+    def may_shrink(self) -> bool:
+        """Whether the last dimension is only that of loops that are held and could have more turns."""
+        last = [d for d in self.loops.values() if d.place == self.rank - 1]
+        plain = len(last) == len(self.held) > 0 and all(d.block == self.shape[-1] for d in last)
+        return plain and self.rank == 1 and self.shape[-1] >= 4 * WARP * self.warps
+
+    @property
     def holding(self) -> Blocks:
         """The same where one turn is enough for the loops ``held``."""
         whole = {id(loop): replace(self.loops[id(loop)], whole=True) for loop in self.held}

@@ -17,6 +17,7 @@ from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Symbol
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
+TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
 IMPORTS = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -68,6 +69,8 @@ def emit(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool = False, ali
             functions.insert(0, row.function("row", constants))
         call = [*work.parameters, *(constant for constant, _ in constants)]
         seen = [f"{part} // {STEP} * {STEP}" if part in whole else part for part in call]
+        if blocks.may_shrink:  # turns move single elements: fewer of them need fewer registers
+            call[-1] = f"{call[-1]} // {TURNS}"
         lines = [
             f"    if {' & '.join(tests)}:",
             f"        {'work' if row is work else 'row'}({', '.join(seen)})",
