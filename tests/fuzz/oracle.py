@@ -97,12 +97,14 @@ class World:
 
     def gradients(self) -> Any:
         """The gradients of the arguments for what the call gave, None where it gave none; or the error."""
-        leaves = [tensor for tensor in tensors_in(self.given) if tensor.requires_grad and tensor.is_leaf]
-        results = [tensor for tensor in tensors_in(self.result) if tensor.requires_grad and tensor.is_floating_point()]
-        if self.error is not None or not leaves or not results:
+        if self.error is not None:
             return None
         with torch.enable_grad():
-            try:
+            try:  # of some views autograd refuses to say even whether they are leaves
+                leaves = [tensor for tensor in tensors_in(self.given) if tensor.requires_grad and tensor.is_leaf]
+                results = [t for t in tensors_in(self.result) if t.requires_grad and t.is_floating_point()]
+                if not leaves or not results:
+                    return None
                 weights = [torch.arange(t.numel()).reshape(t.shape).to(t.dtype).cos() for t in results]
                 total = sum((t * weight).sum() for t, weight in zip(results, weights, strict=True))
                 return torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
