@@ -50,10 +50,8 @@ class Blocks:
 
     @property
     def may_shrink(self) -> bool:
-        """Whether the last dimension is only that of loops that are held and could have more turns."""
-        last = [d for d in self.loops.values() if d.place == self.rank - 1]
-        plain = len(last) == len(self.held) > 0 and all(d.block == self.shape[-1] for d in last)
-        return plain and self.rank == 1 and self.shape[-1] >= 4 * WARP * self.warps
+        """Whether the tile is only that of loops that are held, and they could have more turns."""
+        return self.rank == 1 and len(self.loops) == len(self.held) > 0 and self.shape[0] >= 4 * WARP * self.warps
 
     @property
     def holding(self) -> Blocks:
@@ -101,16 +99,18 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
         while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
             points *= 2
     points = min(points, power(rows))
-    sizes = {id(loop): min(width, power(upper(loop.extent) or width)) for loop in loops}
-    found = {
-        id(loop): Dimension(int(points > 1), sizes[id(loop)], (upper(loop.extent) or ROW + 1) <= sizes[id(loop)])
-        for loop in loops
-    }
+    # One block for all loops: an accumulator that one of them feeds is a tile like any other.
+    found = {id(loop): Dimension(int(points > 1), width, _fits(loop, width)) for loop in loops}
     if points > 1:
         assert parallel is not None
         found[id(parallel)] = Dimension(0, points, False)
-        return Blocks(points, 2, found, warps(points * max(sizes.values()), share), (points, max(sizes.values())))
-    return Blocks(1, 1, found, warps(max(sizes.values()), share), (max(sizes.values()),))
+        return Blocks(points, 2, found, warps(points * width, share), (points, width))
+    return Blocks(1, 1, found, warps(width, share), (width,))
+
+
+def _fits(loop: Loop, block: int) -> bool:
+    bound = upper(loop.extent)
+    return bound is not None and bound <= block
 
 
 def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: int) -> Blocks:
@@ -130,14 +130,13 @@ def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: in
 
 def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol, int], share: int) -> Blocks:
     """Two nested vector loops are the tile, and each point of the parallel axis is one tile of the whole."""
-    found: dict[int, Dimension] = {}
+    places = [(loop, 1 if depth == 2 or not _inner(loop) else 0) for loop, depth in vectors]
     shape = [1, 1]
-    for loop, depth in vectors:
+    for loop, place in places:
         bound = upper(loop.extent)
-        block = min(power(max(1, bound if bound is not None else estimate(loop.extent, hints))), TURN)
-        place = 1 if depth == 2 or not _inner(loop) else 0
-        found[id(loop)] = Dimension(place, block, bound is not None and bound <= block)
-        shape[place] = max(shape[place], block)
+        size = power(max(1, bound if bound is not None else estimate(loop.extent, hints)))
+        shape[place] = max(shape[place], min(size, TURN))
+    found = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
     return Blocks(1, 2, found, warps(shape[0] * shape[1], share), tuple(shape))
 
 

@@ -185,8 +185,7 @@ class Loops:
             end = str(bound) if bound is not None else self.b.named(_largest(extent, self.values.rank), "end")
         self._before(statement.body, dimension.place)
         start = self.b.fresh("start")
-        block = self._block(dimension)
-        with self.b.loop(f"for {start} in range(0, {end}, {block}):"):
+        with self.b.loop(f"for {start} in range(0, {end}, BLOCK{dimension.place}):"):
             name = self.b.fresh("r")
             moved = f"{start} + {self._range(dimension)}"
             self.b.line(f"{name} = {moved if integer == 'tl.int32' else f'({moved}).to({integer})'}")
@@ -238,13 +237,9 @@ class Loops:
 
     # ---- dimensions
 
-    def _block(self, dimension: Dimension) -> str:
-        full = self.blocks.shape[dimension.place]
-        return f"BLOCK{dimension.place}" if dimension.block == full else str(dimension.block)
-
     def _range(self, dimension: Dimension) -> str:
         """The points of one turn of a loop, in its dimension of the tile."""
-        text = f"tl.arange(0, {self._block(dimension)})"
+        text = f"tl.arange(0, BLOCK{dimension.place})"
         if self.blocks.rank == 2:
             text += "[:, None]" if dimension.place == 0 else "[None, :]"
         return text

@@ -156,3 +156,13 @@ def test_strided_and_broadcast_operands():
     graph, schedule = fused(lambda b, x, y: b.add(x, b.expand(y, (s, 40))), *inputs, hints={"s0": 9})
     for rows in (9, 1, 0):
         check(graph, schedule, torch.randn(rows, 80)[:, ::2], torch.randn(rows, 1))
+
+
+@pytest.mark.parametrize("rows", [2, 300])
+def test_loops_of_one_kernel_may_differ_in_length(rows):
+    def make(b, x):
+        return b.expand(b.sub(x, b.sin(b.reduce("sum", x, 0, keep=True))), (2, rows))
+
+    graph, schedule = fused(make, (rows,))
+    assert len(titles(schedule)) == 1
+    check(graph, schedule, torch.randn(rows))
