@@ -129,6 +129,11 @@ def random(x: Tensor) -> Any:
     return F.dropout(x, 0.4) * 2, torch.rand(x.shape[0], device=x.device) + 1, torch.randn_like(x) * x
 
 
+def viewed(x: Tensor) -> Any:
+    first, second, third = (x * 2).view(x.shape[0], 3, 2, 4).permute(1, 0, 2, 3)
+    return torch.trapezoid(first), torch.trapezoid(second, dim=1) + 1, third.sum()
+
+
 def chosen(x: Tensor) -> Any:
     found = x[x > 0]
     return found * 2 + 1, found.sum(), torch.softmax(x * found.sum(), -1)
@@ -158,6 +163,7 @@ FUNCTIONS = (
     Program("made", made, matrix),
     Program("entropy", entropy, with_indices, scale=4),
     Program("random", random, matrix),
+    Program("viewed", viewed, matrix),
     Program("chosen", chosen, matrix),
     Program("moved", moved, matrix),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from framefuse.fuse.strided import View
 from framefuse.ir.graph import Arg, Node
 
 # Functions that neither keep nor return the memory of an operand, whatever their arguments.
@@ -42,6 +43,20 @@ def may_see_views(node: Node) -> bool:
     """Whether the library call may be given arena memory and views of it. A function of ours says so itself."""
     target = node.attr("target")
     return id(target) in INSIDE or getattr(target, "inside", False) is True
+
+
+def view_call(view: View) -> Node:
+    """A view as a call that gives a tensor which shares the memory of its base."""
+    node = view.node
+    attrs: tuple[tuple[str, Any], ...] = (
+        ("target", torch.as_strided),
+        ("name", "as_strided"),
+        ("args", (Arg(0), node.shape, view.strides, view.offset)),
+        ("kwargs", {}),
+        ("random", False),
+        ("orders", (None,)),
+    )
+    return Node("library", (view.base,), attrs, node.dtype, node.shape, None, node.line, node.device)
 
 
 def matmul_call(node: Node) -> Node:

@@ -25,6 +25,7 @@ CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill regist
 ROOTS_LIMIT = 8
 SOURCES_LIMIT = 12  # operands of a value that are looked at for a kernel that reads them already
 KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
+VIEW = 1500  # nanoseconds: what a call costs that makes a view
 SMALL = 500  # nanoseconds: repeating so much work costs less than another kernel
 
 
@@ -113,13 +114,23 @@ class Grouping:
             self.home[result] = group
             self.publish(result, group)
         for number, operand in enumerate(node.inputs):
-            view = strided(operand, self.strides_of, self.graph.hints) if may_see_views(node) else None
             order = node.attr("orders")[number]
+            taken = may_see_views(node) or (order is None and self.prefers_views(node))
+            view = strided(operand, self.strides_of, self.graph.hints) if taken else None
+            if view is not None and not may_see_views(node) and view.base.op == "input":
+                view = None  # the call may keep it: it is not to hold what the user may write
             if view is not None and not view.is_whole and not _runs_along(view, order):
                 view = None
             if view is not None and not lies_in(view, order, self.graph.hints):
                 view = None  # torch lays its results out as its operands lie
             self.read(group, node, number, view)
+
+    def prefers_views(self, node: Node) -> bool:
+        """Whether a call that may keep its operands takes one that was a view under eager too as a tensor over the
+        memory of its base, which costs less than a kernel that copies it; what writes its operands takes a copy.
+        """
+        target = self.targets(node.device)
+        return target is not None and target.launch > VIEW and not getattr(node.attr("target"), "commits", False)
 
     def call_group(self, node: Node) -> Group:
         for group in self.groups:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.calls import matmul_call, may_see_views
+from framefuse.fuse.calls import matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
 from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
@@ -174,6 +174,19 @@ class _Writer:
             self.views[key] = self.buffers.add(value)
         return self.views[key]
 
+    def owned(self, view: View) -> int:
+        """The buffer of an operand that a call may keep: a view is a tensor that holds its base's memory."""
+        if view.is_whole:
+            return self.number(view.base)
+        base = self.number(view.base)
+        key = ("owned", base, view.node.shape, view.strides, view.offset)
+        if key not in self.views:
+            node = view.node
+            out = self.views[key] = self.buffers.add(Value("call", node.dtype, node.shape, view.strides, node.device))
+            item = RunCall(view_call(view), (base,), (((), out),), (), (), False)
+            self.append(item, (base, out), "as_strided")
+        return self.views[key]
+
     def append(self, item: Item, touched: Sequence[int], note: str) -> None:
         for number in touched:
             self.buffers.touch(number, len(self.items))
@@ -267,9 +280,8 @@ class _Writer:
 
     def call(self, node: Node) -> None:
         inside = may_see_views(node)
-        operands = tuple(
-            self.operand(self.grouping.views[(node, number)], as_tensor=True) for number in range(len(node.inputs))
-        )
+        views = [self.grouping.views[(node, number)] for number in range(len(node.inputs))]
+        operands = tuple(self.operand(view, as_tensor=True) if inside else self.owned(view) for view in views)
         results = [r for r in self.grouping.results.get(node, ()) if self._is_used(r)]
         outs = tuple((tuple(r.attr("path")), self.number(r)) for r in results)
         binds = tuple((self.number(r), dim, symbol) for symbol, r, dim in self.graph.bound if r.inputs[0] is node)
