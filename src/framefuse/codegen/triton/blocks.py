@@ -89,7 +89,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
     most = [upper(loop.extent) for loop in loops]
     fits = all(bound is not None and bound <= ROW for bound in most)
     short = longest <= ROW * share // 8
-    width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else TURN * share // 8
+    turn = max(1, TURN * share // 8)
+    width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
     points = 1
     if parallel is not None and is_across(kernel, parallel, loops):
         points, width = ACROSS[0], min(width, ACROSS[1])
