@@ -20,8 +20,18 @@ DEVICE = os.environ.get("FRAMEFUSE_TEST_DEVICE", "cuda")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="torch finds no GPU"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of torch, about its own older settings
 ]
 ROWS = (5, 5, 8, 3)  # the second call must hit
+
+
+@pytest.fixture(autouse=True)
+def all_digits():
+    """Convolutions do not round their operands to TF32, where a last digit more or less becomes a thousandth."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
 
 
 def seed(number):
