@@ -186,7 +186,7 @@ class Run:
                 f"compiled and hit: {total['hit']} programs ({hit:.0%}), {total['hits']} of {total['calls']} calls"
                 f" ({hits:.0%}), {total['traces']} traces",
                 f"calls that raise: {total['errors']}; programs on native {total['native']}, on the backend eager"
-                f" {total['eager']}, in grad mode {total['grad']}",
+                f" {total['eager']}, in grad mode {total['grad'] + total['trains']}, with gradients {total['trains']}",
                 f"recordings that gave no trace: {stops}",
             ]
         )
