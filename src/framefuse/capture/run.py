@@ -323,7 +323,7 @@ class Machine(Calls, Attributes, Generators):
             del self.frames[base:]
             self.handled = handled
 
-    def iterate(self, frame: Frame, value: Any) -> Any:
+    def iterate(self, frame: Frame, value: Any, stepped: bool = False) -> Any:
         """Pushes ``iter(value)``; SWITCH after a frame was entered that will push it."""
-        return iterate(self, frame, value)
+        return iterate(self, frame, value, stepped)
 

@@ -10,11 +10,15 @@ from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator
 from framefuse.capture.iterators import NATIVE_ITERATORS
+from framefuse.capture.numbers import plain_number
+
+
+ListIterator = type(iter([]))
 
 
 @handles("GET_ITER")
 def get_iter(machine: Any, frame: Frame, argument: int) -> Any:
-    return machine.iterate(frame, frame.stack.pop())
+    return machine.iterate(frame, frame.stack.pop(), True)
 
 
 @handles("GET_YIELD_FROM_ITER")
@@ -22,8 +26,8 @@ def get_yield_from_iter(machine: Any, frame: Frame, argument: int) -> Any:
     return machine.iterate(frame, frame.stack.pop())
 
 
-def iterate(machine: Any, frame: Frame, value: Any) -> Any:
-    """Pushes ``iter(value)``."""
+def iterate(machine: Any, frame: Frame, value: Any, stepped: bool = False) -> Any:
+    """Pushes ``iter(value)``; ``stepped`` where nothing but FOR_ITER takes its elements."""
     kind = type(value)
     if kind is InterpretedGenerator:
         frame.stack.append(value)
@@ -37,10 +41,14 @@ def iterate(machine: Any, frame: Frame, value: Any) -> Any:
         sources = machine.recorder.sources
         (sources.extent if type(value) in (list, tuple) else sources.whole)(value)
         if id(value) in sources.known:
-            if isinstance(value, (list, tuple)) and id(value) not in sources.changed and type(value) in (list, tuple):
-                seen = [sources.item(value, number, part) for number, part in enumerate(value)]
-                if any(new is not old for new, old in zip(seen, value, strict=True)):
-                    value = seen
+            if type(value) in (list, tuple) and id(value) not in sources.changed:
+                if type(value) is tuple:
+                    seen = [sources.item(value, number, part) for number, part in enumerate(value)]
+                    if any(new is not old for new, old in zip(seen, value, strict=True)):
+                        value = seen
+                elif not stepped:  # the list may change while it is iterated: its iterator gives what stands there
+                    for number, part in enumerate(value):
+                        plain_number(sources.item(value, number, part))
             elif (
                 not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range))
                 and kind not in NATIVE_ITERATORS
@@ -76,11 +84,17 @@ def for_iter(machine: Any, frame: Frame, argument: int) -> Any:
         return machine.opaque(
             frame, next, (iterator, Ended), {}, ("next", argument), "native-call", f"next of a {kind.__name__}"
         )
+    place = iterator.__reduce__()[1:] if kind is ListIterator else None
     try:
-        frame.stack.append(next(iterator))
+        value = next(iterator)
     except StopIteration:
         frame.stack.pop()
         frame.step = argument
+        return None
+    if place is not None:
+        (container,), index = place
+        value = sources.item(container, index, value) if type(container) is list else value
+    frame.stack.append(value)
     return None
 
 
