@@ -21,6 +21,7 @@ from framefuse.capture.contents import is_key
 from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of, native_generator
 from framefuse.capture.iterators import SEQUENCE_ITERATORS, RangeIterator
 from framefuse.capture.numbers import TRACKED, bare, form_of
+from framefuse.capture.set_order import insertion_order
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.ir.classes import of_extension, written_in_c
 from framefuse.ir.facts import Source
@@ -98,7 +99,7 @@ class Recipes:
         if kind is tuple or kind is list:
             return Build(kind.__name__, None, tuple([build(part) for part in value]), None, number)
         if kind is set or kind is frozenset:
-            return Build(kind.__name__, None, tuple([self._hashed(part) for part in value]), None, number)
+            return Build(kind.__name__, None, self._members(value), None, number)
         if kind is dict:
             return Build("dict", None, self._pairs(value), None, number)
         if kind is slice:
@@ -188,6 +189,14 @@ class Recipes:
             return Build("source", source.base)
         return Build("source", Source("item", Source("getattr", source.base, "__closure__"), source.key))
 
+    def _members(self, value: set[Any] | frozenset[Any]) -> tuple[Any, ...]:
+        """The recipes of the members of a set, in an order in which they can be put into a new one."""
+        order = insertion_order(value)
+        if order is None:
+            self.refuse("a set whose order only its past explains")
+            return ()
+        return tuple([self._hashed(part) for part in order])
+
     def _hashed(self, value: Any) -> Any:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
         if id(value) in self.recorder.sources.made:
@@ -221,7 +230,7 @@ class Recipes:
             own: Any = list if isinstance(value, list) else deque
             base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
         elif isinstance(value, set):
-            base = Build("set", None, tuple([self._hashed(part) for part in set.__iter__(value)]))
+            base = Build("set", None, self._members(value))
         state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
         pairs = tuple([(name, self.build(part)) for name, part in state.items()])
         if cls is not None:

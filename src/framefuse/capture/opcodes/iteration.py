@@ -12,7 +12,6 @@ from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.numbers import plain_number
 
-
 ListIterator = type(iter([]))
 
 
