@@ -10,7 +10,8 @@ TABLE = 8  # places of a small set: these ints collide where they are equal modu
 
 
 @pytest.mark.parametrize(
-    "members", [[0, TABLE], [TABLE, 0], [1, 9, 17], [17, 1, 9, 2], [3, 1, 2], [], ["a", "b", "c"], [TABLE, 0, 16, 24, 1]]
+    "members",
+    [[0, TABLE], [TABLE, 0], [1, 9, 17], [17, 1, 9, 2], [3, 1, 2], [], ["a", "b", "c"], [TABLE, 0, 16, 24, 1]],
 )
 def test_a_new_set_iterates_as_the_given_one(members):
     order = insertion_order(set(members))

@@ -12,7 +12,7 @@ from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.numbers import plain_number
 
-ListIterator = type(iter([]))
+ListIterator: type = type(iter([]))
 
 
 @handles("GET_ITER")
