@@ -42,9 +42,9 @@ REST = (
     Field("framefuse_whole_peak_mb", "MB whole", "{:.1f}"),
     Field("framefuse_first_s", "first", "{:.2f}"),
     Field("torch_first_s", "torch first", "{:.1f}"),
-    Field("framefuse_loss_difference", "loss differs", "{:.0e}"),
+    Field("framefuse_loss_difference", "loss off", "{:.0e}"),
     Field("compiled", "runs"),
-    Field("follows", "equal"),
+    Field("follows", "same"),
 )
 RATIOS = (
     ("with the model compiled", "framefuse_times_eager", "framefuse_times_torch"),
