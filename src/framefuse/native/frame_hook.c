@@ -47,7 +47,8 @@ static void used(int change)
 static inline Room *room_of(PyObject *code)
 {
     struct Extra *extra = ((PyCodeObject *)code)->co_extra; /* NULL for nearly all code */
-    return LIKELY(extra == NULL) || extra->count <= extra_index ? NULL : extra->values[extra_index];
+    /* Others may have put theirs there before we asked for an index. */
+    return LIKELY(extra == NULL) || extra_index < 0 || extra->count <= extra_index ? NULL : extra->values[extra_index];
 }
 
 static void room_free(void *pointer)

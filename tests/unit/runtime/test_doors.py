@@ -392,3 +392,23 @@ def test_no_evaluator_is_left_on():
     """
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# Torch's compiler leaves something of its own on the code of Module.__call__, before a door of ours was ever opened.
+AFTERWARDS = """
+import torch, framefuse
+net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+x = torch.randn(2, 3)
+torch.compile(net, backend="eager")(x)
+torch.compile(lambda x: net(x) + 1, backend="eager")(x)
+fast = framefuse.compile(net)
+for _ in range(3):
+    torch.testing.assert_close(fast(x), net(x))
+assert framefuse.explain(fast).hits == 2
+print("fine")
+"""
+
+
+def test_modules_are_compiled_in_a_process_that_used_torch_compile_before():
+    done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
