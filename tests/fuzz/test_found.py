@@ -423,6 +423,18 @@ FOUND = {
             for rows in (1, 1, 2, 3, 1, 2):
                 yield call(data(1, rows, 3))
     """),
+    "a dimension of size one with the stride of an expanded one": (0, "native", """
+        def target(x):
+            v = x.transpose(0, -1)
+            v += v
+            return v + 1, x
+
+        def calls():
+            yield call(data(1, 1, 3).expand(2, 3))
+            yield call(data(1, 1, 3).expand(2, 3)[:1])
+            yield call(data(4, 2, 3))
+            yield call(data(4, 3, 3))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

@@ -42,6 +42,21 @@ def unclear(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return ones if order != _by_strides(real, ones, sizes, strides) else ()
 
 
+def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """The axes of size 1 of a dense tensor whose strides are not those that its :func:`dense_order` gives them, as in a
+    slice of an expanded tensor: how eager lays out what is computed from it says nothing of larger sizes.
+    """
+    order = dense_order(sizes, strides)
+    if order is None or 0 in sizes:
+        return ()
+    found, step = [], 1
+    for axis in reversed(order):
+        if sizes[axis] == 1 and strides[axis] != step:
+            found.append(axis)
+        step *= sizes[axis]
+    return tuple(found)
+
+
 def order_like(meta: TensorMeta) -> tuple[int, ...]:
     """The order of dimensions of what ``empty_like`` makes of such a tensor."""
     order = dense_order(meta.sizes, meta.strides)

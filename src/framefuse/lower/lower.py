@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from framefuse.errors import Reason, Stop
-from framefuse.ir.builder import Shape, Unprovable
+from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
-from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
@@ -106,6 +106,8 @@ class _Lowerer:
         meta = self._meta(entry.value)
         shape = tuple(expr(size) for size in entry.spec.sizes)
         self.builder.extents.update(size for size in entry.spec.sizes if isinstance(size, Symbol))
+        for axis in irregular(meta.sizes, meta.strides):
+            self.builder.require("==", shape[axis], ONE, "the order of dimensions in memory")
         dtype = BY_TORCH[meta.dtype]
         strides = _spec_strides(entry.spec, shape)
         node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
