@@ -15,7 +15,7 @@ from framefuse.fuse.products import product_order, product_view
 from framefuse.fuse.ranges import ZERO
 from framefuse.fuse.reductions import PLAIN, TILED, inner_index, may_join_reduction
 from framefuse.fuse.strided import Strides, View, strided
-from framefuse.fuse.work import Weight, points, weights
+from framefuse.fuse.work import NUMBER, Weight, points, weights
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
@@ -253,7 +253,8 @@ class Grouping:
         size = max((points(operand, self.graph.hints) for operand in node.inputs), default=0)
         while stack and len(seen) < SOURCES_LIMIT:
             operand = stack.pop()
-            if operand.op not in MOVES and 2 * points(operand, self.graph.hints) >= size and operand.op != "full":
+            large = 2 * points(operand, self.graph.hints) >= size and self.weights[operand] is not NUMBER
+            if operand.op not in MOVES and large:
                 yield operand
             if operand.op in MOVES or TABLE[operand.op].kind == "pointwise":
                 fresh = [source for source in operand.inputs if source not in seen]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from framefuse.fuse.indexing import MOVES
 from framefuse.fuse.layout import estimate
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
@@ -23,6 +24,9 @@ class Weight:
 
     time: float
     loads: int
+
+
+NUMBER = Weight(0.0, 0)  # of a value that is one number for all elements: kernels compute it before their loops
 
 
 def op_time(node: Node) -> float:
@@ -59,6 +63,10 @@ def weights(graph: Graph) -> dict[Node, Weight]:
     loaded = Weight(0.05, 1)
     for node in graph.nodes:
         row = TABLE[node.op]
+        elementwise = row.kind == "pointwise" or node.op in MOVES
+        if node.op == "full" or (elementwise and all(found[operand] is NUMBER for operand in node.inputs)):
+            found[node] = NUMBER
+            continue
         if row.kind in ("call", "reduce") or node.op == "input":
             found[node] = loaded
             continue

@@ -476,6 +476,23 @@ def test_shared_rows_of_many_readers_are_computed_once():
     check(graph, schedule, torch.randn(3, 5), torch.randn(5))
 
 
+def test_a_value_of_numbers_alone_is_never_kept_for_other_kernels():
+    b = Builder(s0=50)
+    inputs = [b.input((ROWS, 4)) for _ in range(4)]
+    share = b.full(inputs[0], 0.3)
+    small = b.lt(b.abs(share), 0.5)
+    weight = b.pow(b.where(small, share, b.sub(share, 1.0)), 0.5)
+    writes = [(number, b.add(b.mul(x, weight), b.where(small, x, 1.0))) for number, x in enumerate(inputs)]
+    schedule = fuse(b.graph(writes=writes))
+    found = kernels(schedule)
+    assert {tuple(map(str, kernel.buffers)) for kernel in found} == {tuple(map(str, found[0].buffers))}
+    assert len(found) == 4 and {len(kernel.buffers) for kernel in found} == {2}
+    given = [torch.randn(3, 4) for _ in inputs]
+    wanted = [x * 0.3**0.5 + x for x in given]
+    run(schedule, given)
+    torch.testing.assert_close(given, wanted)
+
+
 def test_random_calls_keep_their_order():
     b = Builder(s0=3)
     x = b.input((ROWS,))
