@@ -45,7 +45,9 @@ def compile(
         compilation serves all sizes; False, sizes are constants and each size compiles once. backend: ``"native"``,
         ``"eager"`` (run the captured graph), another name of :func:`list_backends`, or a callable
             ``(gm: torch.fx.GraphModule, example_inputs: list) -> callable``, torch.compile's contract.
-        mode: one of torch.compile's modes; accepted so that code need not change.
+        mode: one of torch.compile's modes. ``"max-autotune"`` and ``"max-autotune-no-cudagraphs"`` measure several
+            codes of each kernel on the GPU and keep the fastest, in the user's cache folder too; ``explain`` tells
+            what that took. On the CPU they are the default mode.
         options: settings by name, see :data:`framefuse.options.TABLE`.
         disable: return ``model`` itself.
 

@@ -43,9 +43,11 @@ class Option:
 #            functions that eager takes from MKL differ by at most 2 ulp.
 NUMERICS = "Whether kernels hold 16-bit floats in float32 between operations, or round where eager does."
 CPU_TARGET = "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow."
+TUNE_SECONDS = "How long one graph may compile and measure candidates in the modes max-autotune."
 TABLE = (
     Option("trace_limit", int, 16, "How many traces may start at one place before new cases of it wait."),
     Option("compile_seconds", float, 300.0, "How long a function may record and compile before new cases wait."),
+    Option("tune_seconds", float, 120.0, TUNE_SECONDS),
     Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
     Option("cpu_target", str, "llvm", CPU_TARGET, ("llvm", "triton")),
     Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
@@ -70,6 +72,11 @@ class Options:
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.values)[name]
+
+    @property
+    def measures(self) -> bool:
+        """Whether candidates are measured on the device, and the fastest is kept."""
+        return self.mode in ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 def environment(name: str) -> Any:

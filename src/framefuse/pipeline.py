@@ -6,7 +6,6 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +16,7 @@ from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
-from framefuse.codegen.targets import Backend, Launched, backend, lacking, targets
-from framefuse.codegen.unsupported import Unsupported
+from framefuse.codegen.targets import Launched, lacking, targets
 from framefuse.derivatives import derivatives, savable
 from framefuse.errors import CompilerBug, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
@@ -31,21 +29,22 @@ from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr, Relation, Symbol, expr
-from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.numbers import Expr, Relation, expr
+from framefuse.ir.schedule import Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.verify import verify
+from framefuse.kernels import Uncompiled, compile_kernels
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
+from framefuse.tuning import Tuning
 
 Products = dict[str, Any]
-COMPILERS = 8  # threads in which kernels are compiled where that is slow
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 
 
@@ -139,72 +138,15 @@ def _scheduled(graph: Graph, options: Options) -> Schedule:
     return schedule
 
 
-def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int, Any]]:
-    """The schedule with the code of its kernels by item; another schedule where an emitter cannot express one."""
+def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int, Any], Tuning | None]:
+    """The schedule with the code of its kernels by item, and what measuring gave; another schedule where an emitter
+    cannot express one.
+    """
     schedule: Schedule = p["planned"]
-    wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
-    graph = schedule.graph
-    keys = {
-        index: (item.kernel.identity, item.device, _guarded(item, graph), *_hints(item, graph, options))
-        for index, item in wanted.items()
-    }
-    distinct = {key: wanted[index] for index, key in reversed(keys.items())}
-
-    def compile(item: RunKernel) -> Any:
-        try:
-            return compile_kernel(item, graph, options)
-        except Unsupported as error:
-            return error
-        except Exception as error:
-            if options["check"] or not _backend(item, options).slow:
-                raise
-            told = str(error).strip().splitlines() or [""]
-            return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
-
-    if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
-        with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:
-            made = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
-    else:
-        made = {key: compile(item) for key, item in distinct.items()}
-    kernels = {index: made[key] for index, key in keys.items()}
-    for index, found in kernels.items():
-        if isinstance(found, Unsupported):
-            return _on_aten(p["graph"], options, wanted[index].device, f"A kernel cannot be compiled: {found}"), {}
-    return schedule, kernels
-
-
-def _backend(item: RunKernel, options: Options) -> Backend:
-    found = backend(item.device, options["cpu_target"])
-    assert found is not None, "fuse makes kernels for known devices"
-    return found
-
-
-def _guarded(item: RunKernel, graph: Graph) -> bool:
-    """Whether guards can hold what a kernel asks of its numbers: they know none that a call sets while it runs."""
-    bound = {symbol for symbol, _, _ in graph.bound}
-    return not (bound and any(bound & value.symbols for value in (*item.numbers, item.extent)))
-
-
-def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol, int]]:
-    """The recorded values of a kernel's numbers, for a compiler that chooses by them."""
-    if not _backend(item, options).hinted:
-        return []
-    return [
-        (number.symbol, value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols}))
-        for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
-        if isinstance(value, Expr)
-    ]
-
-
-def compile_kernel(item: RunKernel, graph: Graph, options: Options) -> Any:
-    """The code of a kernel for its device."""
-    hints = dict(_hints(item, graph, options))
-    index = int(item.device.partition(":")[2] or 0)
-
-    def load(binary: bytes, name: str, shared: int) -> int:
-        return _native.load_module(binary, name, shared, index)
-
-    return _backend(item, options).compile(item.kernel, hints, item.device, _guarded(item, graph), load)
+    try:
+        return schedule, *compile_kernels(schedule, options)
+    except Uncompiled as error:
+        return _on_aten(p["graph"], options, error.device, f"A kernel cannot be compiled: {error}"), {}, None
 
 
 def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:
@@ -271,6 +213,7 @@ CASE = (
     Pass("codegen", _codegen, ("planned", "graph"), "code"),
     Pass("codegen", lambda p, options: p["code"][0], ("code",), "schedule"),
     Pass("codegen", lambda p, options: p["code"][1], ("code",), "kernels"),
+    Pass("codegen", lambda p, options: p["code"][2], ("code",), "tuning"),
     Pass("guards", _assume, ("trace", "graph", "schedule", "kernels"), "assumptions"),
     Pass("guards", _guards, ("assumptions", "trace", "graph"), "guards"),
     Pass("autodiff", _derivatives, ("halves", "trace"), "derivatives"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,18 @@ class Backend:
     ``guarded``. It raises Unsupported for a kernel that it cannot express. ``lacks`` says what is missing here, None
     where the backend works. ``slow`` compilers work for several kernels at once, and call tools that may be missing;
     those that are not ``hinted`` take no hints.
+
+    Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` takes one of them as ``choice``, and
+    ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
     """
 
     target: Target
-    compile: Callable[[Kernel, Hints, str, bool, Load], Any]
+    compile: Callable[..., Any]
     lacks: Callable[[], str | None]
     slow: bool = False
     hinted: bool = True
+    choices: Callable[[Kernel, Hints], Sequence[triton.Choice]] | None = None
+    signature: Callable[[Kernel, Hints, str], str] | None = None
 
 
 def backend(device: str, cpu: str = "llvm") -> Backend | None:
@@ -115,13 +120,17 @@ def _cuda_lacks() -> str | None:
     return _triton_lacks()
 
 
-def _interpreted(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
-    return triton.compile_kernel(kernel, hints, device)
+def _interpreted(
+    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
+) -> Any:
+    return triton.compile_kernel(kernel, hints, device, choice=choice)
 
 
-def _launched(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
+def _launched(
+    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
+) -> Any:
     def compile(aligned: bool) -> Any:
-        return triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded, load=load)
+        return triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded, load=load, choice=choice)
 
     def unaligned() -> tuple[int, int]:
         made = compile(False)
@@ -135,9 +144,10 @@ def _triton(device: str) -> Target:
     return Target(device, "triton", launch=2500.0, products=False, scratch=False)
 
 
+_CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
-    "cuda": Backend(_triton("cuda"), _launched, _cuda_lacks, slow=True),
+    "cuda": Backend(_triton("cuda"), _launched, _cuda_lacks, slow=True, **_CHOICES),
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
-    "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks),
+    "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),
 }

@@ -20,6 +20,7 @@ from framefuse.explain.saved import saved_bytes
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
+from framefuse.tuning import Tuning, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class GraphReport:
 
     ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known);
     ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
-    some have no compiled code, with how often they ran.
+    some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
+    modes that measure.
     """
 
     name: str
@@ -52,6 +54,7 @@ class GraphReport:
     saved: tuple[int, int | None] | None = None
     backward: tuple[tuple[Work, ...], ...] = ()
     uncompiled: tuple[tuple[Reason, int], ...] = ()
+    tuning: Tuning | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -143,6 +146,8 @@ def _graph(product: Product) -> GraphReport:
     seconds = dict(product.seconds)
     if cases:
         seconds["backward"] = sum(sum(case.seconds.values()) for case in cases)
+    tunings = [stages["tuning"] for stages in (product.stages, *(case.stages for case in cases)) if "tuning" in stages]
+    measured = [tuning for tuning in tunings if tuning is not None]
     return GraphReport(
         name=trace.name,
         line=trace.line,
@@ -153,6 +158,7 @@ def _graph(product: Product) -> GraphReport:
         saved=saved,
         backward=tuple(_work(case) for case in cases),
         uncompiled=tuple(told for derivative in derivatives for told in derivative.reasons.items()),
+        tuning=total(measured) if measured else None,
     )
 
 
@@ -276,11 +282,31 @@ def _graphs(e: Explanation) -> list[str]:
             lines.append(f"             backward -> {_made(work)}" + (f", {count} cases alike" if count > 1 else ""))
         for reason, count in graph.uncompiled:
             lines.append(f"             backward call by call   [{reason.code}] x{count}: {reason.fact}")
+        if graph.tuning is not None:
+            lines += _tuning(graph.tuning)
         shown = sorted(graph.work, key=lambda item: -item.count)
         for item in shown[:8]:
             lines.append(f"             {item.title:<36.36} {item.kind:<7} x{item.count}{_place_of(item)}")
         if len(shown) > 8:
             lines.append(f"             and {len(shown) - 8} more")
+    return lines
+
+
+def _tuning(tuning: Tuning) -> list[str]:
+    """What measuring took and gave: the kernels that others than the usual codes won, the greatest gain first."""
+    measured = [kernel for kernel in tuning.kernels if not kernel.skipped]
+    tried = sum(kernel.candidates for kernel in measured)
+    new = sum(not kernel.stored for kernel in measured)
+    known = f", {len(measured) - new} known from before" if new < len(measured) else ""
+    line = f"             measured {_count(new, 'kernel')}{known}: {_count(tried, 'candidate')}, "
+    took = f"{_duration(tuning.seconds)} ({_duration(tuning.compiling)} of it to compile)"
+    lines = [f"{line}{took}, {_size(tuning.scratch)} of scratch memory"]
+    won = sorted((kernel for kernel in measured if kernel.won), key=lambda kernel: kernel.best / kernel.first)
+    for kernel in won[:8]:
+        gain = f"{_duration(kernel.first)} -> {_duration(kernel.best)}"
+        lines.append(f"               {kernel.title:<34.34} {gain}  by {kernel.won}")
+    for why, count in Counter(kernel.skipped for kernel in tuning.kernels if kernel.skipped).items():
+        lines.append(f"               {_count(count, 'kernel')} not measured: {why}")
     return lines
 
 

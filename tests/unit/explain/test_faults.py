@@ -17,11 +17,11 @@ from framefuse.explain import faults, files
 STAGES = {  # what fails: the products that were there
     "lower": ("trace",),
     "fuse": ("trace", "lowered", "halves", "graph"),
-    "compile_kernel": ("trace", "lowered", "halves", "graph", "planned"),
-    "build": ("trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "assumptions"),
+    "compile_kernels": ("trace", "lowered", "halves", "graph", "planned"),
+    "build": ("trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "tuning", "assumptions"),
     "assemble": (
-        "trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "assumptions", "guards",
-        "derivatives",
+        "trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "tuning", "assumptions",
+        "guards", "derivatives",
     ),
     "record": (),
 }  # fmt: skip

@@ -70,8 +70,8 @@ def launched() -> Iterator[FakeDriver]:
     before = targets.BACKENDS["cpu by triton"]
     stream = abi.FALLBACKS["stream"]
 
-    def compile(kernel: Kernel, hints: Any, device: str, guarded: bool, load: Any) -> Launched:
-        made = triton.compile_kernel(kernel, hints, device, guarded=guarded)
+    def compile(kernel: Kernel, hints: Any, device: str, guarded: bool, load: Any, choice: Any = None) -> Launched:
+        made = triton.compile_kernel(kernel, hints, device, guarded=guarded, choice=choice)
         function, called = function_of(driver, kernel, made)
         kept.append(called)
         code = dataclasses.replace(made, function=function)

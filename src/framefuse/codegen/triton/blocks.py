@@ -33,11 +33,25 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What may be measured of a kernel's blocks: ``points`` of the parallel axis that a program takes, the ``width`` of
+    the vector loops' turns (0: there are none, or the nest decides), ``warps``, and the ``stages`` in which turns
+    overlap (1: they do not).
+    """
+
+    points: int
+    width: int
+    warps: int
+    stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Blocks:
     """``points`` of the parallel axis that one program takes, the dimensions of the ``rank``-dimensional tile by the
     loop (its identity) that they stand for, and ``warps``. A parallel loop that is no dimension has no entry.
     ``simple`` work is bound by memory, and its code is short. ``held`` are the vector loops of unknown extent that one
-    turn of their block is enough for at the recorded sizes.
+    turn of their block is enough for at the recorded sizes; turns overlap in ``stages``. ``form`` says which of the
+    ways to cut a nest this is, and ``longest`` the recorded length of a vector loop.
     """
 
     points: int
@@ -47,6 +61,15 @@ class Blocks:
     shape: tuple[int, ...]
     simple: bool = True
     held: tuple[Loop, ...] = ()
+    stages: int = 1
+    form: str = "scalar"  # "points", "rows", "across" (rows whose elements lie apart) or "tile"
+    longest: int = 0
+
+    @property
+    def choice(self) -> Choice:
+        """What was chosen, to be chosen again."""
+        width = self.shape[-1] if self.form in ("rows", "across") else 0
+        return Choice(self.points, width, self.warps, self.stages)
 
     @property
     def may_shrink(self) -> bool:
@@ -60,10 +83,14 @@ class Blocks:
         return replace(self, loops={**self.loops, **whole}, held=())
 
 
-def choose(kernel: Kernel, hints: Mapping[Symbol, int]) -> Blocks:
-    """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values."""
+def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = None) -> Blocks:
+    """Blocks that are right for any size and good for the recorded ones; ``hints`` gives the numbers' values. A
+    ``choice`` that was measured is taken as it is.
+    """
     share = per_thread(kernel)
-    found = replace(_choose(kernel, hints, share), simple=share == A_THREAD[0][1])
+    found = replace(_choose(kernel, hints, share, choice), simple=share == A_THREAD[0][1])
+    if choice is not None:
+        found = replace(found, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
     loops = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector" and id(s) in found.loops]
     held = [loop for loop in loops if not found.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
@@ -75,7 +102,7 @@ def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
     return all(isinstance(atom, Symbol) and atom in numbers for atoms, _ in extent.terms for atom in atoms)
 
 
-def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
+def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Choice | None) -> Blocks:
     parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.startswith("parallel")), None)
     body = parallel.body if parallel is not None else kernel.body
     vectors = list(_vectors(body))
@@ -84,7 +111,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
         return _two_dimensional(vectors, hints, share)
     loops = [loop for loop, _ in vectors]
     if not loops:
-        return _one_dimensional(kernel, parallel, rows, share)
+        return _one_dimensional(kernel, parallel, rows, share, choice)
     longest = max(max(1, estimate(loop.extent, hints)) for loop in loops)
     most = [upper(loop.extent) for loop in loops]
     fits = all(bound is not None and bound <= ROW for bound in most)
@@ -92,7 +119,10 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
     turn = max(1, TURN * share // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
     points = 1
-    if parallel is not None and is_across(kernel, parallel, loops):
+    across = parallel is not None and is_across(kernel, parallel, loops)
+    if choice is not None:
+        points, width = choice.points, choice.width
+    elif across:
         points, width = ACROSS[0], min(width, ACROSS[1])
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
@@ -102,11 +132,13 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int) -> Blocks:
     points = min(points, power(rows))
     # One block for all loops: an accumulator that one of them feeds is a tile like any other.
     found = {id(loop): Dimension(int(points > 1), width, _fits(loop, width)) for loop in loops}
+    form = "across" if across else "rows"
     if points > 1:
         assert parallel is not None
         found[id(parallel)] = Dimension(0, points, False)
-        return Blocks(points, 2, found, warps(points * width, share), (points, width))
-    return Blocks(1, 1, found, warps(width, share), (width,))
+        shape = points, width
+        return Blocks(points, 2, found, warps(points * width, share), shape, form=form, longest=longest)
+    return Blocks(1, 1, found, warps(width, share), (width,), form=form, longest=longest)
 
 
 def _fits(loop: Loop, block: int) -> bool:
@@ -114,7 +146,9 @@ def _fits(loop: Loop, block: int) -> bool:
     return bound is not None and bound <= block
 
 
-def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: int) -> Blocks:
+def _one_dimensional(
+    kernel: Kernel, parallel: Loop | None, rows: int, share: int, choice: Choice | None
+) -> Blocks:
     if parallel is None:
         return Blocks(1, 0, {}, 1, ())
     widest = max((buffer.dtype.size for buffer in kernel.buffers), default=4)
@@ -124,9 +158,9 @@ def _one_dimensional(kernel: Kernel, parallel: Loop | None, rows: int, share: in
         points = 128
     while points > 128 and -(-rows // points) < BUSY:
         points //= 2
-    points = min(points, max(WARP, power(rows)))
+    points = min(points if choice is None else choice.points, max(WARP, power(rows)))
     count = max(1, min(4, points // (2 * WARP)))
-    return Blocks(points, 1, {id(parallel): Dimension(0, points, False)}, count, (points,))
+    return Blocks(points, 1, {id(parallel): Dimension(0, points, False)}, count, (points,), form="points")
 
 
 def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol, int], share: int) -> Blocks:
@@ -138,7 +172,7 @@ def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol,
         size = power(max(1, bound if bound is not None else estimate(loop.extent, hints)))
         shape[place] = max(shape[place], min(size, TURN))
     found = {id(loop): Dimension(place, shape[place], _fits(loop, shape[place])) for loop, place in places}
-    return Blocks(1, 2, found, warps(shape[0] * shape[1], share), tuple(shape))
+    return Blocks(1, 2, found, warps(shape[0] * shape[1], share), tuple(shape), form="tile")
 
 
 def _inner(loop: Loop) -> bool:

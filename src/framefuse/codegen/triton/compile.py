@@ -19,8 +19,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import platformdirs
+import torch
 
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.triton.blocks import Choice
 from framefuse.codegen.triton.emitter import Module, emit
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
@@ -123,17 +125,19 @@ def compile_kernel(
     guarded: bool = False,
     load: Load | None = None,
     on: Machine | None = None,
+    choice: Choice | None = None,
 ) -> TritonKernel:
     """The code of ``kernel`` for a device of torch; thread-safe.
 
     ``hints`` gives the recorded values of the kernel's numbers: blocks are chosen for them, any values are computed
     right. ``aligned`` code takes pointers that are multiples of 16 only. ``guarded`` says that launches check
     ``limits``; else positions have 64 bits where sizes are numbers. ``load`` (binary, name, shared bytes) gives the
-    handle of the function; ``on`` is the GPU (None: that of ``device``). Where Triton interprets, nothing is compiled.
+    handle of the function; ``on`` is the GPU (None: that of ``device``); ``choice`` is one of blocks that was measured.
+    Where Triton interprets, nothing is compiled.
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = emit(kernel, hints, guarded, aligned)
+    made = emit(kernel, hints, guarded, aligned, choice)
     kinds = _arguments(kernel, made)
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
@@ -155,6 +159,14 @@ def compile_kernel(
         code.functions.get(device, 0), code.binary, aligned, made.width.limits, interpreted,
         {"emit": emitted, **seconds}, code,
     )  # fmt: skip
+
+
+def signature(kernel: Kernel, hints: Mapping[Symbol, int], device: str) -> str:
+    """A name, equal in all processes, of a kernel at these sizes with the GPU and the compiler that it meets there."""
+    made = emit(kernel, hints)
+    name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
+    parts = (made.text, made.constants, made.blocks.choice, sorted((s.name, v) for s, v in hints.items()), name)
+    return hashlib.sha256(repr((parts, machine(device), _versions())).encode()).hexdigest()
 
 
 def text(kernel: Kernel, hints: Mapping[Symbol, int]) -> str:

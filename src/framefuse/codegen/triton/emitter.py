@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.codegen.triton.blocks import Blocks, choose
+from framefuse.codegen.triton.blocks import Blocks, Choice, choose
 from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
@@ -45,16 +45,23 @@ class Module:
         return "".join(f"# {line}".rstrip() + "\n" for line in kernel_text(kernel).splitlines()) + "\n"
 
 
-def emit(kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool = False, aligned: bool = True) -> Module:
+def emit(
+    kernel: Kernel,
+    hints: Mapping[Symbol, int],
+    guarded: bool = False,
+    aligned: bool = True,
+    choice: Choice | None = None,
+) -> Module:
     """The module of ``kernel``: a function of its buffers, then its numbers in order, for a grid of
     ``ceil(extent / points)`` programs. Right for any sizes, good for those in ``hints``.
 
     ``guarded`` says that a launch checks ``width.limits`` before it runs the kernel: then integers may be narrow
     although sizes are not known. ``aligned`` code is for pointers that are multiples of 16. What is bound by memory is
     written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16, so that memory is seen to
-    move by 16 bytes; rows that fit a tile), and for any. Raises Unsupported.
+    move by 16 bytes; rows that fit a tile), and for any. ``choice`` is one of blocks that was measured. Raises
+    Unsupported.
     """
-    blocks, integers = choose(kernel, hints), width(kernel, hints, guarded)
+    blocks, integers = choose(kernel, hints, choice), width(kernel, hints, guarded)
     work, name = _body(kernel, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]

@@ -185,7 +185,10 @@ class Loops:
             end = str(bound) if bound is not None else self.b.named(_largest(extent, self.values.rank), "end")
         self._before(statement.body, dimension.place)
         start = self.b.fresh("start")
-        with self.b.loop(f"for {start} in range(0, {end}, BLOCK{dimension.place}):"):
+        turns = f"range(0, {end}, BLOCK{dimension.place})"
+        if self.blocks.stages > 1:
+            turns = f"tl.{turns[:-1]}, num_stages={self.blocks.stages})"
+        with self.b.loop(f"for {start} in {turns}:"):
             name = self.b.fresh("r")
             moved = f"{start} + {self._range(dimension)}"
             self.b.line(f"{name} = {moved if integer == 'tl.int32' else f'({moved}).to({integer})'}")

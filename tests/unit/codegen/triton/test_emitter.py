@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,16 @@ from tests.unit.fuse.graphs import Builder, symbol
 from tests.unit.fuse.test_schedule import layer_norm, softmax
 
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.triton import candidates, compile_kernel, signature, text
 from framefuse.codegen.triton import compile as module
-from framefuse.codegen.triton import compile_kernel, text
+from framefuse.codegen.triton.blocks import choose
 from framefuse.codegen.triton.compile import Compiler
 from framefuse.codegen.triton.emitter import emit
 from framefuse.codegen.triton.target import REFERENCE
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, INT8, INT64
-from framefuse.ir.loops import Buffer, Load, Loop, Scratch, Store
+from framefuse.ir.loops import Buffer, Check, Load, Loop, Scratch, Store
 from framefuse.ir.numbers import expr
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunKernel
@@ -68,6 +70,34 @@ def test_nests_compile_for_a_gpu(kernel):
     assert made.binary[1:4] == b"ELF" and made.function == 0 and made.interpreted is None
     assert [kind for kind, _ in made.arguments] == ["pointer"] * len(kernel.buffers) + ["int64"] * len(kernel.numbers)
     assert made.name == "framefuse_test" and made.warps >= 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "hints"),
+    [
+        (k.softmax(), {"rows": 8192, "cols": 4096}),
+        (k.column_operation("sum"), {"rows": 4096, "cols": 4096}),
+        (k.pointwise([FLOAT32], k.apply("sin", k.load("x0", k.I))), {"n": 1 << 24}),
+    ],
+    ids=["rows", "across", "points"],
+)
+def test_every_candidate_compiles_for_a_gpu(kernel, hints):
+    known = {number.symbol: hints[number.symbol.name] for number in kernel.numbers}
+    found = candidates(kernel, known)
+    assert 5 <= len(found) <= 12 and found[0] == choose(kernel, known).choice
+    for choice in found:
+        made = compile_kernel(kernel, known, "cpu", on=REFERENCE, choice=choice)
+        assert (made.blocks, made.warps) == (choice.points, choice.warps)
+    names = {signature(kernel, {**known, k.N: n}, "cpu") for n in (1, 2)}
+    assert len(names) == 2 and signature(kernel, known, "cpu") == signature(kernel, known, "cpu")
+
+
+def test_a_kernel_with_a_check_is_not_measured():
+    plain = k.row_operation("sum")
+    (loop,) = plain.body
+    checked = replace(plain, body=(replace(loop, body=(Check(k.const(True, BOOL)), *loop.body)),))
+    hints = {k.ROWS: 4096, k.COLS: 4096}
+    assert len(candidates(plain, hints)) > 1 and candidates(checked, hints) == (choose(checked, hints).choice,)
 
 
 def long_list(names, dtype):

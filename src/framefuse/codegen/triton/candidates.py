@@ -1,0 +1,78 @@
+"""Turns a kernel into the few choices of blocks, warps and stages that are worth measuring for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from framefuse.codegen.triton.blocks import ROW, WARP, Blocks, Choice, choose, estimate, per_thread, power
+from framefuse.codegen.walk import statements
+from framefuse.ir.loops import Check, Kernel
+from framefuse.ir.numbers import Symbol
+
+MOST = 12  # of one kernel: each is compiled
+LEAST_POINTS, MOST_POINTS = 128, 8192
+MOST_WARPS = 32
+LEAST_PROGRAMS = 16  # that several rows a program leave
+TURNS = 1024, 2048, 4096, 8192  # widths of a row that goes in turns
+STAGES = 3
+# (points along memory, rows of a turn) of a reduction across memory
+ACROSS = (32, 64), (64, 32), (128, 16), (64, 64), (128, 32), (32, 32), (16, 64), (256, 8)
+
+
+def candidates(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
+    """Choices for :func:`framefuse.codegen.triton.blocks.choose`, at most :data:`MOST`; that which is made without
+    measuring comes first, and alone where nothing can be chosen or measured. ``hints`` are the recorded values of the
+    numbers.
+    """
+    blocks = choose(kernel, hints)
+    if any(isinstance(statement, Check) for statement in statements(kernel.body)):
+        return (blocks.choice,)  # a check that fails on made-up positions would end the use of the GPU
+    rows = max(1, estimate(kernel.extent, hints))
+    found: Iterator[Choice] = iter(())
+    match blocks.form:
+        case "points":
+            found = _points(blocks, rows, per_thread(kernel))
+        case "rows":
+            found = _rows(blocks, rows, per_thread(kernel))
+        case "across":
+            found = _across(blocks, rows)
+        case "tile":
+            found = (Choice(blocks.points, 0, warps) for warps in (4, 8, 2, 1, 16))
+    return tuple(dict.fromkeys([blocks.choice, *found]))[:MOST]
+
+
+def _points(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
+    """Programs of a quarter to four times the points, by the elements of a thread."""
+    least, most = max(LEAST_POINTS, blocks.points // 4), min(MOST_POINTS, blocks.points * 4, max(WARP, power(rows)))
+    for elements in (8, 4, 16, 2):
+        for warps in (4, 2, 8, 1):
+            points = elements * warps * WARP
+            if least <= points <= most and elements <= 2 * share:
+                yield Choice(points, 0, warps)
+
+
+def _rows(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
+    """Whole rows, one or more a program, with fewer or more threads; then rows in turns, which may overlap."""
+    whole = power(blocks.longest)
+    if whole <= 2 * ROW:
+        for points in dict.fromkeys((blocks.points, 1, max(1, blocks.points // 4), 2 * blocks.points)):
+            for elements in (16, 8, 32, 4):
+                warps = max(1, points * whole // (elements * WARP))
+                fair = points == 1 or -(-rows // points) >= LEAST_PROGRAMS
+                if fair and warps <= MOST_WARPS and elements <= 4 * share and (points == 1 or warps <= 8):
+                    yield Choice(points, whole, warps)
+                    if points != blocks.points:
+                        break  # one of the other programs tells whether they are better
+    turns = [width for width in TURNS if width < whole]
+    for width in turns[-3:]:
+        yield Choice(1, width, min(16, max(1, width // (8 * WARP))))
+    for width in turns[:2]:
+        yield Choice(1, width, min(16, max(1, width // (8 * WARP))), STAGES)
+
+
+def _across(blocks: Blocks, rows: int) -> Iterator[Choice]:
+    for points, width in ACROSS:
+        if points <= power(rows) and width <= 2 * power(blocks.longest):
+            yield Choice(points, width, min(8, max(1, points * width // (8 * WARP))))
+    yield Choice(blocks.points, blocks.shape[-1], blocks.warps, STAGES)
+    yield Choice(blocks.points, blocks.shape[-1], max(1, blocks.warps // 2))

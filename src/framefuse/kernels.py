@@ -1,0 +1,113 @@
+"""Turns the kernels of a schedule into code for their devices: in parallel where that is slow, measured where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from framefuse import _native
+from framefuse.codegen.targets import Backend, backend
+from framefuse.codegen.triton import Choice
+from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.graph import Graph
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.options import Options
+from framefuse.tuning import Tuner, Tuning
+
+COMPILERS = 8  # threads in which kernels are compiled where that is slow
+
+
+class Uncompiled(Exception):
+    """A kernel for ``device`` that its emitter cannot express; the text says why."""
+
+    def __init__(self, why: Unsupported, device: str) -> None:
+        super().__init__(str(why))
+        self.device = device
+
+
+def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any], Tuning | None]:
+    """The code of each kernel by the number of its item, and what measuring gave in a mode that measures.
+
+    Raises Uncompiled.
+    """
+    wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
+    graph = schedule.graph
+    keys = {
+        index: (item.kernel.identity, item.device, _guarded(item, graph), *_hints(item, graph, options))
+        for index, item in wanted.items()
+    }
+    distinct = {key: wanted[index] for index, key in reversed(keys.items())}
+
+    def compile(item: RunKernel) -> Any:
+        try:
+            return compile_kernel(item, graph, options)
+        except Unsupported as error:
+            return error
+        except Exception as error:
+            if options["check"] or not _backend(item, options).slow:
+                raise
+            told = str(error).strip().splitlines() or [""]
+            return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
+
+    if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
+        with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:
+            made = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
+    else:
+        made = {key: compile(item) for key, item in distinct.items()}
+    for index, key in keys.items():
+        if isinstance(made[key], Unsupported):
+            raise Uncompiled(made[key], wanted[index].device)
+    tuning = _tune(schedule, distinct, made, options) if options.measures and distinct else None
+    return {index: made[key] for index, key in keys.items()}, tuning
+
+
+def _tune(schedule: Schedule, distinct: Mapping[Any, RunKernel], made: dict[Any, Any], options: Options) -> Tuning:
+    """Replaces the codes of kernels by those of candidates that are faster."""
+    graph = schedule.graph
+    tuner = Tuner(
+        schedule,
+        lambda item, choice: compile_kernel(item, graph, options, choice),
+        lambda item: _backend(item, options),
+        lambda item: dict(_hints(item, graph, options)),
+        keep=options["cache"],
+        budget=options["tune_seconds"],
+        workers=COMPILERS,
+    )
+    return tuner.run(distinct, made)
+
+
+def _backend(item: RunKernel, options: Options) -> Backend:
+    found = backend(item.device, options["cpu_target"])
+    assert found is not None, "fuse makes kernels for known devices"
+    return found
+
+
+def _guarded(item: RunKernel, graph: Graph) -> bool:
+    """Whether guards can hold what a kernel asks of its numbers: they know none that a call sets while it runs."""
+    bound = {symbol for symbol, _, _ in graph.bound}
+    return not (bound and any(bound & value.symbols for value in (*item.numbers, item.extent)))
+
+
+def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol, int]]:
+    """The recorded values of a kernel's numbers, for a compiler that chooses by them."""
+    if not _backend(item, options).hinted:
+        return []
+    return [
+        (number.symbol, value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols}))
+        for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
+        if isinstance(value, Expr)
+    ]
+
+
+def compile_kernel(item: RunKernel, graph: Graph, options: Options, choice: Choice | None = None) -> Any:
+    """The code of a kernel for its device; ``choice`` is one of its backend's choices."""
+    hints = dict(_hints(item, graph, options))
+    index = int(item.device.partition(":")[2] or 0)
+
+    def load(binary: bytes, name: str, shared: int) -> int:
+        return _native.load_module(binary, name, shared, index)
+
+    chosen = {} if choice is None else {"choice": choice}
+    return _backend(item, options).compile(item.kernel, hints, item.device, _guarded(item, graph), load, **chosen)

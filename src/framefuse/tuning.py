@@ -1,0 +1,266 @@
+"""Chooses among codes of a kernel by measuring: compiles candidates in parallel, times them, and keeps the winner."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.targets import Backend
+from framefuse.codegen.triton import Choice
+from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
+
+BATCH = 8  # kernels whose candidates are compiled together: nothing compiles while something is timed
+MARGIN = 0.98  # of the time of what is taken without measuring, from which on another wins
+PATIENCE = 2.0  # seconds after which it is told what is going on
+# compile(item, choice or None) gives the code of a kernel, or raises.
+Compile = Callable[[RunKernel, Choice | None], Any]
+_measuring = threading.Lock()  # two threads that measure at once would measure each other
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What came of one kernel, or product, called ``title``: how many ``candidates`` were timed and how many of them
+    ``failed``; what ``won``, in words, in ``best`` seconds against the ``first``, that which is taken without
+    measuring. ``stored`` says that an earlier process measured it; ``skipped`` why nothing was measured.
+    """
+
+    title: str
+    candidates: int = 0
+    failed: int = 0
+    won: str = ""
+    first: float = 0.0
+    best: float = 0.0
+    stored: bool = False
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What measuring gave for one graph and what it took: ``seconds`` in all, of which ``compiling`` compiled
+    candidates, and ``scratch``, the most memory that was held for it on a device, in bytes.
+    """
+
+    kernels: tuple[Tuned, ...] = ()
+    seconds: float = 0.0
+    compiling: float = 0.0
+    scratch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What is kept on disk of one kernel."""
+
+    choice: Choice
+    first: float
+    best: float
+    candidates: int
+
+    def to_bytes(self) -> bytes:
+        """As it lies on disk."""
+        choice = (self.choice.points, self.choice.width, self.choice.warps, self.choice.stages)
+        return json.dumps([choice, self.first, self.best, self.candidates]).encode()
+
+    @staticmethod
+    def of(content: bytes | None) -> Winner | None:
+        """What :meth:`to_bytes` wrote; None for anything else."""
+        try:
+            choice, first, best, count = json.loads(content or b"null")
+            return Winner(Choice(*map(int, choice)), float(first), float(best), int(count))
+        except (ValueError, TypeError):
+            return None
+
+
+class Winners:
+    """The winners of this process and, where they may be kept, of earlier ones, by a signature."""
+
+    def __init__(self, disk: DiskCache) -> None:
+        self.disk = disk
+        self._known: dict[str, Winner] = {}
+
+    def get(self, key: str, keep: bool) -> Winner | None:
+        found = self._known.get(key)
+        if found is None and keep:
+            found = Winner.of(self.disk.read(key))
+            if found is not None:
+                self._known[key] = found
+        return found
+
+    def put(self, key: str, winner: Winner, keep: bool) -> None:
+        self._known[key] = winner
+        if keep:
+            self.disk.write(key, winner.to_bytes())
+
+
+PROCESS = Winners(DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "tuning"))
+
+
+@dataclass
+class _Case:
+    """A kernel to be measured: its first code, its candidates, their codes."""
+
+    key: Hashable
+    item: RunKernel
+    signature: str
+    choices: Sequence[Choice]
+    codes: list[Any]
+
+
+class Tuner:
+    """Measures the kernels of one graph. ``backend_of`` and ``hints_of`` say how a kernel is compiled; ``budget`` is in
+    seconds, ``workers`` threads compile.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        compile: Compile,
+        backend_of: Callable[[RunKernel], Backend],
+        hints_of: Callable[[RunKernel], Mapping[Any, int]],
+        *,
+        keep: bool,
+        budget: float,
+        workers: int,
+        winners: Winners | None = None,
+        trial_of: Callable[[str], Trial | None] | None = None,
+    ) -> None:
+        self.schedule, self.compile = schedule, compile
+        self.backend_of, self.hints_of = backend_of, hints_of
+        self.keep, self.workers = keep, workers
+        self.winners = winners or PROCESS
+        self.trial_of = functools.cache(trial_of or trial)
+        self.begun = time.perf_counter()
+        self.end = self.begun + budget
+        self.told = self.begun + PATIENCE
+        self.compiling = 0.0
+        self.found: dict[Hashable, Tuned] = {}
+
+    def run(self, items: Mapping[Hashable, RunKernel], made: dict[Hashable, Any]) -> Tuning:
+        """Replaces codes in ``made`` (by the keys of ``items``) by faster ones, and says what was done."""
+        with _measuring:
+            cases = [case for key, item in items.items() if (case := self._case(key, item, made)) is not None]
+            cases.sort(key=lambda case: -self._bytes(case.item))  # what matters most, before time is up
+            for start in range(0, len(cases), BATCH):
+                self._batch(cases[start : start + BATCH], start, len(cases), made)
+        trials = [found for found in map(self.trial_of, {item.device for item in items.values()}) if found is not None]
+        kernels = tuple(self.found[key] for key in items if key in self.found)
+        scratch = max((each.scratch for each in trials), default=0)
+        return Tuning(kernels, time.perf_counter() - self.begun, self.compiling, scratch)
+
+    def _case(self, key: Hashable, item: RunKernel, made: dict[Hashable, Any]) -> _Case | None:
+        """What is to be measured; None where there is nothing to choose, or the winner is known."""
+        backend, measuring = self.backend_of(item), self.trial_of(item.device)
+        if backend.choices is None or backend.signature is None or measuring is None:
+            return None
+        hints = self.hints_of(item)
+        choices = backend.choices(item.kernel, hints)
+        if len(choices) < 2:
+            return None
+        signature = backend.signature(item.kernel, hints, item.device)
+        winner = self.winners.get(signature, self.keep)
+        if winner is not None:
+            code = made[key] if winner.choice == choices[0] else self._compiled(item, winner.choice)
+            if code is not None:
+                made[key] = code
+                won = describe(winner.choice) if winner.choice != choices[0] else ""
+                self.found[key] = Tuned(item.kernel.title, winner.candidates, 0, won, winner.first, winner.best, True)
+                return None
+        try:
+            measuring.check(item, self.schedule)
+        except NotMeasured as reason:
+            self.found[key] = Tuned(item.kernel.title, skipped=str(reason))
+            return None
+        return _Case(key, item, signature, choices, [made[key]])
+
+    def _bytes(self, item: RunKernel) -> int:
+        pairs = zip(item.kernel.buffers, item.buffers, strict=True)
+        return sum(elements(self.schedule, number) * buffer.dtype.size for buffer, number in pairs)
+
+    def _batch(self, cases: Sequence[_Case], done: int, count: int, made: dict[Hashable, Any]) -> None:
+        """Compiles the candidates of some kernels, then times each kernel's."""
+        if time.perf_counter() > self.end:
+            for case in cases:
+                self.found[case.key] = Tuned(case.item.kernel.title, skipped="the time for measuring was up")
+            return
+        self._tell(f"compiles candidates of kernels {done + 1} to {done + len(cases)} of {count}")
+        begun = time.perf_counter()
+        jobs = [(case.item, choice) for case in cases for choice in case.choices[1:]]
+        with ThreadPoolExecutor(max(1, min(len(jobs), self.workers))) as pool:
+            codes = pool.map(lambda job: self._compiled(*job), jobs)
+            for case in cases:
+                case.codes += [next(codes) for _ in case.choices[1:]]
+        self.compiling += time.perf_counter() - begun
+        for number, case in enumerate(cases, done + 1):
+            self._tell(f"measures kernel {number} of {count}, {case.item.kernel.title}")
+            self._measure(case, made)
+
+    def _compiled(self, item: RunKernel, choice: Choice) -> Any:
+        """The code of a candidate, None for one that cannot be compiled or loaded: it is only not chosen."""
+        try:
+            return self.compile(item, choice)
+        except Exception:
+            return None
+
+    def _measure(self, case: _Case, made: dict[Hashable, Any]) -> None:
+        measuring = self.trial_of(case.item.device)
+        assert measuring is not None
+        places = [place for place, code in enumerate(case.codes) if code is not None]
+        try:
+            times = measuring.kernel(case.item, self.schedule, [case.codes[place] for place in places])
+        except NotMeasured as reason:
+            self.found[case.key] = Tuned(case.item.kernel.title, skipped=str(reason))
+            return
+        place = winner_of(times)
+        choice = case.choices[places[place]]
+        failed = len(case.choices) - sum(map(math.isfinite, times))
+        made[case.key] = case.codes[places[place]]
+        winner = Winner(choice, times[0], times[place], len(case.choices))
+        self.winners.put(case.signature, winner, self.keep)
+        won = describe(choice) if place else ""
+        self.found[case.key] = Tuned(
+            case.item.kernel.title, len(case.choices), failed, won, winner.first, winner.best
+        )
+
+    def _tell(self, what: str) -> None:
+        """Says what takes long."""
+        now = time.perf_counter()
+        if now > self.told:
+            self.told = now + PATIENCE
+            print(f"framefuse: {what}, {now - self.begun:.0f} s", file=sys.stderr, flush=True)
+
+
+def winner_of(times: Sequence[float]) -> int:
+    """The place of the least time, the first place where it is hardly longer."""
+    best = min(range(len(times)), key=times.__getitem__)
+    return best if times[best] < MARGIN * times[0] else 0
+
+
+def describe(choice: Choice) -> str:
+    """A choice in words."""
+    parts = [f"{choice.points} points" if choice.points != 1 else "1 point"]
+    if choice.width:
+        parts.append(f"turns of {choice.width}")
+    parts.append(f"{choice.warps} warps" if choice.warps != 1 else "1 warp")
+    if choice.stages > 1:
+        parts.append(f"{choice.stages} stages")
+    return ", ".join(parts)
+
+
+def total(tunings: Iterable[Tuning]) -> Tuning:
+    """Several graphs' together."""
+    found = list(tunings)
+    kernels = tuple(kernel for tuning in found for kernel in tuning.kernels)
+    seconds, compiling = (sum(getattr(t, name) for t in found) for name in ("seconds", "compiling"))
+    return Tuning(kernels, seconds, compiling, max((tuning.scratch for tuning in found), default=0))

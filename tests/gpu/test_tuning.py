@@ -1,0 +1,116 @@
+"""Modes that measure on a real GPU: eager's results, whatever wins; nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.gpu.kernels import NEEDS_GPU
+
+import framefuse
+from framefuse import tuning
+from framefuse.api import compiled_function
+from framefuse.codegen.disk_cache import DiskCache
+
+pytestmark = NEEDS_GPU
+MODE = "max-autotune-no-cudagraphs"
+
+
+@pytest.fixture(autouse=True)
+def own_winners(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "PROCESS", tuning.Winners(DiskCache(tmp_path)))
+
+
+def f(x, y):
+    z = torch.softmax(x, -1) * y
+    return z, z.sum(0), (x.sigmoid() + y).relu(), (x.t() + 1).contiguous()
+
+
+def measured(fast):
+    state = compiled_function(fast)
+    assert not state.reasons and not state.breaks
+    return [product.stages["tuning"] for product in state.products]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_wins_gives_eagers_results(dtype):
+    fast = framefuse.compile(f, mode=MODE)
+    before = torch.cuda.get_rng_state()
+    loose = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {}
+    for rows in (512, 512, 100, 1000, 1):
+        generator = torch.Generator("cuda").manual_seed(rows)
+        x, y = (torch.randn(rows, 1000, device="cuda", dtype=dtype, generator=generator) for _ in range(2))
+        kept = x.clone(), y.clone()
+        for ours, theirs in zip(fast(x, y), f(x, y), strict=True):
+            torch.testing.assert_close(ours, theirs, **loose)
+        assert torch.equal(x, kept[0]) and torch.equal(y, kept[1])
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    (found,) = measured(fast)
+    assert len(found.kernels) >= 3 and all(not kernel.skipped for kernel in found.kernels), found
+    assert all(kernel.candidates > 1 and 0 < kernel.best <= kernel.first for kernel in found.kernels)
+    assert found.scratch > 0 and "scratch memory" in str(framefuse.explain(fast))
+
+
+def test_winners_are_known_to_the_next_function():
+    x, y = torch.randn(256, 500, device="cuda"), torch.randn(256, 500, device="cuda")
+    for stored in (False, True):
+        fast = framefuse.compile(lambda x, y: f(x, y), mode=MODE)
+        for _ in range(2):
+            for ours, theirs in zip(fast(x, y), f(x, y), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        assert all(kernel.stored is stored for kernel in measured(fast)[0].kernels)
+
+
+def test_scratch_memory_is_given_back():
+    x, y = torch.randn(512, 1000, device="cuda"), torch.randn(512, 1000, device="cuda")
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    framefuse.compile(f, mode=MODE)(x, y)
+    assert torch.cuda.memory_allocated() <= before + (1 << 20)
+
+
+def test_writes_happen_once():
+    x = torch.zeros(1 << 16, device="cuda")
+
+    def step(x):
+        x.add_(1)
+        return x * 2
+
+    fast = framefuse.compile(step, mode=MODE)
+    for count in (1, 2, 3):
+        result = fast(x)
+        assert torch.equal(x, torch.full_like(x, count)) and torch.equal(result, x * 2)
+
+
+def test_nothing_is_measured_while_a_stream_is_captured():
+    x, y = torch.randn(64, 100, device="cuda"), torch.randn(64, 100, device="cuda")
+    f(x, y)
+    fast = framefuse.compile(f, mode=MODE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fast(x, y)
+        captured = fast(x, y)
+    graph.replay()
+    for ours, theirs in zip(captured, f(x, y), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    products = compiled_function(fast).products
+    assert all(
+        kernel.skipped == "a stream is being captured"
+        for product in products
+        for kernel in product.stages["tuning"].kernels
+    )
+
+
+def test_training_is_measured():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128)).cuda()
+    x = torch.randn(256, 64, device="cuda")
+    fast = framefuse.compile(model, mode=MODE)
+    for _ in range(3):
+        model.zero_grad()
+        fast(x).square().mean().backward()
+        ours = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().mean().backward()
+        for mine, parameter in zip(ours, model.parameters(), strict=True):
+            torch.testing.assert_close(mine, parameter.grad, rtol=1e-3, atol=1e-5)
+    told = str(framefuse.explain(fast))
+    assert "measured" in told

@@ -1,0 +1,175 @@
+"""Every choice of blocks computes the same, and in the modes that measure each is launched on memory of its own."""
+
+import math
+
+import pytest
+import torch
+from tests.unit.codegen import kernels as k
+from tests.unit.native.launched_programs import launched
+
+import framefuse
+from framefuse import tuning
+from framefuse.api import compiled_function
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.interpreter import interpret
+from framefuse.codegen.triton import Choice, candidates, compile_kernel
+from framefuse.ir.dtypes import FLOAT32
+from framefuse.ir.loops import Buffer
+from framefuse.runtime.trial import NotMeasured, Trial
+
+MODE = "max-autotune-no-cudagraphs"
+
+
+def run(kernel, buffers, hints, choice):
+    numbers = [hints[number.symbol] for number in kernel.numbers]
+    compiled = compile_kernel(kernel, hints, "cpu", choice=choice)
+    return compiled.interpreted(buffers, numbers, kernel.extent.evaluate(hints))
+
+
+
+NESTS = [k.softmax, k.layer_norm, lambda: k.row_operation("sum"), lambda: k.column_operation("max")]
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(5, 37), (70, 3), (3, 200)])
+@pytest.mark.parametrize("make", NESTS)
+def test_every_choice_computes_what_the_oracle_computes(make, rows, cols):
+    kernel, hints = make(), {k.ROWS: rows, k.COLS: cols}
+    recorded = {k.ROWS: 64, k.COLS: 3000}  # candidates for other sizes are right for these
+    found = [*candidates(kernel, recorded), *candidates(kernel, hints), Choice(4, 16, 2), Choice(1, 16, 1, 3)]
+    torch.manual_seed(0)
+    buffers = [torch.randn(rows * cols) for _ in kernel.buffers]
+    expected = [buffer.clone() for buffer in buffers]
+    numbers = [hints[number.symbol] for number in kernel.numbers]
+    assert interpret(kernel, expected, numbers) == 0
+    for choice in dict.fromkeys(found):
+        given = [buffer.clone() for buffer in buffers]
+        assert run(kernel, given, hints, choice) == 0, choice
+        for ours, theirs in zip(given, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 100, 5000])
+def test_points_of_any_choice(count):
+    kernel = k.pointwise([FLOAT32], k.apply("mul", k.load("x0", k.I), k.const(3.0)))
+    x = torch.randn(count)
+    choices = candidates(kernel, {k.N: 1 << 20})
+    assert len(choices) > 4
+    for choice in choices:
+        out = torch.zeros(count)
+        assert run(kernel, [x, out], {k.N: count}, choice) == 0
+        assert torch.equal(out, x * 3)
+
+
+class Counted(Trial):
+    """Launches what is to be timed, once, and lets the candidate at ``best`` win."""
+
+    made: list["Counted"] = []
+    best = -1
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.launched, self.given = 0, []
+        Counted.made.append(self)
+
+    def reserve(self, size):
+        self.scratch = max(self.scratch, size)
+
+    def times(self, runs):
+        for run in runs:
+            run()
+        self.launched += len(runs)
+        best = Counted.best % len(runs)
+        return [1.0 if place == best else 2.0 for place in range(len(runs))]
+
+
+@pytest.fixture
+def counted(monkeypatch, tmp_path):
+    monkeypatch.setenv("FRAMEFUSE_CPU_TARGET", "triton")
+    monkeypatch.setattr(tuning, "trial", Counted)
+    monkeypatch.setattr(tuning, "PROCESS", tuning.Winners(DiskCache(tmp_path)))
+    monkeypatch.setattr(Counted, "made", [])
+    monkeypatch.setattr(Counted, "best", -1)
+    with launched() as driver:
+        yield driver
+
+
+def f(x, y):
+    z = torch.softmax(x, -1) * y
+    return z, z.sum(0), (x.sigmoid() + y).relu()
+
+
+def test_a_mode_that_measures_gives_eagers_results(counted):
+    fast = framefuse.compile(f, mode=MODE)
+    for rows in (40, 40, 7, 64):
+        x, y = torch.randn(rows, 50), torch.randn(rows, 50)
+        for ours, theirs in zip(fast(x, y), f(x, y), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    state = compiled_function(fast)
+    assert not state.reasons and state.dispatch.hits == 3
+    (made,) = Counted.made
+    (product,) = state.products
+    found = product.stages["tuning"]
+    assert made.launched == sum(kernel.candidates for kernel in found.kernels) > len(found.kernels) > 1
+    assert all(kernel.won and not kernel.failed and not kernel.skipped for kernel in found.kernels)
+    told = str(framefuse.explain(fast))
+    assert f"measured {len(found.kernels)} kernels: {made.launched} candidates" in told
+    assert "of scratch memory" in told and " by " in told
+    again = framefuse.compile(lambda *args: f(*args), mode=MODE)
+    x, y = torch.randn(40, 50), torch.randn(40, 50)
+    again(x, y)
+    for ours, theirs in zip(again(x, y), f(x, y), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert sum(each.launched for each in Counted.made) == made.launched, "the winners are known"
+    assert "known from before" in str(framefuse.explain(again))
+
+
+def test_the_default_mode_measures_nothing(counted):
+    fast = framefuse.compile(f)
+    x, y = torch.randn(40, 50), torch.randn(40, 50)
+    fast(x, y)
+    assert not Counted.made and "measured" not in str(framefuse.explain(fast))
+
+
+def test_backward_is_measured_too(counted):
+    x = torch.randn(40, 50, requires_grad=True)
+    fast = framefuse.compile(lambda x: (torch.softmax(x, -1) * x).sum(1).square().mean(), mode=MODE)
+    for _ in range(3):
+        x.grad = None
+        fast(x).backward()
+        ours, x.grad = x.grad, None
+        (torch.softmax(x, -1) * x).sum(1).square().mean().backward()
+        torch.testing.assert_close(ours, x.grad)
+    assert len(Counted.made) == 2 and all(made.launched for made in Counted.made)
+
+
+def test_what_a_kernel_writes_in_place_is_one_memory():
+    kernel = k.pointwise([FLOAT32], k.apply("mul", k.load("x0", k.I), k.const(3.0)))
+    x0, _ = kernel.buffers
+    kernel = k.kernel([x0, Buffer("out", FLOAT32, True, "x0")], [k.N], kernel.body, k.N.expr)
+    made = Counted("cpu")
+    first, second = made.tensors(kernel, [10, 10])
+    assert first is second and made.scratch == 40
+
+
+def test_checks_are_not_tried_on_made_up_positions(counted):
+    table = torch.randn(6, 50)
+    fast = framefuse.compile(lambda i: torch.softmax(table[i], -1) * 2, mode=MODE)
+    i = torch.tensor([1, 5, 0, 2] * 10)
+    for _ in range(2):
+        torch.testing.assert_close(fast(i), torch.softmax(table[i], -1) * 2)
+    items = compiled_function(fast).products[0].stages["tuning"].kernels
+    assert all("index" not in item.title for item in items)
+
+
+def test_no_room_for_scratch_memory(counted, monkeypatch):
+    def full(self, size):
+        raise NotMeasured("no room")
+
+    monkeypatch.setattr(Counted, "reserve", full)
+    fast = framefuse.compile(f, mode=MODE)
+    x, y = torch.randn(40, 50), torch.randn(40, 50)
+    for _ in range(2):
+        for ours, theirs in zip(fast(x, y), f(x, y), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert "kernels not measured: no room" in str(framefuse.explain(fast))
+    assert math.isfinite(tuning.total([]).seconds)
