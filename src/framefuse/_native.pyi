@@ -51,6 +51,17 @@ class PlanProgram:
     def run(self, registers: tuple[Any, ...], numbers: tuple[int, ...]) -> Any:
         """Runs it without guards (for tests); raises :class:`Declined` when the call has to run eagerly."""
 
+    def steps(self, inputs: tuple[Any, ...], state: bytes) -> tuple[Any, ...]:
+        """Runs the steps of the plan's region on these inputs, in a frame of their own, and gives its outs; ``state``
+        are all numbers, as ``Region.captures`` was given them. Raises :class:`Declined`, or what a call raises.
+        """
+
+    def add(self, inputs: tuple[Any, ...], copied: tuple[int, ...], state: bytes, replay: Any) -> None:
+        """From now on a run with these numbers, and with these inputs where they lie but for the places ``copied``,
+        calls ``replay`` with what is at those places: it gives the outs, None to have the steps run, or NotImplemented
+        where it does not fit any more.
+        """
+
 @final
 class Compiled:
     """One entry of a Dispatch: guards and the plan that they protect.

@@ -47,7 +47,9 @@ def compile(
             ``(gm: torch.fx.GraphModule, example_inputs: list) -> callable``, torch.compile's contract.
         mode: one of torch.compile's modes. ``"max-autotune"`` and ``"max-autotune-no-cudagraphs"`` measure several
             codes of each kernel on the GPU and keep the fastest, in the user's cache folder too; ``explain`` tells
-            what that took. On the CPU they are the default mode.
+            what that took. ``"reduce-overhead"`` and ``"max-autotune"`` capture what a trace launches on a CUDA device
+            as a graph and replay it where that is cheaper; results stay what they are, and ``explain`` tells the
+            memory and time of it, or why there is none. On the CPU all are the default mode.
         options: settings by name, see :data:`framefuse.options.TABLE`.
         disable: return ``model`` itself.
 

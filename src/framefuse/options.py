@@ -42,6 +42,7 @@ class Option:
 #            the way; and the last few elements of a tensor, for which eager has scalar code. In float32 elementwise
 #            functions that eager takes from MKL differ by at most 2 ulp.
 NUMERICS = "Whether kernels hold 16-bit floats in float32 between operations, or round where eager does."
+GRAPH_LIMIT = "How many CUDA graphs may be captured of one trace, where the mode asks for them."
 CPU_TARGET = "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow."
 TUNE_SECONDS = "How long one graph may compile and measure candidates in the modes max-autotune."
 TABLE = (
@@ -49,6 +50,7 @@ TABLE = (
     Option("compile_seconds", float, 300.0, "How long a function may record and compile before new cases wait."),
     Option("tune_seconds", float, 120.0, TUNE_SECONDS),
     Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
+    Option("graph_limit", int, 8, GRAPH_LIMIT),
     Option("cpu_target", str, "llvm", CPU_TARGET, ("llvm", "triton")),
     Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
     Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
@@ -58,6 +60,7 @@ TABLE = (
     Option("report", str, "", "A folder that receives the trace, graph, kernels and plan of each compile as files."),
 )
 BY_NAME = {option.name: option for option in TABLE}
+# "reduce-overhead" and "max-autotune" replay what a trace launches on a GPU as a captured graph.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -69,6 +72,11 @@ class Options:
     dynamic: bool | None = None
     fullgraph: bool = False
     mode: str = "default"
+
+    @property
+    def graphs(self) -> bool:
+        """Whether what a trace launches on a GPU is to be captured and replayed."""
+        return self.mode in ("reduce-overhead", "max-autotune")
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.values)[name]

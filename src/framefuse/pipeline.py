@@ -39,6 +39,7 @@ from framefuse.kernels import Uncompiled, compile_kernels
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
+from framefuse.runtime.captures import with_region
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
@@ -194,7 +195,7 @@ def _examples(p: Mapping[str, Any], options: Options) -> tuple[Any, ...]:
 
 def _assemble(p: Mapping[str, Any], options: Options) -> Any:
     guards = p["guards"]
-    return assemble(
+    plan = assemble(
         p["trace"],
         p["schedule"],
         p["kernels"],
@@ -203,6 +204,7 @@ def _assemble(p: Mapping[str, Any], options: Options) -> Any:
         guards.register_of,
         p["derivatives"],
     )
+    return with_region(plan, options["graph_limit"]) if options.graphs else plan
 
 
 # From a graph to its plan: that of a trace, and that of each case of a backward.

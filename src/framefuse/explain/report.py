@@ -36,13 +36,29 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Replays:
+    """What was captured of a trace for replay, and what that costs: ``graphs`` of them in ``bytes`` of shared memory,
+    captured in ``seconds``; each call copies ``copied`` inputs in and ``outs`` results out. ``why`` says why there is
+    none, or are no more of them.
+    """
+
+    graphs: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    copied: int = 0
+    outs: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """One compiled trace: where it starts, how many torch calls went into how many pieces, and what each pass took.
 
     ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known);
     ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
     some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
-    modes that measure.
+    modes that measure; ``replays`` are the captured graphs of the forward, and those of each case of the backward, in
+    the modes that replay.
     """
 
     name: str
@@ -55,6 +71,8 @@ class GraphReport:
     backward: tuple[tuple[Work, ...], ...] = ()
     uncompiled: tuple[tuple[Reason, int], ...] = ()
     tuning: Tuning | None = None
+    replays: Replays | None = None
+    backward_replays: tuple[Replays | None, ...] = ()
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -159,7 +177,19 @@ def _graph(product: Product) -> GraphReport:
         backward=tuple(_work(case) for case in cases),
         uncompiled=tuple(told for derivative in derivatives for told in derivative.reasons.items()),
         tuning=total(measured) if measured else None,
+        replays=_replays(product),
+        backward_replays=tuple(_replays(case) for case in cases),
     )
+
+
+def _replays(product: Product) -> Replays | None:
+    """What was captured of a plan; None where the mode does not ask."""
+    plan = product.stages.get("plan")
+    region = None if plan is None else plan.region
+    if region is None or isinstance(region, str):
+        return None if region is None else Replays(why=region)
+    made = region.captures
+    return Replays(made.count, made.bytes, made.seconds, made.copied, made.outs, made.why)
 
 
 def _work(product: Product) -> tuple[Work, ...]:
@@ -278,8 +308,13 @@ def _graphs(e: Explanation) -> list[str]:
             ours, eager = graph.saved
             against = "" if eager is None else f", eager {_size(eager)}"
             lines.append(f"             keeps {_size(ours)} for backward{against}")
+        if graph.replays is not None:
+            lines.append(f"             {_replayed(graph.replays)}")
         for work, count in Counter(graph.backward).items():
             lines.append(f"             backward -> {_made(work)}" + (f", {count} cases alike" if count > 1 else ""))
+        for replays in graph.backward_replays:
+            if replays is not None:
+                lines.append(f"             backward {_replayed(replays)}")
         for reason, count in graph.uncompiled:
             lines.append(f"             backward call by call   [{reason.code}] x{count}: {reason.fact}")
         if graph.tuning is not None:
@@ -308,6 +343,16 @@ def _tuning(tuning: Tuning) -> list[str]:
     for why, count in Counter(kernel.skipped for kernel in tuning.kernels if kernel.skipped).items():
         lines.append(f"               {_count(count, 'kernel')} not measured: {why}")
     return lines
+
+
+def _replayed(replays: Replays) -> str:
+    """The captured graphs with their price, or why there is none."""
+    if not replays.graphs:
+        return f"not replayed: {replays.why or 'no case of it has come twice yet'}"
+    cost = f"{_size(replays.bytes)} of memory, {_duration(replays.seconds)} to capture"
+    copies = f"{_count(replays.copied, 'input')} and {_count(replays.outs, 'result')} copied in each call"
+    more = f"; no more: {replays.why}" if replays.why else ""
+    return f"replayed  {_count(replays.graphs, 'CUDA graph')}: {cost}, {copies}{more}"
 
 
 def _place_of(item: Work) -> str:

@@ -197,6 +197,27 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """The first ``steps`` of a plan, which a device can be asked to repeat at once: all they do happens on it.
+
+    ``host`` are those among them that a repetition leaves out: they let go of tensors and count versions, on each call.
+    ``inputs`` are the input slots that the others read, ``written`` those of them that they write, ``outs`` the slots
+    that later steps and the result read, ``numbers`` the number slots that a repetition takes as they were.
+    ``captures(program, inputs, numbers, addresses, state)`` is asked where nothing that was captured fits a run: it
+    gives the outs, None to have the steps run, or False to be asked no more; see
+    :class:`framefuse.runtime.captures.Captures`.
+    """
+
+    steps: int
+    host: tuple[int, ...]
+    inputs: tuple[int, ...]
+    written: tuple[int, ...]
+    outs: tuple[int, ...]
+    numbers: tuple[int, ...]
+    captures: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a call does after its guards held.
 
@@ -208,6 +229,9 @@ class Plan:
     built.
     ``generators`` are templates of the random number generators that a step advances before another may decline: a run
     that declines puts their states back.
+    The first ``body`` steps compute; those behind them hang results into autograd, write inputs and make views.
+    ``written`` are the input slots that kernels write in place. ``region`` is set where the mode asks for captured
+    graphs; a text says why there is none.
     """
 
     name: str
@@ -222,6 +246,9 @@ class Plan:
     result: Any
     generators: tuple[Any, ...] = ()
     arenas: tuple[tuple[str, int], ...] = ()
+    body: int = 0
+    written: tuple[int, ...] = ()
+    region: Region | str | None = None
 
 
 # Guard instructions, tuples with the name first. Registers hold borrowed Python objects; ``d`` is a destination

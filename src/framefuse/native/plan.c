@@ -21,7 +21,7 @@ static void frame_forget(const PlanProgram *plan, Frame *frame)
     Py_XDECREF(kept);
 }
 
-static void frame_free(const PlanProgram *plan, Frame *frame)
+void frame_free(const PlanProgram *plan, Frame *frame)
 {
     frame_forget(plan, frame);
     for (int32_t i = 0; frame->tensors && i < plan->slot_count; i++)
@@ -35,7 +35,7 @@ static void frame_free(const PlanProgram *plan, Frame *frame)
     memset(frame, 0, sizeof *frame);
 }
 
-static bool frame_make(const PlanProgram *plan, Frame *frame)
+bool frame_make(const PlanProgram *plan, Frame *frame)
 {
     memset(frame, 0, sizeof *frame);
     frame->plan = plan;
@@ -104,8 +104,10 @@ static bool may_go_on(const PlanProgram *plan, const Frame *frame, const Step *s
     return true;
 }
 
-static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
+int plan_step(PlanProgram *plan, Frame *frame, const Step *step, char **buffers)
 {
+    if (UNLIKELY(plan->any_late) && memory_reach(plan, frame, step) < 0)
+        return -1;
     switch (step->kind) {
     case STEP_KERNEL:
         return run_kernel(plan, frame, &step->as.kernel, buffers);
@@ -138,10 +140,16 @@ static int run_step(PlanProgram *plan, Frame *frame, const Step *step, char **bu
 
 static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
 {
-    for (const Step *step = plan->steps, *end = step + plan->step_count; step < end; step++) {
-        if (UNLIKELY(plan->any_late) && memory_reach(plan, frame, step) < 0)
-            return -1;
-        if (UNLIKELY(run_step(plan, frame, step, buffers) < 0 || run_numbers(plan, frame, step->numbers_from, step->numbers_to) < 0))
+    const Step *step = plan->steps, *end = step + plan->step_count;
+    int region = plan->region ? region_run(plan, frame) : REGION_PLAIN;
+    if (UNLIKELY(region < 0))
+        return -1;
+    if (region == REGION_DONE)
+        step += plan->region->steps;
+    else if (UNLIKELY(memory_begin(plan, frame) < 0))
+        return -1;
+    for (; step < end; step++) {
+        if (UNLIKELY(plan_step(plan, frame, step, buffers) < 0 || run_numbers(plan, frame, step->numbers_from, step->numbers_to) < 0))
             return -1;
     }
     return 0;
@@ -217,7 +225,7 @@ static int load(PlanProgram *plan, Frame *frame, PyObject *const *registers, con
     for (int32_t i = 0; i < plan->register_count; i++)
         if (!frame->registers[i])
             return -1;
-    return run_numbers(plan, frame, 0, plan->early_numbers) < 0 ? -1 : memory_begin(plan, frame);
+    return run_numbers(plan, frame, 0, plan->early_numbers);
 }
 
 static bool run_finish(const PlanProgram *plan, Frame *frame)
@@ -398,6 +406,9 @@ static int plan_traverse(PlanProgram *plan, visitproc visit, void *arg)
     Py_VISIT(plan->plan);
     Py_VISIT(plan->held);
     Py_VISIT(plan->kept);
+    int status = plan->region ? region_traverse(plan->region, visit, arg) : 0;
+    if (status)
+        return status;
     Py_VISIT(plan->frame.kept);
     for (int32_t i = 0; plan->frame.tensors && i < plan->slot_count; i++)
         if (!plan->slots[i].kept)
@@ -411,6 +422,8 @@ static int plan_clear(PlanProgram *plan)
 {
     plan->dead = true; /* steps and templates borrow from what goes now */
     plan_forget(plan);
+    if (plan->region)
+        region_clear(plan->region);
     Py_CLEAR(plan->plan);
     Py_CLEAR(plan->held);
     return 0;
@@ -424,6 +437,7 @@ static void plan_dealloc(PlanProgram *plan)
     arena_user(-plan->takes_arena);
     plan_free(plan);
     plan_clear(plan);
+    region_free(plan->region);
     PyMem_Free(plan->buffers);
     type->tp_free((PyObject *)plan);
     Py_DECREF(type);
@@ -453,6 +467,8 @@ static PyObject *get_arena_bytes(PlanProgram *plan, void *Py_UNUSED(closure)) { 
 
 static PyMethodDef plan_methods[] = {
     {"run", (PyCFunction)plan_run_py, METH_VARARGS, "Runs the plan without guards; raises Declined."},
+    {"steps", (PyCFunction)region_steps_py, METH_VARARGS, "steps(inputs, state): runs the steps of the region on these inputs; gives its outs."},
+    {"add", (PyCFunction)region_add_py, METH_VARARGS, "add(inputs, copied, state, replay): from now on a run like this one calls replay."},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef plan_members[] = {

@@ -82,6 +82,24 @@ typedef struct {
     int32_t arg_count;
 } Finish;
 
+/* Steps that a device repeats at once: what they did for some numbers and addresses is there to be run again. */
+typedef struct {
+    int64_t *numbers;   /* owned: the values of the region's numbers */
+    char **addresses;   /* owned: of the region's inputs; */
+    bool *copied;       /* owned: those whose address may be any */
+    PyObject *replay;   /* owned: called with the copied inputs; gives the outs, None for not now, NotImplemented for never again */
+} Captured;
+
+typedef struct {
+    int32_t steps;      /* the first of the plan */
+    bool *host;         /* owned: of each, whether it is run beside a replay as well */
+    int32_t *inputs, input_count, *outs, out_count, *numbers, number_count; /* owned */
+    PyObject *captures; /* owned: decides what is captured */
+    bool asks;          /* it wants to be asked again */
+    Captured *captured; /* owned */
+    int32_t captured_count;
+} Region;
+
 struct PlanProgram {
     PyObject_HEAD
     PyObject *plan; /* strong; holds the code of the kernels */
@@ -115,6 +133,7 @@ struct PlanProgram {
     Frame frame;
     char **buffers;
     uint64_t runs, declines;
+    Region *region; /* owned, or NULL */
     bool attaches; /* a step makes an autograd node */
     bool dead;
 };
@@ -134,6 +153,23 @@ bool launch_may(const PlanProgram *plan, const Frame *frame, LaunchInfo *info); 
 int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info);         /* 0, or -1: declines, or ends the run with an exception */
 bool launch_takes_slot(const struct LaunchArgument *argument);                   /* else a number */
 void launch_free(LaunchInfo *info);
+
+/* ---- replay.c ---- */
+
+enum { REGION_PLAIN, REGION_DONE };
+int region_read(PlanProgram *plan, PyObject *source);  /* 0, or -1 with an exception */
+int region_run(PlanProgram *plan, Frame *frame);       /* DONE: what the region's steps give is in the frame; PLAIN: they are to be run; -1: as a step */
+int region_traverse(const Region *region, visitproc visit, void *arg);
+void region_clear(Region *region);                     /* lets go of all Python objects */
+void region_free(Region *region);
+PyObject *region_steps_py(PlanProgram *plan, PyObject *args);
+PyObject *region_add_py(PlanProgram *plan, PyObject *args);
+
+/* ---- plan.c ---- */
+
+int plan_step(PlanProgram *plan, Frame *frame, const Step *step, char **buffers); /* 0, or -1: declines, or ends the run with an exception */
+bool frame_make(const PlanProgram *plan, Frame *frame);
+void frame_free(const PlanProgram *plan, Frame *frame);
 
 /* ---- memory.c: 0, or -1: declines ---- */
 

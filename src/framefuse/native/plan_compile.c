@@ -447,7 +447,8 @@ int plan_compile(PlanProgram *plan)
     int status = -1;
     if (numbers && slots && steps && finish && result && generators && arenas
         && (plan->held = PyTuple_Pack(6, numbers, slots, steps, finish, result, generators)))
-        status = read_parts(plan, arenas, numbers, slots, steps, finish, result) < 0 ? -1 : read_generators(plan, generators);
+        status = read_parts(plan, arenas, numbers, slots, steps, finish, result) < 0 || read_generators(plan, generators) < 0 ? -1
+                 : region_read(plan, source);
     Py_XDECREF(numbers);
     Py_XDECREF(slots);
     Py_XDECREF(steps);

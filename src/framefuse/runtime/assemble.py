@@ -95,6 +95,7 @@ class _Assembler:
         self.slots: list[Slot | None] = []
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
+        self.written: set[int] = set()  # input slots
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
 
     def plan(self, kernels: Mapping[int, CompiledKernel], derivatives: Sequence[Derivative]) -> Plan:
@@ -107,6 +108,7 @@ class _Assembler:
         arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
+        body = len(self.steps)
         for derivative in derivatives:
             self._attach(derivative)
         self._writes()
@@ -127,6 +129,8 @@ class _Assembler:
             result=result,
             generators=tuple(self._generators()),
             arenas=arenas,
+            body=body,
+            written=tuple(sorted(self.written)),
         )
 
     def _generators(self) -> Iterator[Any]:
@@ -320,6 +324,7 @@ class _Assembler:
 
     def _commit(self, item: Commit) -> None:
         """Raises the versions of inputs that kernels are about to write; the plan does not decline after it."""
+        self.written.update(self._slot(number) for number, _ in item.inputs)
         bumped = tuple(("tensor", self._slot(number)) for number, bumps in item.inputs for _ in range(bumps))
         self._add(CallStep("versions", _native.raise_versions, bumped, (), (), commits=True))
 

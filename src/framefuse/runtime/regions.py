@@ -1,0 +1,229 @@
+"""Finds what of a plan a device can be asked to repeat at once: takes a plan, gives its region or a text why none."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from framefuse import _native
+from framefuse.ir.plan import (
+    AllocStep,
+    CallStep,
+    KernelStep,
+    LaunchStep,
+    MatmulStep,
+    NumbersStep,
+    Plan,
+    Region,
+    ReleaseStep,
+    Step,
+)
+
+HOST = (_native.raise_versions, _native.saved_drop)  # what a call does to the objects, beside the work of the device
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a region has to do: ``device`` as "cuda:0", kernel launches, library calls and the places among its inputs
+    that it writes.
+    """
+
+    device: str
+    launches: int
+    calls: int
+    written: tuple[int, ...]
+
+
+class Refused(Exception):
+    """Why a plan has no region."""
+
+
+def region_of(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]]) -> Region | str:
+    """The region of ``plan`` on one device of type ``kind``; ``captures`` makes what decides about it."""
+    try:
+        return _region(plan, kind, captures)
+    except Refused as why:
+        return str(why)
+
+
+@dataclass
+class _Reader:
+    """Collects the slots and numbers that steps name."""
+
+    plan: Plan
+    kind: str
+    slots: set[int] = field(default_factory=set)
+    numbers: set[int] = field(default_factory=set)
+    made: set[int] = field(default_factory=set)
+
+    def slot(self, index: int) -> None:
+        """Takes a slot with the numbers of its shape, and the memory that it is a view of."""
+        if index in self.slots:
+            return
+        self.slots.add(index)
+        slot = self.plan.slots[index]
+        self.numbers.update((*slot.sizes, *slot.strides))
+        if slot.offset >= 0:
+            self.numbers.add(slot.offset)
+        if slot.place == "arena":
+            self.numbers.add(slot.base)
+        if slot.place == "view":
+            self.slot(slot.base)
+
+    def template(self, template: Any) -> None:
+        """Takes what a value is made of."""
+        tag = template[0]
+        if tag == "tensor":
+            self.slot(template[1])
+        elif tag in ("int", "real"):
+            self.numbers.add(template[1])
+        elif tag == "const":
+            self.constant(template[1])
+        elif tag in ("tuple", "list", "slice"):
+            for part in template[1:]:
+                self.template(part)
+        elif tag == "dict":
+            for pair in template[1:]:
+                for part in pair:
+                    self.template(part)
+        else:
+            raise Refused("a library call is given an object that may be another one in each call")
+
+    def constant(self, value: Any) -> None:
+        """A constant is no tensor: one could be changed, or lie elsewhere."""
+        if isinstance(value, (torch.Tensor, torch.Generator)):
+            raise Refused("a library call is given a tensor or generator that is no argument")
+        if isinstance(value, (tuple, list)):
+            for part in value:
+                self.constant(part)
+
+    def step(self, step: Step) -> None:
+        """Takes a step that the device repeats."""
+        if isinstance(step, LaunchStep):
+            self.numbers.add(step.extent)
+            for kind, index in step.arguments:
+                self.slot(index) if kind == "pointer" else self.numbers.add(index)
+        elif isinstance(step, (KernelStep, MatmulStep)):
+            self.on_cpu(step)
+        elif isinstance(step, AllocStep):
+            self.slot(step.slot)
+            self.made.add(step.slot)
+        elif isinstance(step, CallStep):
+            self.call(step)
+        elif isinstance(step, NumbersStep):
+            raise Refused("a size is known only when a step has run")
+
+    def on_cpu(self, step: KernelStep | MatmulStep) -> None:
+        """Takes a step of the CPU, which only a stand-in repeats."""
+        if self.kind != "cpu":
+            raise Refused("a part of it runs on the CPU")
+        if isinstance(step, KernelStep):
+            self.numbers.update((*step.numbers, step.extent, step.work))
+            slots = step.buffers
+        else:
+            self.numbers.update((step.batch, step.m, step.n, step.k, *step.a_strides, *step.c_strides))
+            self.numbers.update(step.out_strides)
+            slots = (step.out, step.a, step.c)
+        for slot in slots:
+            self.slot(slot)
+
+    def call(self, step: CallStep) -> None:
+        """Takes a library call."""
+        if step.binds:
+            raise Refused(f"the size of what {step.name} gives is known only when it has run")
+        if step.commits or step.grad:
+            raise Refused(f"{step.name} does more than compute")
+        if not is_torchs(step.function):
+            raise Refused(f"what {step.name} does beside computing is not known")
+        for part in (*step.args, *(part for _, part in step.kwargs)):
+            self.template(part)
+        for _, slot in step.outs:
+            self.slot(slot)
+            self.made.add(slot)
+
+
+def is_torchs(function: Any) -> bool:
+    """Whether a callable of a step is torch's own, or one of ours around it: it only computes."""
+    kind = type(function)
+    module = str(getattr(function, "__module__", None) or kind.__module__)
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(function).removeprefix("torch.ops.").startswith(("aten.", "prims."))
+    if kind.__module__.startswith("framefuse.") or module.startswith("framefuse."):
+        if getattr(function, "whole", False):
+            return False  # a graph of any calls
+        return not hasattr(function, "target") or is_torchs(function.target)
+    if isinstance(function, types.BuiltinFunctionType):
+        owner = type(getattr(function, "__self__", None)).__module__
+        return module == "_operator" or owner in ("builtins", "torch", "torch._C") or module.startswith("torch")
+    if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)):
+        return True
+    return isinstance(function, types.FunctionType) and module.partition(".")[0] == "torch"
+
+
+def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]]) -> Region:
+    body, rest = plan.steps[: plan.body], plan.steps[plan.body :]
+    if any(isinstance(step, CallStep) and isinstance(step.function, _native.Attach) for step in rest):
+        raise Refused("its results require grad")
+    if not body:
+        raise Refused("it computes nothing")
+    host = tuple(place for place, step in enumerate(body) if _is_host(step))
+    reader = _Reader(plan, kind)
+    for place, step in enumerate(body):
+        if place not in host:
+            reader.step(step)
+    devices = {plan.slots[slot].device for slot in reader.slots}
+    if len(devices) != 1 or next(iter(devices)).partition(":")[0] != kind:
+        raise Refused(f"it works on {' and '.join(sorted(devices)) or 'nothing'}")
+    inputs = tuple(sorted(slot for slot in reader.slots if plan.slots[slot].place == "input"))
+    outs = tuple(sorted(set(_read_behind(plan, rest)) & reader.made))
+    constants = {instruction[1] for instruction in plan.numbers if instruction[0] in ("const", "real_const")}
+    work = Work(
+        devices.pop(),
+        sum(isinstance(step, (LaunchStep, KernelStep)) for step in body),
+        sum(isinstance(step, (CallStep, MatmulStep)) for step in body)
+        - sum(isinstance(body[p], CallStep) for p in host),
+        tuple(inputs.index(slot) for slot in plan.written),
+    )
+    return Region(
+        steps=plan.body,
+        host=host,
+        inputs=inputs,
+        written=plan.written,
+        outs=outs,
+        numbers=tuple(sorted(reader.numbers - constants)),
+        captures=captures(work),
+    )
+
+
+def _is_host(step: Step) -> bool:
+    return isinstance(step, ReleaseStep) or (isinstance(step, CallStep) and step.function in HOST)
+
+
+def _read_behind(plan: Plan, rest: tuple[Step, ...]) -> Iterator[int]:
+    """The slots that the steps behind the region and the result name."""
+    for step in rest:
+        if isinstance(step, CallStep):
+            for part in (*step.args, *(part for _, part in step.kwargs)):
+                yield from _slots_in(part)
+        elif not isinstance(step, (ReleaseStep, NumbersStep)):
+            raise Refused("it computes more behind what it hangs into autograd")
+    yield from _slots_in(plan.result)
+    for _, arguments in plan.finish:
+        for part in arguments:
+            yield from _slots_in(part)
+
+
+def _slots_in(template: Any) -> Iterator[int]:
+    """The slots that a template names; pairs of templates have no tag."""
+    if not isinstance(template, tuple) or not template:
+        return
+    tag = template[0] if isinstance(template[0], str) else None
+    if tag == "tensor":
+        yield template[1]
+    elif tag not in ("const", "int", "real", "register"):
+        for part in template if tag is None else template[1:]:
+            yield from _slots_in(part)

@@ -1,0 +1,200 @@
+"""One captured graph with the memory it works on: takes the inputs of a call, gives its outs in memory of their own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Pool:
+    """The graphs of one device and the memory that they share: they run one after the other, whoever asks.
+
+    What a replay leaves in shared memory is good until the next one, so whoever replays takes copies of it before it
+    lets go of ``lock``. ``graphs`` are the live ones; ``last`` is the stream of the last replay.
+    """
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+        self.lock = threading.Lock()
+        self.graphs: weakref.WeakSet[Replay] = weakref.WeakSet()
+        self.last: Any = None
+        self._handle: Any = None
+
+    def handle(self) -> Any:
+        """Names the memory; another name when no graph is left, since torch then gives the memory back."""
+        if self._handle is None or not self.graphs:
+            self._handle = self.machine.handle()
+        return self._handle
+
+    def in_order(self, replay: Replay) -> bool:
+        """Lets the current stream wait for the last replay if that ran on another one; False where it cannot."""
+        now = self.machine.stream()
+        if now != self.last:
+            if self.last is not None and not self.machine.follow(self.last):
+                return False
+            self.last = now
+        if replay.stream != now:
+            replay.moved(now)
+        return True
+
+
+class Refused(Exception):
+    """Why a run cannot be replayed."""
+
+
+class Replay:
+    """Called with the inputs that are copied, in order: replays, and gives the outs.
+
+    Gives None where that cannot be done now (another thread replays, or the user captures a graph), NotImplemented
+    where torch's settings are not what they were. Raises torch's error if the device has one.
+    """
+
+    __slots__ = ("__weakref__", "copied", "fresh", "graph", "outs", "pool", "settings", "sources", "statics", "stream")
+
+    def __init__(
+        self, pool: Pool, statics: Sequence[Tensor], graph: Callable[[], None], outs: Sequence[Tensor], settings: Any
+    ) -> None:
+        self.pool = pool
+        self.graph = graph
+        self.settings = settings
+        self.statics = [without_repeats(static) for static in statics]
+        self.copied = _by_dtype(statics)
+        self.outs = tuple(outs)
+        self.fresh = _Fresh(outs)
+        self.stream: Any = None
+        pool.graphs.add(self)
+
+    def __call__(self, *given: Tensor) -> Any:
+        pool = self.pool
+        if not pool.lock.acquire(False):
+            return None
+        try:
+            machine = pool.machine
+            if machine.here():
+                return self.run(machine, given)
+            with machine.entered():
+                return self.run(machine, given)
+        finally:
+            pool.lock.release()
+
+    def run(self, machine: Any, given: tuple[Tensor, ...]) -> Any:
+        """The same, for who holds the lock, on the right device."""
+        if machine.capturing():
+            return None
+        if self.settings is not None and machine.settings() != self.settings:
+            return NotImplemented
+        try:
+            made = self.fresh.make()
+        except torch.OutOfMemoryError:
+            return None  # eager's own error then
+        if not self.pool.in_order(self):
+            return None
+        if given:
+            copy_all(self.statics, given, self.copied)
+        self.graph()
+        return self.fresh.fill(made)
+
+    def moved(self, stream: Any) -> None:
+        """The memory of the inputs is used on one more stream."""
+        if self.stream is not None:
+            self.pool.machine.used(self.statics, stream)
+        self.stream = stream
+
+
+def static_like(tensor: Tensor) -> Tensor:
+    """Memory for copies of ``tensor``, whose elements lie as its own do. Raises :class:`Refused` for what has none."""
+    if tensor.is_sparse or tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Refused("an input is no plain tensor")
+    memory = torch.empty(_span(tensor), dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, tensor.stride())
+
+
+def without_repeats(tensor: Tensor) -> Tensor:
+    """The elements of a tensor that lie at places of their own: an expanded dimension has one."""
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(axis, 0, 1)
+    return tensor
+
+
+def copy_all(to: list[Tensor], given: Sequence[Tensor], groups: Sequence[tuple[int, ...]]) -> None:
+    """Copies in as few launches as dtypes allow."""
+    for group in groups:
+        if len(group) == 1:
+            target, source = to[group[0]], given[group[0]]
+            target.copy_(source if source.shape == target.shape else without_repeats(source))
+        else:
+            targets = [to[place] for place in group]
+            sources = [given[place] for place in group]
+            torch._foreach_copy_(
+                targets,
+                [s if s.shape == t.shape else without_repeats(s) for s, t in zip(sources, targets, strict=True)],
+            )
+
+
+def _by_dtype(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
+    groups: dict[torch.dtype, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        groups.setdefault(tensor.dtype, []).append(place)
+    return tuple(map(tuple, groups.values()))
+
+
+class _Fresh:
+    """Makes tensors of their own from what a graph leaves in its memory; those that share memory share it again."""
+
+    __slots__ = ("copied", "flat", "views")
+
+    def __init__(self, outs: Sequence[Tensor]) -> None:
+        self.flat: list[Tensor] = []
+        self.views: list[tuple[int, Any]] = []  # of each out: which copy, and how it lies in it
+        shared: dict[int, list[Tensor]] = {}
+        for out in outs:
+            shared.setdefault(out.untyped_storage().data_ptr(), []).append(out)
+        place_of: dict[int, int] = {}
+        for out in outs:
+            address = out.untyped_storage().data_ptr()
+            family = shared[address]
+            if len(family) == 1 and _is_dense(out):
+                self.views.append((len(self.flat), None))
+                self.flat.append(out)
+                continue
+            start = min(member.storage_offset() for member in family)
+            if address not in place_of:
+                if any(member.dtype is not out.dtype for member in family):
+                    raise Refused("two results of different dtypes share memory")
+                end = max(member.storage_offset() + _span(member) for member in family)
+                place_of[address] = len(self.flat)
+                self.flat.append(out.as_strided((end - start,), (1,), start))
+            lies = (out.size(), out.stride(), out.storage_offset() - start)
+            self.views.append((place_of[address], lies))
+        self.copied = _by_dtype(self.flat)
+
+    def make(self) -> list[Tensor]:
+        """Memory for the copies."""
+        return [torch.empty_like(out) for out in self.flat]
+
+    def fill(self, made: list[Tensor]) -> tuple[Tensor, ...]:
+        """The outs, with what the graph has left."""
+        copy_all(made, self.flat, self.copied)
+        return tuple([made[p] if lies is None else made[p].as_strided(*lies) for p, lies in self.views])
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill their memory, each at a place of its own."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _span(tensor: Tensor) -> int:
+    """How many elements lie from the first to the last one."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
