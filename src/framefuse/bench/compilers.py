@@ -1,4 +1,4 @@
-"""Gives the compilers under comparison one shape, `compile(function, dynamic)`, and one start: warm, no cache."""
+"""Gives the compilers under comparison one shape, `compile(function, dynamic, mode)`, and one start: warm, no cache."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import torch
 import framefuse
 
 Function = Callable[..., Any]
-Compiler = Callable[[Function, bool | None], Function]
-
-def with_framefuse(function: Function, dynamic: bool | None) -> Function:
-    """`function` compiled by framefuse; `dynamic` as in framefuse.compile."""
-    return framefuse.compile(function, dynamic=dynamic)
+Compiler = Callable[..., Function]
 
 
-def with_torch(function: Function, dynamic: bool | None) -> Function:
-    """`function` compiled by torch.compile; `dynamic` as there."""
-    return torch.compile(function, dynamic=dynamic)
+def with_framefuse(function: Function, dynamic: bool | None, mode: str | None = None) -> Function:
+    """`function` compiled by framefuse; `dynamic` and `mode` as in framefuse.compile."""
+    return framefuse.compile(function, dynamic=dynamic, mode=mode)
+
+
+def with_torch(function: Function, dynamic: bool | None, mode: str | None = None) -> Function:
+    """`function` compiled by torch.compile; `dynamic` and `mode` as there."""
+    return torch.compile(function, dynamic=dynamic, mode=mode)
 
 
 COMPILERS: dict[str, Compiler] = {"framefuse": with_framefuse, "torch": with_torch}

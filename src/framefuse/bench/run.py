@@ -10,12 +10,15 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, optimizers, train
+from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, optimizers, train, vit
+from framefuse.bench import vit_turns as turns
 from framefuse.bench.compilers import cold_caches, warm_up
 from framefuse.bench.contestants import SECONDS, STEPS, Settings
 from framefuse.bench.report import Field, Row, Say, hardware, markdown, progress, save, show
 from framefuse.bench.training_zoo import TRAININGS
+from framefuse.bench.vit_steps import Settings as StepSettings
 from framefuse.bench.zoo import MODELS
+from framefuse.options import MODES
 
 Options = argparse.Namespace
 
@@ -75,6 +78,19 @@ def train_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too: ten minutes more")
 
 
+def vit_options(parser: argparse.ArgumentParser) -> None:
+    """What `framefuse bench vit` takes."""
+    dtypes, modes, names, usual = turns.DTYPES, MODES, turns.NAMES, StepSettings()
+    parser.add_argument("--device", help="where it is trained: cpu, cuda (cuda if there is one)")
+    parser.add_argument("--batch", type=int, default=usual.batch, help=f"pictures in a batch ({usual.batch})")
+    parser.add_argument("--model", default=usual.model, help=f"any classifier of timm ({usual.model})")
+    parser.add_argument("--dtype", nargs="+", choices=dtypes, default=dtypes, help="bfloat16 is by autocast (both)")
+    parser.add_argument("--modes", nargs="+", choices=modes, default=modes, metavar="MODE", help=f"{', '.join(modes)}")
+    parser.add_argument("--only", nargs="+", choices=names, default=(), metavar="NAME", help=f"{', '.join(names)}")
+    parser.add_argument("--seconds", type=float, default=turns.SECONDS, help=f"for dtype and mode ({turns.SECONDS:g})")
+    parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too")
+
+
 def memory_options(parser: argparse.ArgumentParser) -> None:
     """What `framefuse bench memory` takes."""
     parser.add_argument("--count", type=int, default=memory.COUNT, help=f"compilations ({memory.COUNT})")
@@ -118,6 +134,13 @@ def measure_train(say: Say, options: Options, compilers: Sequence[str]) -> list[
     return train.train(say, options.only or tuple(TRAININGS), train_settings(options, compilers))
 
 
+def vit_settings(options: Options, compilers: Sequence[str]) -> turns.Settings:
+    """What the options say of the vision transformer."""
+    steps = StepSettings(options.model, options.batch, options.device)
+    chosen = (tuple(options.dtype), tuple(options.modes), tuple(options.only))
+    return turns.Settings(tuple(compilers), *chosen, options.whole, steps, options.seconds)
+
+
 def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of capture for the options given."""
     return capture.speed(say) if options.speed else capture.capture(say, options.only)
@@ -157,6 +180,18 @@ BENCHES = (
         train.findings,
         train.plot,
         (train.REST_TITLE, train.REST),
+    ),
+    Bench(
+        "vit",
+        "ViT-base, training: each mode, float32 and bfloat16, model, loss and step",
+        vit.TITLE,
+        vit.FIELDS,
+        vit_options,
+        lambda options, compilers: turns.steps(vit_settings(options, compilers)),
+        lambda say, options, compilers: turns.vit(say, vit_settings(options, compilers)),
+        vit.findings,
+        vit.plot,
+        (vit.REST_TITLE, vit.REST),
     ),
     Bench(
         "capture",
@@ -218,6 +253,7 @@ BENCHES = (
     ),
 )
 ALONE = ("memory", "capture", "optimizers")  # measured without torch.compile beside them
+APART = ("vit",)  # each contestant imports and starts in a process of its own
 BY_NAME = {bench.name: bench for bench in BENCHES}
 
 
@@ -243,6 +279,13 @@ def contestants(options: Options, console: Console) -> list[str]:
     return ["framefuse"]
 
 
+def compilers_of(name: str, options: Options, console: Console) -> list[str]:
+    """The compilers that a benchmark measures, ready for it."""
+    if name in ALONE or (name in APART and options.no_torch):
+        return ["framefuse"]
+    return ["framefuse", "torch"] if name in APART else contestants(options, console)
+
+
 def present(bench: Bench, options: Options, compilers: Sequence[str], console: Console) -> tuple[list[Row], list[Path]]:
     """Measures, shows and saves one benchmark; returns its rows and the files written, the plot last."""
     with progress(console, bench.steps(options, compilers)) as say:
@@ -265,16 +308,18 @@ def present(bench: Bench, options: Options, compilers: Sequence[str], console: C
 
 
 def wrong(rows: Sequence[Row]) -> bool:
-    """Whether a model gave other results than eager."""
-    return any(str(row.get("equal", "")).startswith("no:") for row in rows)
+    """Whether a model gave other results than eager, compiled by framefuse."""
+    return any(str(row.get("equal", "")).startswith("no:") and row.get("compiler") != "torch" for row in rows)
 
 
 def run(name: str, options: Options) -> int:
     """The whole of `framefuse bench NAME`; the exit status is 1 where results were wrong."""
     console = Console()
     torch.set_num_threads(options.threads)
+    if getattr(options, "device", "cpu") is None:
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
     with cold_caches():
-        compilers = contestants(options, console) if name not in ALONE else ["framefuse"]
+        compilers = compilers_of(name, options, console)
         rows, files = present(BY_NAME[name], options, compilers, console)
         if name == "curve" and options.fresh:
             for line in curve.fresh_findings(compilers):

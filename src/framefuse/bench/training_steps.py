@@ -22,7 +22,7 @@ from framefuse.bench.contestants import BATCHES, Settings, contestant, drop_grad
 from framefuse.bench.report import Row, Say, Value
 from framefuse.bench.timing import Column, interleaved, passes_within, timed
 from framefuse.bench.training_peak import peak_in_fresh_process
-from framefuse.bench.training_zoo import TRAININGS, Batch, Step, Training, generator
+from framefuse.bench.training_zoo import TRAININGS, Batch, Step, Training
 from framefuse.explain.report import describe
 from framefuse.runtime.function import compiled_function
 
@@ -90,26 +90,28 @@ def gradient_difference(found: Curve, expected: Curve) -> float:
     return largest([float((a - b).norm()) for a, b in there]) / scale
 
 
-def verdict(found: Curve, expected: Curve, own: Callable[[], float]) -> str:
+def verdict(found: Curve, expected: Curve, own: Callable[[], float], bound: float = SAME_GRADIENT) -> str:
     """ "yes" where the gradients of the first step and the losses of all steps are eager's but for rounding.
 
     `own` tells how far eager's losses are from its own after a rounding: some models spread one over the whole curve.
+    `bound` is what gradients may differ by.
     """
     gradients, losses = gradient_difference(found, expected), loss_difference(found, expected)
-    if not gradients <= SAME_GRADIENT:
+    if not gradients <= bound:
         return f"no: gradients of the first step differ by {gradients:.1e}"
     if losses <= SAME_LOSS or losses <= own():
         return "yes"
     return f"no: losses differ by {losses:.1e}, eager's own after a rounding by {own():.1e}"
 
 
-def disturbed(start: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
-    """The weights moved by one rounding, up or down at random."""
-    source, found = generator(seed), dict(start)
+def disturbed(start: dict[str, Tensor], seed: int, rounding: torch.dtype | None = None) -> dict[str, Tensor]:
+    """The weights moved by one rounding, up or down at random: of their own dtype, or of the one given."""
+    found = dict(start)
+    source = torch.Generator(next(iter(start.values())).device).manual_seed(seed)
     for name, tensor in start.items():
         if tensor.is_floating_point():
-            signs = torch.randint(0, 2, tensor.shape, generator=source) * 2 - 1
-            found[name] = tensor * (1 + torch.finfo(tensor.dtype).eps * signs)
+            signs = torch.randint(0, 2, tensor.shape, generator=source, device=source.device) * 2 - 1
+            found[name] = tensor * (1 + torch.finfo(rounding or tensor.dtype).eps * signs)
     return found
 
 
