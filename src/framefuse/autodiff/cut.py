@@ -140,11 +140,18 @@ class _Prices:
 
     def __post_init__(self) -> None:
         self.in_memory: set[Node] = set()  # in forward, whoever asks
+        first: dict[Node, int] = {}  # how many calls ran before the first reader
+        calls = 0
         for node in self.forward:
-            if TABLE[node.op].kind in (CALL, REDUCE):
+            kind = TABLE[node.op].kind
+            if kind in (CALL, REDUCE):
                 self.in_memory.add(node)
-                if TABLE[node.op].kind == CALL:
-                    self._in_memory(node.inputs)
+            if kind == CALL:
+                self._in_memory(node.inputs)
+                calls += 1
+            elif kind != VIEW:
+                # What is read again after a call is kept till then: a residual sum.
+                self._in_memory([operand for operand in node.inputs if first.setdefault(operand, calls) < calls])
 
     def _in_memory(self, operands: Sequence[Node]) -> None:
         for operand in operands:

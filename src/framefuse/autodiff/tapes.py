@@ -224,6 +224,10 @@ def refuse_sparse(node: Node) -> None:
         raise Stop(reason("gradient", f"{name} gives a sparse gradient", node.line))
 
 
+# How the gradients of a call lie, by its name and their number of dimensions, where that is not row-major: in fused
+# attention the heads lie within a row, as in what a projection gives. Gradients that lie in another way are copied.
+LAYOUTS = {("scaled_dot_product_attention", 4): (0, 2, 1, 3)}
+
 # Where a call is told to give sparse gradients: by name, or at these places among its arguments.
 FLAGS = ("sparse", "sparse_grad")
 SPARSE = {"embedding": (4, 6), "embedding_bag": (7,)}
@@ -280,8 +284,11 @@ def _spread(
     builder: Builder, node: Node, target: Callable[..., Any], args: Sequence[Any], wanted: Sequence[int]
 ) -> Sequence[Gradient]:
     """One gradient for each operand out of a call that gives those of the wanted ones."""
-    results = [((place,), node.inputs[index].dtype, node.inputs[index].shape) for place, index in enumerate(wanted)]
-    found = calls(builder, target, args, results, name=f"{node.attr('name')}_backward")
+    operands = [node.inputs[index] for index in wanted]
+    results = [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)]
+    rows = [tuple(range(len(operand.shape))) for operand in operands]
+    given = [LAYOUTS.get((node.attr("name"), len(order)), order) for order in rows]
+    found = calls(builder, target, args, results, name=f"{node.attr('name')}_backward", given=given)
     parts: list[Gradient] = [None] * len(node.inputs)
     for index, part in zip(wanted, found, strict=True):
         parts[index] = part

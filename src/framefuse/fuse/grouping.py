@@ -9,7 +9,7 @@ from typing import Any
 from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import may_see_views
 from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.indexing import MOVES
+from framefuse.fuse.indexing import MOVES, Split, operand_index
 from framefuse.fuse.layout import Order, dense_strides, lies_in, preferred_orders
 from framefuse.fuse.products import product_order, product_view
 from framefuse.fuse.ranges import ZERO
@@ -228,9 +228,43 @@ class Grouping:
     def join_consumer(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
         for group in sorted(users, key=lambda g: -g.number):
             cells = users[group]
-            if len(cells) == 1 and self.may_host(group, node, users) and self.fits(group, cells[0]):
+            if len(cells) != 1 or not self.may_host(group, node, users):
+                continue
+            if self.fits(group, cells[0]):
+                return cells[0]
+            if group.rows is None and self.ends_a_reduction(group, cells[0]):
+                group.rows = group.covered(cells[0])
                 return cells[0]
         return None
+
+    def ends_a_reduction(self, group: Group, cell: Cell) -> bool:
+        """Whether a kernel without rows would have one row for each element of the cell's node, as what is computed
+        element by element from a reduction that the kernel can do: then it may leave the node in memory on the way.
+        """
+        node, index = cell.node, cell.index
+        covered = group.covered(cell)
+        if covered is None or not covered < frozenset(group.domain):
+            return False
+        stack, seen = [(node, index)], {node}
+        while stack and len(seen) < SOURCES_LIMIT:
+            node, index = stack.pop()
+            kind = TABLE[node.op].kind
+            if kind == "reduce":
+                return self.may_reduce(group, [Cell(node, index, ())])
+            try:
+                if node.op in MOVES:
+                    index = operand_index(node, index, group.axes, group.hints)
+                elif kind != "pointwise":
+                    continue
+            except Split:
+                continue
+            stack += [(source, index) for source in node.inputs if source not in seen and not self.is_memory(source)]
+            seen.update(node.inputs)
+        return False
+
+    def is_memory(self, node: Node) -> bool:
+        """Whether a value comes from memory whatever is decided."""
+        return node in self.required or node in self.readers or node.op in ("input", "result")
 
     def join_sibling(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
         """A kernel that already reads an operand of ``node`` and has a root of the same shape."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
+from framefuse.fuse.copies import with_single_copies
 from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
 from framefuse.fuse.kernels import build_kernels
@@ -31,6 +32,7 @@ def fuse(graph: Graph, *, threads: bool = True, exact: bool = False, targets: Ta
     eager's mathematical functions. ``targets`` knows every device on which something is to be computed.
     """
     graph, sizes = with_named_sizes(graph)
+    graph = with_single_copies(graph)
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()

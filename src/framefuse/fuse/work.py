@@ -54,13 +54,16 @@ def points(node: Node, hints: Mapping[Symbol, int]) -> int:
 
 
 def weights(graph: Graph) -> dict[Node, Weight]:
-    """For each node the cost of one element computed from what is likely to be in memory."""
+    """For each node the cost of one element computed from what is likely to be in memory: its operands may be, itself
+    it is not.
+    """
     consumers: dict[Node, int] = {}
     for node in graph.nodes:
         for operand in set(node.inputs):
             consumers[operand] = consumers.get(operand, 0) + 1
     found: dict[Node, Weight] = {}
     loaded = Weight(0.05, 1)
+    kept: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
         elementwise = row.kind == "pointwise" or node.op in MOVES
@@ -72,10 +75,11 @@ def weights(graph: Graph) -> dict[Node, Weight]:
             continue
         time, loads = op_time(node), 0
         for operand in dict.fromkeys(node.inputs):
-            weight = found[operand]
+            weight = loaded if operand in kept else found[operand]
             time += weight.time
             small = node.op == "expand" and product(node.shape) is not product(operand.shape)
             loads += 0 if small else weight.loads
-        kept = row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > KEPT_ABOVE
-        found[node] = loaded if kept else Weight(time, loads)
+        found[node] = Weight(time, loads)
+        if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > KEPT_ABOVE:
+            kept.add(node)
     return found

@@ -1,8 +1,8 @@
-"""Turns a graph into the same graph over other size expressions."""
+"""Turns a graph into the same graph with other nodes, or over other size expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,23 @@ from framefuse.ir.numbers import Expr, Real
 Rename = Callable[[Any], Any]  # an Expr or Real to one of the same kind
 
 
-def renamed(graph: Graph, rename: Rename) -> Graph:
-    """The graph with ``rename`` applied to sizes, strides and attributes; its relations and hints stay as they are."""
+Change = Callable[[Node, tuple[Node, ...]], Sequence[Node]]
+
+
+def rebuilt(graph: Graph, change: Change) -> Graph:
+    """The graph in which ``change``, given a node and its new operands, says which nodes come in its place; the last of
+    them stands for it.
+    """
     made: dict[Node, Node] = {}
+    nodes: dict[Node, None] = {}
     for node in graph.nodes:
-        made[node] = _node(node, made, rename)
+        found = change(node, tuple([made[operand] for operand in node.inputs]))
+        nodes.update(dict.fromkeys(found))
+        made[node] = found[-1]
     return replace(
         graph,
         inputs=tuple(made[node] for node in graph.inputs),
-        nodes=tuple(made.values()),
+        nodes=tuple(nodes),
         outputs=tuple(replace(output, node=made[output.node]) for output in graph.outputs),
         writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
         bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
@@ -28,8 +36,12 @@ def renamed(graph: Graph, rename: Rename) -> Graph:
     )
 
 
-def _node(node: Node, made: dict[Node, Node], rename: Rename) -> Node:
-    inputs = tuple([made[operand] for operand in node.inputs])
+def renamed(graph: Graph, rename: Rename) -> Graph:
+    """The graph with ``rename`` applied to sizes, strides and attributes; its relations and hints stay as they are."""
+    return rebuilt(graph, lambda node, inputs: (_node(node, inputs, rename),))
+
+
+def _node(node: Node, inputs: tuple[Node, ...], rename: Rename) -> Node:
     shape = tuple([rename(size) for size in node.shape])
     strides = node.strides and tuple([rename(stride) for stride in node.strides])
     attrs = _value(node.attrs, rename)

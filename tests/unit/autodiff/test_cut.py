@@ -156,6 +156,17 @@ def test_one_copy_of_a_slice_and_no_copy_of_all():
     assert j.saved(*(j.mul(g, part) for part in parts)) == (x,)
 
 
+def test_a_residual_sum_is_saved_rather_than_what_is_computed_from_it():
+    """It is in memory for the layer after; what a norm makes of it would be written for backward alone."""
+    j = Joint()
+    x, scale, w = j.input(*LARGE), j.random(512, 1), j.input(1024, 1024)
+    total = j.add(x, j.b.matmul(j.sin(x), w))
+    normed = j.mul(total, j.b.expand(scale, total.shape))
+    j.add(total, j.b.matmul(j.sin(normed), w))
+    g = j.backward(*LARGE)
+    assert set(j.saved(j.mul(g, normed))) == {total, scale}
+
+
 def test_residual_sums_are_not_computed_from_one_another():
     j = Joint()
     layers = 12

@@ -121,6 +121,44 @@ def test_residual_and_layer_norm(golden):
     one_kernel(make, FULL, FULL, (COLUMNS,), (COLUMNS,), golden=golden)
 
 
+def test_layer_norm_that_leaves_its_scale_is_one_kernel():
+    """As in training: the scale of a row is saved on the way to the row."""
+
+    def make(b, x, y, weight, bias):
+        total = b.add(x, y)
+        centred = b.sub(total, mean(b, total, -1))
+        scale = b.rsqrt(b.add(mean(b, b.mul(centred, centred), -1), 1e-5))
+        found = b.add(b.mul(b.mul(centred, scale), weight), bias)
+        return total, scale, found, b.cast(found, dtype=BFLOAT16)
+
+    one_kernel(make, FULL, FULL, (COLUMNS,), (COLUMNS,))
+
+
+def test_a_value_of_each_row_without_a_reduction_has_a_kernel_of_its_own():
+    b = Builder(s0=3, s1=5)
+    x, y = b.input((ROWS, 1)), b.input(FULL)
+    row = b.exp(b.sin(x))
+    graph = b.graph(row, b.mul(y, row))
+    schedule = fuse(graph)
+    assert len(kernels(schedule)) == 2
+    for rows, columns in SIZES:
+        check(graph, schedule, torch.randn(rows, 1), torch.randn(rows, columns))
+
+
+def test_what_two_kernels_read_is_left_in_memory_rather_than_what_it_is_made_of():
+    """A residual gradient: the sum goes to memory, not the large term that a kernel has just added to it."""
+    b = Builder(s0=3, s1=8)
+    x, g, w = b.input(FULL), b.input(FULL), b.input((COLUMNS, COLUMNS))
+    total = b.add(x, b.mul(b.exp(b.sin(g)), b.cos(g)))
+    product = b.library(torch.matmul, [b.cast(total, dtype=FLOAT32), w], FULL, FLOAT32)
+    graph = b.graph(b.add(total, b.mul(product, b.sigmoid(product))))
+    schedule = fuse(graph)
+    assert [len(kernel.buffers) for kernel in kernels(schedule)] == [4, 3]  # x, g, total, its copy; total, product, result
+    for rows, columns in [(3, 8), (1, 1), (5, 40)]:
+        tensors = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns, columns)
+        check(graph, schedule, *tensors, rtol=1e-4, atol=1e-4)
+
+
 def test_rms_norm():
     def make(b, x, weight):
         return b.mul(b.mul(x, b.rsqrt(b.add(mean(b, b.mul(x, x), -1), 1e-6))), weight)
