@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
@@ -12,7 +13,7 @@ from framefuse.codegen.triton import Choice
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
 from framefuse.tuning import Tuner, Tuning
 
@@ -38,11 +39,14 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
         index: (item.kernel.identity, item.device, _guarded(item, graph), *_hints(item, graph, options))
         for index, item in wanted.items()
     }
-    distinct = {key: wanted[index] for index, key in reversed(keys.items())}
+    distinct: dict[Hashable, RunKernel] = {key: wanted[index] for index, key in reversed(keys.items())}
+    made: dict[Hashable, Any]
+
+    tuner = _tuner(schedule, options) if options.measures and distinct else None
 
     def compile(item: RunKernel) -> Any:
         try:
-            return compile_kernel(item, graph, options)
+            return compile_kernel(item, graph, options, tuner.known(item) if tuner is not None else None)
         except Unsupported as error:
             return error
         except Exception as error:
@@ -59,14 +63,46 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
     for index, key in keys.items():
         if isinstance(made[key], Unsupported):
             raise Uncompiled(made[key], wanted[index].device)
-    tuning = _tune(schedule, distinct, made, options) if options.measures and distinct else None
+    tuning = tuner.run(distinct, made) if tuner is not None else None
     return {index: made[key] for index, key in keys.items()}, tuning
 
 
-def _tune(schedule: Schedule, distinct: Mapping[Any, RunKernel], made: dict[Any, Any], options: Options) -> Tuning:
-    """Replaces the codes of kernels by those of candidates that are faster."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The numbers of the ``products`` that are faster as kernels of ours, what measuring them gave (None: there was
+    nothing to measure), and what keeps their code.
+    """
+
+    products: frozenset[int] = frozenset()
+    tuning: Tuning | None = None
+    keep: Any = None
+
+
+def choose_products(schedule: Schedule, options: Options) -> Chosen:
+    """Measures the offers of a schedule; of those with one kernel the one that gains most is taken."""
+    if not schedule.offers:
+        return Chosen()
     graph = schedule.graph
-    tuner = Tuner(
+    keys = [
+        (o.fused.kernel.identity, o.fused.device, o.kernel.kernel.identity, *_hints(o.fused, graph, options))
+        for o in schedule.offers
+    ]
+    distinct: dict[Any, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
+    made: dict[Any, Any] = {}
+    tuner = _tuner(schedule, options)
+    tuning = tuner.products(distinct, made)
+    best: dict[int, tuple[float, int]] = {}
+    for key, offer in zip(keys, schedule.offers, strict=True):
+        if key in made:
+            gain = tuner.found[key].first - tuner.found[key].best
+            best[id(offer.kernel)] = max(best.get(id(offer.kernel), (0.0, -1)), (gain, offer.product))
+    return Chosen(frozenset(product for _, product in best.values()), tuning, made)
+
+
+def _tuner(schedule: Schedule, options: Options) -> Tuner:
+    """What replaces the codes of kernels by those of candidates that are faster."""
+    graph = schedule.graph
+    return Tuner(
         schedule,
         lambda item, choice: compile_kernel(item, graph, options, choice),
         lambda item: _backend(item, options),
@@ -75,7 +111,6 @@ def _tune(schedule: Schedule, distinct: Mapping[Any, RunKernel], made: dict[Any,
         budget=options["tune_seconds"],
         workers=COMPILERS,
     )
-    return tuner.run(distinct, made)
 
 
 def _backend(item: RunKernel, options: Options) -> Backend:

@@ -35,7 +35,7 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.verify import verify
-from framefuse.kernels import Uncompiled, compile_kernels
+from framefuse.kernels import Chosen, Uncompiled, choose_products, compile_kernels
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
@@ -43,7 +43,7 @@ from framefuse.runtime.captures import with_region
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
-from framefuse.tuning import Tuning
+from framefuse.tuning import Tuning, total
 
 Products = dict[str, Any]
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
@@ -108,13 +108,22 @@ def _derivatives(p: Mapping[str, Any], options: Options) -> tuple[Derivative, ..
     return derivatives(cut, trace, compile, lambda error: report_bug(error, trace.line, options, latest))
 
 
+def _products(p: Mapping[str, Any], options: Options) -> Chosen:
+    """Which products are kernels of ours, in the modes that measure."""
+    graph: Graph = p["graph"]
+    devices = {node.device for node in graph.nodes}
+    if not options.measures or any(lacking(device, options["cpu_target"]) for device in devices):
+        return Chosen()
+    return choose_products(_scheduled(graph, options, offers=True), options)
+
+
 def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
     graph: Graph = p["graph"]
     for device in dict.fromkeys(node.device for node in graph.nodes):
         why = lacking(device, options["cpu_target"])
         if why is not None:
             return _on_aten(graph, options, device, why)
-    return _scheduled(graph, options)
+    return _scheduled(graph, options, products=p["chosen"].products)
 
 
 def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
@@ -125,12 +134,16 @@ def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
     return _scheduled(on_aten(graph), options)
 
 
-def _scheduled(graph: Graph, options: Options) -> Schedule:
+def _scheduled(
+    graph: Graph, options: Options, offers: bool = False, products: frozenset[int] = frozenset()
+) -> Schedule:
     schedule = fuse(
         graph,
         threads=options["threads"],
         exact=options["numerics"] == "eager",
         targets=targets(options["cpu_target"]),
+        offers=offers,
+        products=products,
     )
     if options["check"]:
         found = problems(schedule)
@@ -145,7 +158,9 @@ def _codegen(p: Mapping[str, Any], options: Options) -> tuple[Schedule, dict[int
     """
     schedule: Schedule = p["planned"]
     try:
-        return schedule, *compile_kernels(schedule, options)
+        kernels, tuning = compile_kernels(schedule, options)
+        tunings = [found for found in (p["chosen"].tuning, tuning) if found is not None]
+        return schedule, kernels, total(tunings) if tunings else None
     except Uncompiled as error:
         return _on_aten(p["graph"], options, error.device, f"A kernel cannot be compiled: {error}"), {}, None
 
@@ -211,8 +226,9 @@ def _assemble(p: Mapping[str, Any], options: Options) -> Any:
 CASE = (
     Pass("autodiff", _halves, ("lowered", "trace"), "halves"),
     Pass("autodiff", _forward, ("lowered", "halves"), "graph"),
-    Pass("fuse", _fuse, ("graph",), "planned"),
-    Pass("codegen", _codegen, ("planned", "graph"), "code"),
+    Pass("fuse", _products, ("graph",), "chosen"),
+    Pass("fuse", _fuse, ("graph", "chosen"), "planned"),
+    Pass("codegen", _codegen, ("planned", "graph", "chosen"), "code"),
     Pass("codegen", lambda p, options: p["code"][0], ("code",), "schedule"),
     Pass("codegen", lambda p, options: p["code"][1], ("code",), "kernels"),
     Pass("codegen", lambda p, options: p["code"][2], ("code",), "tuning"),

@@ -19,7 +19,8 @@ import platformdirs
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.targets import Backend
 from framefuse.codegen.triton import Choice
-from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
 
 BATCH = 8  # kernels whose candidates are compiled together: nothing compiles while something is timed
@@ -70,7 +71,7 @@ class Winner:
 
     def to_bytes(self) -> bytes:
         """As it lies on disk."""
-        choice = (self.choice.points, self.choice.width, self.choice.warps, self.choice.stages)
+        choice = (self.choice.points, self.choice.width, self.choice.warps, self.choice.stages, self.choice.inner)
         return json.dumps([choice, self.first, self.best, self.candidates]).encode()
 
     @staticmethod
@@ -107,15 +108,21 @@ class Winners:
 PROCESS = Winners(DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "tuning"))
 
 
+LIBRARY = Choice(0, 0, 0)  # a product is the library's
+
+
 @dataclass
 class _Case:
-    """A kernel to be measured: its first code, its candidates, their codes."""
+    """A kernel to be measured: its first code, its candidates, their codes. Where there is an ``offer``, the first code
+    is that of the kernel behind the library's call.
+    """
 
     key: Hashable
     item: RunKernel
     signature: str
     choices: Sequence[Choice]
     codes: list[Any]
+    offer: Offer | None = None
 
 
 class Tuner:
@@ -149,32 +156,60 @@ class Tuner:
 
     def run(self, items: Mapping[Hashable, RunKernel], made: dict[Hashable, Any]) -> Tuning:
         """Replaces codes in ``made`` (by the keys of ``items``) by faster ones, and says what was done."""
+        return self._run(items, {}, made)
+
+    def products(self, offers: Mapping[Hashable, Offer], made: dict[Hashable, Any]) -> Tuning:
+        """Puts into ``made`` the codes of products that are faster than the library's call with what is behind it."""
+        return self._run({key: offer.fused for key, offer in offers.items()}, offers, made)
+
+    def known(self, item: RunKernel) -> Choice | None:
+        """What an earlier measurement chose for a kernel that is a product: its first code need not be another."""
+        backend = self.backend_of(item)
+        if item.kernel.product is None or backend.signature is None:
+            return None
+        winner = self.winners.get(backend.signature(item.kernel, self.hints_of(item), item.device), keep=False)
+        return winner.choice if winner is not None else None
+
+    def _run(
+        self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], made: dict[Hashable, Any]
+    ) -> Tuning:
         with _measuring:
-            cases = [case for key, item in items.items() if (case := self._case(key, item, made)) is not None]
+            found = (self._case(key, item, offers.get(key), made) for key, item in items.items())
+            cases = [case for case in found if case is not None]
             cases.sort(key=lambda case: -self._bytes(case.item))  # what matters most, before time is up
             for start in range(0, len(cases), BATCH):
                 self._batch(cases[start : start + BATCH], start, len(cases), made)
-        trials = [found for found in map(self.trial_of, {item.device for item in items.values()}) if found is not None]
+        trials = [each for each in map(self.trial_of, {item.device for item in items.values()}) if each is not None]
         kernels = tuple(self.found[key] for key in items if key in self.found)
         scratch = max((each.scratch for each in trials), default=0)
         return Tuning(kernels, time.perf_counter() - self.begun, self.compiling, scratch)
 
-    def _case(self, key: Hashable, item: RunKernel, made: dict[Hashable, Any]) -> _Case | None:
+    def _case(
+        self, key: Hashable, item: RunKernel, offer: Offer | None, made: dict[Hashable, Any]
+    ) -> _Case | None:
         """What is to be measured; None where there is nothing to choose, or the winner is known."""
         backend, measuring = self.backend_of(item), self.trial_of(item.device)
         if backend.choices is None or backend.signature is None or measuring is None:
             return None
         hints = self.hints_of(item)
-        choices = backend.choices(item.kernel, hints)
+        try:
+            choices = tuple(backend.choices(item.kernel, hints))
+            signature = backend.signature(item.kernel, hints, item.device)
+        except Unsupported:
+            return None
+        if offer is not None:
+            choices, signature = (LIBRARY, *choices), f"{signature}_product"
         if len(choices) < 2:
             return None
-        signature = backend.signature(item.kernel, hints, item.device)
         winner = self.winners.get(signature, self.keep)
         if winner is not None:
-            code = made[key] if winner.choice == choices[0] else self._compiled(item, winner.choice)
-            if code is not None:
-                made[key] = code
-                won = describe(winner.choice) if winner.choice != choices[0] else ""
+            first = winner.choice == choices[0]
+            code = made.get(key) if first else self._compiled(item, winner.choice)
+            if code is not None or (first and offer is not None):
+                self._won(key, item, winner, code, made)
+                if item.kernel.product is not None and offer is None:
+                    return None  # it was told when the product was chosen
+                won = "" if first else describe(winner.choice)
                 self.found[key] = Tuned(item.kernel.title, winner.candidates, 0, won, winner.first, winner.best, True)
                 return None
         try:
@@ -182,7 +217,20 @@ class Tuner:
         except NotMeasured as reason:
             self.found[key] = Tuned(item.kernel.title, skipped=str(reason))
             return None
-        return _Case(key, item, signature, choices, [made[key]])
+        behind = made[key] if offer is None else self._compiled(offer.kernel, None)
+        if behind is None:
+            return None
+        return _Case(key, item, signature, choices, [behind], offer)
+
+    def _won(self, key: Hashable, item: RunKernel, winner: Winner, code: Any, made: dict[Hashable, Any]) -> None:
+        """Takes a winner's code, if it is one of ours; a product's choice is known from now on."""
+        if winner.choice == LIBRARY:
+            return
+        made[key] = code
+        backend = self.backend_of(item)
+        if item.kernel.product is not None and backend.signature is not None:
+            signature = backend.signature(item.kernel, self.hints_of(item), item.device)
+            self.winners.put(signature, winner, keep=False)
 
     def _bytes(self, item: RunKernel) -> int:
         pairs = zip(item.kernel.buffers, item.buffers, strict=True)
@@ -206,7 +254,7 @@ class Tuner:
             self._tell(f"measures kernel {number} of {count}, {case.item.kernel.title}")
             self._measure(case, made)
 
-    def _compiled(self, item: RunKernel, choice: Choice) -> Any:
+    def _compiled(self, item: RunKernel, choice: Choice | None) -> Any:
         """The code of a candidate, None for one that cannot be compiled or loaded: it is only not chosen."""
         try:
             return self.compile(item, choice)
@@ -217,21 +265,23 @@ class Tuner:
         measuring = self.trial_of(case.item.device)
         assert measuring is not None
         places = [place for place, code in enumerate(case.codes) if code is not None]
+        codes = [case.codes[place] for place in places]
         try:
-            times = measuring.kernel(case.item, self.schedule, [case.codes[place] for place in places])
+            if case.offer is None:
+                times = measuring.kernel(case.item, self.schedule, codes)
+            else:
+                times = measuring.product(case.offer, self.schedule, codes[0], codes[1:])
         except NotMeasured as reason:
             self.found[case.key] = Tuned(case.item.kernel.title, skipped=str(reason))
             return
         place = winner_of(times)
-        choice = case.choices[places[place]]
-        failed = len(case.choices) - sum(map(math.isfinite, times))
-        made[case.key] = case.codes[places[place]]
-        winner = Winner(choice, times[0], times[place], len(case.choices))
+        choice, count = case.choices[places[place]], len(case.choices)
+        winner = Winner(choice, times[0], times[place], count)
         self.winners.put(case.signature, winner, self.keep)
+        self._won(case.key, case.item, winner, codes[place], made)
+        failed = count - sum(map(math.isfinite, times))
         won = describe(choice) if place else ""
-        self.found[case.key] = Tuned(
-            case.item.kernel.title, len(case.choices), failed, won, winner.first, winner.best
-        )
+        self.found[case.key] = Tuned(case.item.kernel.title, count, failed, won, winner.first, winner.best)
 
     def _tell(self, what: str) -> None:
         """Says what takes long."""
@@ -249,6 +299,9 @@ def winner_of(times: Sequence[float]) -> int:
 
 def describe(choice: Choice) -> str:
     """A choice in words."""
+    if choice.inner:
+        tile = f"tiles of {choice.points} x {choice.width} x {choice.inner}"
+        return f"{tile}, {choice.warps} warps, {choice.stages} stages"
     parts = [f"{choice.points} points" if choice.points != 1 else "1 point"]
     if choice.width:
         parts.append(f"turns of {choice.width}")

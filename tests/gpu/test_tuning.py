@@ -10,6 +10,7 @@ import framefuse
 from framefuse import tuning
 from framefuse.api import compiled_function
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.ir.schedule import RunKernel
 
 pytestmark = NEEDS_GPU
 MODE = "max-autotune-no-cudagraphs"
@@ -114,3 +115,44 @@ def test_training_is_measured():
             torch.testing.assert_close(mine, parameter.grad, rtol=1e-3, atol=1e-5)
     told = str(framefuse.explain(fast))
     assert "measured" in told
+
+
+def layer(x, w, b, y):
+    return torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b)) + y
+
+
+def has_product(fast):
+    items = [item for product in compiled_function(fast).products for item in product.stages["schedule"].items]
+    return any(isinstance(item, RunKernel) and item.kernel.product is not None for item in items)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_product_and_what_is_done_with_it(dtype):
+    fast = framefuse.compile(layer, mode=MODE)
+    for rows in (300, 300, 128, 1000, 17):
+        x = torch.randn(rows, 512, device="cuda", dtype=dtype)
+        w = torch.randn(768, 512, device="cuda", dtype=dtype) / 16
+        b, y = torch.randn(768, device="cuda", dtype=dtype), torch.randn(rows, 768, device="cuda", dtype=dtype)
+        torch.testing.assert_close(fast(x, w, b, y), layer(x, w, b, y), rtol=2e-2, atol=4e-2)
+    (found,) = measured(fast)
+    (product,) = [kernel for kernel in found.kernels if kernel.title.startswith("linear_")]
+    assert product.candidates > 4 and not product.skipped and product.failed < product.candidates - 1
+    assert has_product(fast) == bool(product.won)
+
+
+@pytest.mark.parametrize("rows", [(256, 256, 250, 3), (2048, 2048, 1)])
+def test_products_of_ours_at_every_size(monkeypatch, rows):
+    """Whichever is faster here: the kernel is taken."""
+    monkeypatch.setattr(tuning, "winner_of", lambda times: min(range(1, len(times)), key=times.__getitem__))
+    fast = framefuse.compile(layer, mode=MODE)
+    for count in rows:
+        x, w = torch.randn(count, 320, device="cuda").bfloat16(), (torch.randn(200, 320, device="cuda") / 16).bfloat16()
+        b, y = torch.randn(200, device="cuda").bfloat16(), torch.randn(count, 200, device="cuda").bfloat16()
+        torch.testing.assert_close(fast(x, w, b, y), layer(x, w, b, y), rtol=2e-2, atol=4e-2)
+    assert has_product(fast)
+    odd = framefuse.compile(layer, mode=MODE)
+    for count in (77, 77, 100):
+        x, w = torch.randn(count, 333, device="cuda").half(), (torch.randn(55, 333, device="cuda") / 16).half()
+        b, y = torch.randn(55, device="cuda").half(), torch.randn(count, 55, device="cuda").half()
+        torch.testing.assert_close(odd(x, w, b, y), layer(x, w, b, y), rtol=2e-2, atol=4e-2)
+    assert has_product(odd)

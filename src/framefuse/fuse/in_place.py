@@ -23,7 +23,11 @@ class Touch:
 
 
 def overwritable(kernel: Kernel) -> dict[str, tuple[str, ...]]:
-    """For each written buffer the read buffers whose memory it may take."""
+    """For each written buffer the read buffers whose memory it may take; none of a product, whose operands many
+    programs read at any time.
+    """
+    if kernel.product is not None:
+        return {}
     touches = list(_touches(kernel.body, (), {}))
     found: dict[str, tuple[str, ...]] = {}
     for written in kernel.buffers:

@@ -9,6 +9,7 @@ from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
 from framefuse.fuse.copies import with_single_copies
+from framefuse.fuse.fused_products import FusedProduct, build_product, fused_products
 from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
 from framefuse.fuse.kernels import build_kernels
@@ -23,20 +24,33 @@ from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.fuse.tiled import build_tiled
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.schedule import Item, RunCall, RunKernel, Schedule
+from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel, Schedule
 from framefuse.ir.target import Target, Targets, on_cpu
 
 
-def fuse(graph: Graph, *, threads: bool = True, exact: bool = False, targets: Targets = on_cpu) -> Schedule:
+def fuse(
+    graph: Graph,
+    *,
+    threads: bool = True,
+    exact: bool = False,
+    targets: Targets = on_cpu,
+    offers: bool = False,
+    products: frozenset[int] = frozenset(),
+) -> Schedule:
     """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay; ``exact`` kernels take
-    eager's mathematical functions. ``targets`` knows every device on which something is to be computed.
+    eager's mathematical functions. ``targets`` knows every device on which something is to be computed. With ``offers``
+    the schedule says which products could be kernels of ours; those in ``products`` are.
     """
     graph, sizes = with_named_sizes(graph)
     graph = with_single_copies(graph)
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()
-    schedule = _Writer(graph, wanted, grouping, threads, exact, targets).schedule()
+    writer = _Writer(graph, wanted, grouping, threads, exact, targets)
+    if offers or products:
+        writer.products = {grouping.position[found.node]: found for found in fused_products(grouping)}
+        writer.taken = products
+    schedule = writer.schedule()
     return replace(schedule, largest=(*sizes, *schedule.largest))
 
 
@@ -103,6 +117,10 @@ class _Writer:
         self.notes: list[str] = []
         self.numbers: dict[object, int] = {}
         self.views: dict[tuple[object, ...], int] = {}
+        self.products: dict[int, FusedProduct] = {}  # by the number of the library's call
+        self.taken: frozenset[int] = frozenset()
+        self.offers: list[Offer] = []
+        self.calls: dict[Node, RunCall] = {}
         self.escaping = self._escaping()
         self.called = {result for _, result, _ in graph.bound}
 
@@ -118,8 +136,15 @@ class _Writer:
         """Writes everything."""
         for node in self.graph.inputs:
             self.number(node)
+        fused = {self.products[number].group: self.products[number] for number in self.taken}
+        absorbed = {found.node for found in fused.values()}
         for group in self.grouping.sequence():
-            if group.node is None:
+            if group in fused:
+                built = build_product(fused[group], self.grouping.strides_of, self.exact)
+                self.append(*self.item(built, group.device))
+            elif group.node in absorbed:
+                continue
+            elif group.node is None:
                 self.kernels(group)
             elif group.node.op == "matmul":
                 self.product(group.node)
@@ -144,8 +169,9 @@ class _Writer:
         items = with_lifetimes(placed, self.buffers, before, self.graph.consumed)
         memories = self.buffers.memories()
         return Schedule(
-            self.graph, memories, items, outputs, found["cpu"].size, writes, tuple(self.notes), largest, arenas
-        )
+            self.graph, memories, items, outputs, found["cpu"].size, writes, tuple(self.notes), largest, arenas,
+            tuple(self.offers),
+        )  # fmt: skip
 
     # ---- buffers
 
@@ -246,7 +272,13 @@ class _Writer:
         else:
             built = build_kernels(group, self.grouping.strides_of, self.threads, target)
         for kernel in built:
-            self.kernel(kernel, group.device)
+            self.append(*self.item(kernel, group.device))
+        for number, found in self.products.items():
+            if found.group is group:
+                item = self.items[-1]
+                assert isinstance(item, RunKernel)
+                product, _, _ = self.item(build_product(found, self.grouping.strides_of, self.exact), group.device)
+                self.offers.append(Offer(number, self.calls[found.node], item, product))
 
     def target(self, device: str) -> Target:
         target = self.targets(device)
@@ -254,12 +286,13 @@ class _Writer:
             raise CompilerBug(f"nothing compiles kernels for {device}")
         return target
 
-    def kernel(self, built: Built, device: str) -> None:
+    def item(self, built: Built, device: str) -> tuple[RunKernel, tuple[int, ...], str]:
+        """The call of a kernel, the buffers that it touches, and its name."""
         touched = tuple(self.number(key) for key in built.buffers)  # type: ignore[arg-type]
         parallel = built.parallel and self.threads
         kernel = replace(built.kernel, exact=True) if self.exact else built.kernel
         item = RunKernel(kernel, touched, built.numbers, built.extent, built.work, parallel, device)
-        self.append(item, touched, built.kernel.title)
+        return item, touched, built.kernel.title
 
     def product(self, node: Node) -> None:
         a, c = self.grouping.views[(node, 0)], self.grouping.views[(node, 1)]
@@ -288,7 +321,7 @@ class _Writer:
         outs = tuple((tuple(r.attr("path")), self.number(r)) for r in results)
         binds = tuple((self.number(r), dim, symbol) for symbol, r, dim in self.graph.bound if r.inputs[0] is node)
         normal = tuple(self.number(r) for r in results if self._is_read(r))
-        item = RunCall(node, operands, outs, binds, normal, inside)
+        item = self.calls[node] = RunCall(node, operands, outs, binds, normal, inside)
         self.append(item, (*operands, *(number for _, number in outs)), str(node.attr("name")))
 
     def _is_used(self, result: Node) -> bool:

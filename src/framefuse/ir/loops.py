@@ -191,6 +191,19 @@ Statement = Let | Accumulator | Accumulate | Store | Scratch | Check | Loop
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """Says of a kernel that it is a matrix product: its body is a parallel loop over the axis ``row``, in it, behind
+    what it names, a vector loop over ``column``, and in that the accumulator ``total``, a serial loop over ``inner``
+    that adds products of an element at (row, inner) and one at (inner, column), and what is done with the total.
+    """
+
+    row: Symbol
+    column: Symbol
+    inner: Symbol
+    total: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One compiled unit. ``body`` is a list of statements; if its only loop at top level is parallel, that loop's axis
     is split over threads.
@@ -198,7 +211,7 @@ class Kernel:
     ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
     both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
-    eager's vectors call.
+    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``.
     """
 
     title: str
@@ -208,8 +221,9 @@ class Kernel:
     extent: Expr
     lines: tuple[Line, ...] = ()
     exact: bool = False
+    product: Product | None = None
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What decides the machine code."""
-        return (self.buffers, self.numbers, self.body, self.extent, self.exact)
+        return (self.buffers, self.numbers, self.body, self.extent, self.exact, self.product)

@@ -103,6 +103,19 @@ Item = RunKernel | RunMatmul | RunCall | Allocate | Release | Commit
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """Two ways to compute a product and what is done with it: the library's ``call`` and ``kernel`` behind it, or one
+    kernel ``fused``. ``product`` is the number of the call among the graph's nodes; of several offers with one
+    ``kernel`` one may be taken.
+    """
+
+    product: int
+    call: RunCall
+    kernel: RunKernel
+    fused: RunKernel
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Everything fuse decided. ``outputs[i]`` is the buffer of graph.outputs[i] (place fresh, call or input);
     ``arena`` is the size in bytes of the arena on the CPU, ``arenas`` gives those of other devices.
@@ -110,7 +123,8 @@ class Schedule:
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
     all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
     each item does and why neighbours were not fused. ``largest`` are symbols that sizes, offsets in the arena and its
-    size are over, in order: each is the largest of some expressions, or what the only one says.
+    size are over, in order: each is the largest of some expressions, or what the only one says. ``offers`` are
+    what else could be done.
     """
 
     graph: Graph
@@ -122,3 +136,4 @@ class Schedule:
     notes: tuple[Any, ...] = ()
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     arenas: tuple[tuple[str, Expr], ...] = ()
+    offers: tuple[Offer, ...] = ()

@@ -11,6 +11,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
 BLAS = ("float32", "float64")
+INNER = "the inner dimension of a product"
 
 
 def _blas(lo: Lowering, *nodes: Node) -> bool:
@@ -21,7 +22,7 @@ def _blas(lo: Lowering, *nodes: Node) -> bool:
 
 def multiply(lo: Lowering, left: Node, right: Node) -> Node:
     """(..., m, k) times (..., k, n), leading dimensions broadcast; a shared right operand takes all rows at once."""
-    lo.same_size(left.shape[-1], right.shape[-2], "the inner dimension of a product")
+    lo.same_size(left.shape[-1], right.shape[-2], INNER)
     if len(right.shape) == 2 and len(left.shape) > 2:
         rows = lo.reshape(left, (product(left.shape[:-1]), left.shape[-1]))
         return lo.reshape(lo.matmul(rows, right), (*left.shape[:-1], right.shape[-1]))
@@ -36,6 +37,7 @@ def matmul(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Any:
     left = input if len(input.shape) > 1 else lo.reshape(input, (ONE, *input.shape))
     right = other if len(other.shape) > 1 else lo.reshape(other, (*other.shape, ONE))
     batch = lo.broadcast(left.shape[:-2], right.shape[:-2])
+    lo.same_size(left.shape[-1], right.shape[-2], INNER)
     shape: Shape = batch
     if len(input.shape) > 1:
         shape = (*shape, left.shape[-2])
@@ -69,6 +71,9 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
     if len(weight.shape) != 2 or not input.shape:
         raise Unsupported("ranks")
     shape = (*input.shape[:-1], weight.shape[0])
+    lo.same_size(input.shape[-1], weight.shape[1], INNER)
+    if isinstance(bias, Node):
+        lo.broadcast(shape, bias.shape)
     if not _blas(lo, input, weight, *([bias] if bias is not None else [])):
         return Shapes((shape,))
     rows = input if len(input.shape) > 1 else lo.reshape(input, (ONE, *input.shape))
@@ -79,6 +84,8 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
 @rule("addmm", "baddbmm", "addmv")
 def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
+    lo.same_size(left.shape[-1], right.shape[-2 if len(right.shape) > 1 else -1], INNER)
+    lo.broadcast(shape, input.shape)
     if not _blas(lo, left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
     result = matmul(lo, left, right)

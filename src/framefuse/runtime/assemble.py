@@ -62,6 +62,15 @@ def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data.copy_(new)
 
 
+def launch_extent(item: RunKernel, code: Any) -> Expr:
+    """The extent of a launch of a kernel's ``code``: of its parallel axis, or the programs that the code asks for."""
+    if code.programs is None:
+        return item.extent
+    values = {n.symbol: v for n, v in zip(item.kernel.numbers, item.numbers, strict=True) if isinstance(v, Expr)}
+    programs: Expr = code.programs.substitute(values)
+    return programs
+
+
 @dataclass(frozen=True, slots=True)
 class Interpreted:
     """A kernel run by an interpreter; raises RuntimeError where a check fails, so that the call runs eagerly."""
@@ -255,7 +264,7 @@ class _Assembler:
             function=code.function,
             unaligned=compiled.unaligned,
             arguments=tuple(self._argument(item, kind, place) for kind, place in code.arguments),
-            extent=self.numbers.slot_of(item.extent),
+            extent=self.numbers.slot_of(launch_extent(item, code)),
             blocks=code.blocks,
             threads=compiled.threads,
             shared=code.shared,
@@ -273,7 +282,7 @@ class _Assembler:
         buffers = tuple(("tensor", self._slot(memory)) for memory in item.buffers)
         slots = map(self.numbers.slot_of, item.numbers)
         numbers = tuple(("real" if n.real else "int", slot) for n, slot in zip(item.kernel.numbers, slots, strict=True))
-        args = (("tuple", *buffers), ("tuple", *numbers), ("int", self.numbers.slot_of(item.extent)))
+        args = (("tuple", *buffers), ("tuple", *numbers), ("int", self.numbers.slot_of(launch_extent(item, compiled))))
         return CallStep(compiled.name, Interpreted(compiled.interpreted), args, (), (), inside=True)
 
     def _matmul(self, item: RunMatmul) -> MatmulStep:

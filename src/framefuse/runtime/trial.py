@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from framefuse import _native
+from framefuse.ir.graph import Arg
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import LaunchStep, Plan, Slot
-from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.schedule import Offer, RunKernel, Schedule
+from framefuse.runtime.assemble import launch_extent
 
 Run = Callable[[], Any]
 SHARE = 4  # scratch memory may take one part in so many of what is free
@@ -43,9 +45,8 @@ class Trial:
         """Raises NotMeasured where a kernel will not be measured: there is nothing to compute at the recorded sizes, no
         room for scratch memory, or the stream is being captured.
         """
-        _, extent = recorded(item, schedule.graph.hints)
         lengths = [elements(schedule, number) for number in item.buffers]
-        if extent <= 0 or any(length <= 0 for length in lengths):
+        if evaluated(item.extent, schedule.graph.hints) <= 0 or any(length <= 0 for length in lengths):
             raise NotMeasured("nothing to compute at the recorded sizes")
         self.reserve(_bytes(item.kernel, lengths))
 
@@ -54,11 +55,30 @@ class Trial:
 
         Raises NotMeasured where there is no room any more.
         """
-        numbers, extent = recorded(item, schedule.graph.hints)
-        lengths = [elements(schedule, number) for number in item.buffers]
-        tensors = self.tensors(item.kernel, lengths)
-        words = (*map(_word, numbers), extent, 1, *lengths)
-        return self.times([_launcher(item, code, tensors, words) for code in codes])
+        tensors = self.tensors(item.kernel, [elements(schedule, number) for number in item.buffers])
+        return self.times([functools.partial(launcher(item, schedule, code), tensors) for code in codes])
+
+    def product(self, offer: Offer, schedule: Schedule, behind: Any, codes: Sequence[Any]) -> list[float]:
+        """Seconds of the library's call with the kernel behind it, whose code is ``behind``, and then of several codes
+        of the one kernel that does both.
+
+        Raises NotMeasured where there is no room any more.
+        """
+        item, call, (_, result) = offer.fused, offer.call, offer.call.outs[0]
+        tensors = self.tensors(item.kernel, [elements(schedule, number) for number in item.buffers])
+        held = dict(zip(item.buffers, tensors, strict=True))
+        operands = [_operand(schedule, number, held) for number in call.operands]
+        target, args = call.node.attr("target"), call.node.attr("args")
+        args = [operands[arg.index] if isinstance(arg, Arg) else arg for arg in args]
+        second = launcher(offer.kernel, schedule, behind)
+
+        def library() -> None:
+            made = target(*args)
+            second([made if number == result else held[number] for number in offer.kernel.buffers])
+
+        runs = [functools.partial(launcher(item, schedule, code), tensors) for code in codes]
+        with torch.no_grad():
+            return self.times([library, *runs])
 
     def tensors(self, kernel: Kernel, lengths: Sequence[int]) -> list[torch.Tensor]:
         """Memory of so many elements for each buffer; what a kernel overwrites is one memory with it."""
@@ -139,16 +159,11 @@ def trial(device: str) -> Trial | None:
     return Trial(device) if torch.device(device).type == "cuda" and torch.cuda.is_available() else None
 
 
-def recorded(item: RunKernel, hints: Mapping[Symbol, int]) -> tuple[list[int | float], int]:
-    """The numbers and the extent of a kernel's call at the recorded sizes; a float that is not known counts as 1."""
-    return [_value(value, hints) for value in item.numbers], int(_value(item.extent, hints))
-
-
 def elements(schedule: Schedule, number: int) -> int:
     """How many elements lie between the first and the last of a buffer, at the recorded sizes; 0 for an empty one."""
     memory, hints = schedule.memories[number], schedule.graph.hints
-    sizes = [_value(size, hints) for size in memory.sizes]
-    strides = [_value(stride, hints) for stride in memory.strides]
+    sizes = [evaluated(size, hints) for size in memory.sizes]
+    strides = [evaluated(stride, hints) for stride in memory.strides]
     if any(size <= 0 for size in sizes):
         return 0
     return 1 + int(sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)))
@@ -159,7 +174,16 @@ def _bytes(kernel: Kernel, lengths: Sequence[int]) -> int:
     return sum(length * buffer.dtype.size for buffer, length in pairs if buffer.aliases is None)
 
 
-def _value(value: Expr | Real, hints: Mapping[Symbol, int]) -> int | float:
+def _operand(schedule: Schedule, number: int, held: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    """A buffer as the tensor that a call is given, over scratch memory of its own or of the buffer that it views."""
+    memory, hints = schedule.memories[number], schedule.graph.hints
+    sizes, strides = ([int(evaluated(n, hints)) for n in part] for part in (memory.sizes, memory.strides))
+    offset = 0 if memory.offset is None or memory.place != "view" else int(evaluated(memory.offset, hints))
+    return held[memory.base if memory.place == "view" else number].as_strided(sizes, strides, offset)
+
+
+def evaluated(value: Expr | Real, hints: Mapping[Symbol, int]) -> int | float:
+    """A number at the recorded sizes; a float that is not known counts as 1."""
     known = {symbol: hints.get(symbol, 64) for symbol in value.symbols}
     if isinstance(value, Expr):
         return value.evaluate(known)
@@ -181,9 +205,12 @@ def _word(value: int | float) -> int:
     return value
 
 
-def _launcher(item: RunKernel, code: Any, tensors: Sequence[torch.Tensor], words: Sequence[int]) -> Run:
-    """Launches one code of a kernel; ``words`` are its numbers, the extent, 1, and the elements of each buffer."""
-    compiled, count = code.code, len(item.numbers)
+def launcher(item: RunKernel, schedule: Schedule, code: Any) -> Callable[[Sequence[torch.Tensor]], Any]:
+    """Launches one code of a kernel, at the recorded sizes, on memory for each of its buffers."""
+    compiled, count, hints = code.code, len(item.numbers), schedule.graph.hints
+    lengths = [elements(schedule, number) for number in item.buffers]
+    numbers = [evaluated(value, hints) for value in (*item.numbers, launch_extent(item, compiled))]
+    words = (*map(_word, numbers), 1, *lengths)
     slots = tuple(
         Slot("input", buffer.dtype.name, (count + 2 + place,), (count + 1,), device=item.device)
         for place, buffer in enumerate(item.kernel.buffers)
@@ -196,7 +223,8 @@ def _launcher(item: RunKernel, code: Any, tensors: Sequence[torch.Tensor], words
         name=compiled.name, bound=len(words), count=len(words), numbers=(), slots=slots,
         inputs=tuple(range(len(slots))), steps=(step,), arena=-1, finish=(), result=("const", None),
     )  # fmt: skip
-    return functools.partial(_native.PlanProgram(plan).run, tuple(tensors), tuple(words))
+    program = _native.PlanProgram(plan)
+    return lambda tensors: program.run(tuple(tensors), words)
 
 
 def _works(run: Run) -> bool:

@@ -16,12 +16,15 @@ from framefuse.explain import faults, files
 
 STAGES = {  # what fails: the products that were there
     "lower": ("trace",),
-    "fuse": ("trace", "lowered", "halves", "graph"),
-    "compile_kernels": ("trace", "lowered", "halves", "graph", "planned"),
-    "build": ("trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "tuning", "assumptions"),
+    "fuse": ("trace", "lowered", "halves", "graph", "chosen"),
+    "compile_kernels": ("trace", "lowered", "halves", "graph", "chosen", "planned"),
+    "build": (
+        "trace", "lowered", "halves", "graph", "chosen", "planned", "code", "schedule", "kernels", "tuning",
+        "assumptions",
+    ),
     "assemble": (
-        "trace", "lowered", "halves", "graph", "planned", "code", "schedule", "kernels", "tuning", "assumptions",
-        "guards", "derivatives",
+        "trace", "lowered", "halves", "graph", "chosen", "planned", "code", "schedule", "kernels", "tuning",
+        "assumptions", "guards", "derivatives",
     ),
     "record": (),
 }  # fmt: skip

@@ -26,6 +26,11 @@ def transposed_times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.mT @ b
 
 
+# How the matrices of the two lie: as they are (n) or transposed (t).
+times_transposed.product = "nt"  # type: ignore[attr-defined]
+transposed_times.product = "tn"  # type: ignore[attr-defined]
+
+
 def _rows(builder: Builder, node: Node) -> Node:
     """All but the last dimension as one."""
     return builder.reshape(node, (builder.count(node.shape[:-1]), node.shape[-1]))

@@ -36,13 +36,14 @@ class Dimension:
 class Choice:
     """What may be measured of a kernel's blocks: ``points`` of the parallel axis that a program takes, the ``width`` of
     the vector loops' turns (0: there are none, or the nest decides), ``warps``, and the ``stages`` in which turns
-    overlap (1: they do not).
+    overlap (1: they do not). Of a product these are the rows and columns of a tile, and ``inner`` is what a turn adds.
     """
 
     points: int
     width: int
     warps: int
     stages: int = 1
+    inner: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from framefuse.codegen.triton.blocks import ROW, WARP, Blocks, Choice, choose, estimate, per_thread, power
+from framefuse.codegen.triton.products import choices
 from framefuse.codegen.walk import statements
 from framefuse.ir.loops import Check, Kernel
 from framefuse.ir.numbers import Symbol
@@ -24,6 +25,8 @@ def candidates(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...
     measuring comes first, and alone where nothing can be chosen or measured. ``hints`` are the recorded values of the
     numbers.
     """
+    if kernel.product is not None:
+        return choices(kernel, hints)[:MOST]
     blocks = choose(kernel, hints)
     if any(isinstance(statement, Check) for statement in statements(kernel.body)):
         return (blocks.choice,)  # a check that fails on made-up positions would end the use of the GPU

@@ -24,6 +24,7 @@ import torch
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.triton.blocks import Choice
 from framefuse.codegen.triton.emitter import Module, emit
+from framefuse.codegen.triton.products import emit_product
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
 from framefuse.errors import CompilerBug
@@ -45,11 +46,13 @@ class TritonKernel:
     """A compiled kernel; ``path`` is the file that it was compiled from and ``name`` what a profiler shows.
 
     ``arguments`` are those of the function in order: ("pointer", place of the buffer), ("int32", "int64" or "real64",
-    place of the number). A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with ``shared`` bytes of
-    shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded. ``aligned`` says that
-    every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's numbers, must be at least
-    0 and below 2**31 - 2**20 at a launch. ``interpreted`` runs the kernel on the CPU where Triton interprets; it takes
-    (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are those of this call by step.
+    place of the number). Where there are ``programs``, an expression over the kernel's numbers, they are the extent of
+    a launch in place of the kernel's. A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with
+    ``shared`` bytes of shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded.
+    ``aligned`` says that every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's
+    numbers, must be at least 0 and below 2**31 - 2**20 at a launch. ``interpreted`` runs the kernel on the CPU where
+    Triton interprets; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are
+    those of this call by step.
     """
 
     path: str
@@ -65,6 +68,7 @@ class TritonKernel:
     interpreted: Callable[[Sequence[Any], Sequence[int | float], int], int] | None
     seconds: Mapping[str, float]
     keep: Any
+    programs: Expr | None = None
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -92,7 +96,8 @@ class Compiler:
     ) -> tuple[Code, dict[str, float]]:
         """The code of a module; compiled in this call, from the disk, or that which somebody holds."""
         seconds: dict[str, float] = {}
-        parts = (made.text, made.constants, made.blocks.warps, tuple(arguments), on, aligned, made.checks, _versions())
+        options = made.blocks.warps, made.stages, aligned, made.checks
+        parts = (made.text, made.constants, options, tuple(arguments), on, _versions())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()
         with self._lock:
             found = self._codes.get(key)
@@ -137,7 +142,7 @@ def compile_kernel(
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = emit(kernel, hints, guarded, aligned, choice)
+    made = module_of(kernel, hints, guarded, aligned, choice)
     kinds = _arguments(kernel, made)
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
@@ -157,13 +162,25 @@ def compile_kernel(
     return TritonKernel(
         str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
         code.functions.get(device, 0), code.binary, aligned, made.width.limits, interpreted,
-        {"emit": emitted, **seconds}, code,
+        {"emit": emitted, **seconds}, code, made.programs,
     )  # fmt: skip
+
+
+def module_of(
+    kernel: Kernel,
+    hints: Mapping[Symbol, int],
+    guarded: bool = False,
+    aligned: bool = True,
+    choice: Choice | None = None,
+) -> Module:
+    """The module of a kernel: a product's, or that of any other nest. Raises Unsupported."""
+    make = emit if kernel.product is None else emit_product
+    return make(kernel, hints, guarded, aligned, choice)
 
 
 def signature(kernel: Kernel, hints: Mapping[Symbol, int], device: str) -> str:
     """A name, equal in all processes, of a kernel at these sizes with the GPU and the compiler that it meets there."""
-    made = emit(kernel, hints)
+    made = module_of(kernel, hints)
     name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
     parts = (made.text, made.constants, made.blocks.choice, sorted((s.name, v) for s, v in hints.items()), name)
     return hashlib.sha256(repr((parts, machine(device), _versions())).encode()).hexdigest()
@@ -171,7 +188,7 @@ def signature(kernel: Kernel, hints: Mapping[Symbol, int], device: str) -> str:
 
 def text(kernel: Kernel, hints: Mapping[Symbol, int]) -> str:
     """The Triton module of ``kernel``, below its loop nest and the user's lines as comments."""
-    made = emit(kernel, hints)
+    made = module_of(kernel, hints)
     return made.heading(kernel) + made.text
 
 
@@ -244,4 +261,4 @@ def _compile(made: Module, path: Path, arguments: Sequence[str], on: Machine, al
     kinds = [NUMBERS.get(kind, kind) for kind in arguments]
     types = dict(zip(made.parameters, kinds, strict=True))
     module, constants = _module(path), dict(made.constants)
-    return compiled(module, made.name, types, constants, aligned, made.blocks.warps, made.checks, on)
+    return compiled(module, made.name, types, constants, aligned, made.blocks.warps, made.checks, on, made.stages)

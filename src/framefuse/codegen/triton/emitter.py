@@ -14,7 +14,7 @@ from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Expr, Symbol
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
@@ -29,7 +29,8 @@ from framefuse.codegen.triton import device
 @dataclass(frozen=True, slots=True)
 class Module:
     """The text of a module without its heading, the function's ``name``, how it is cut into blocks, and ``constants``,
-    the values of the parameters of the function that are known when it is compiled.
+    the values of the parameters of the function that are known when it is compiled. ``programs``, over the kernel's
+    numbers, is the grid where it is not that of one axis; ``stages`` overlap loads with products.
     """
 
     text: str
@@ -39,6 +40,8 @@ class Module:
     parameters: tuple[str, ...]
     constants: tuple[tuple[str, int], ...]
     checks: bool
+    programs: Expr | None = None
+    stages: int | None = None
 
     def heading(self, kernel: Kernel) -> str:
         """The user's lines and the loop nest that this is the code of, as comments."""

@@ -88,8 +88,8 @@ LIBRARY = _Library()
 
 def _prepare() -> None:
     """Mends, once, where the interpreter differs from a GPU: checks are on, float32 rounds to the nearest bfloat16
-    (the interpreter cuts digits off), comparisons
-    are bools also of scalars, and reductions with functions of ours are not done element by element.
+    (the interpreter cuts digits off), products of 16-bit floats are those of their values, comparisons are bools also
+    of scalars, and reductions with functions of ours are not done element by element.
     """
     builder = interpreter.interpreter_builder
     if device.libdevice is LIBRARY:
@@ -112,9 +112,24 @@ def _prepare() -> None:
             made.dtype = tl.int1
         return made
 
+    dot = interpreter.InterpreterBuilder.create_dot
+
+    def wide(self: Any, left: Any, right: Any, total: Any, *rest: Any) -> Any:
+        return dot(self, *(_widened(tile) for tile in (left, right)), total, *rest)
+
+    interpreter.InterpreterBuilder.create_dot = wide
     interpreter.InterpreterBuilder.cast_impl = cast
     interpreter.InterpreterBuilder.binary_op = compared
     interpreter.ReduceOps.generic_reduce = _by_halves
+
+
+def _widened(tile: Any) -> Any:
+    """A tile of 16-bit floats as float32."""
+    if tile.dtype.scalar not in (tl.float16, tl.bfloat16):
+        return tile
+    data = torch.from_numpy(np.array(tile.data))
+    floats = data.view(torch.int16).view(torch.bfloat16) if tile.dtype.scalar == tl.bfloat16 else data
+    return interpreter.TensorHandle(floats.float().numpy(), tl.float32)
 
 
 def _by_halves(self: Any, tiles: tuple[Any, ...]) -> list[Any]:

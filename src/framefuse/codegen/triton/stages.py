@@ -35,9 +35,11 @@ def compiled(
     warps: int,
     checks: bool,
     on: Machine,
+    overlap: int | None = None,
 ) -> Binary:
     """The function ``name`` of a generated module, for parameters of these ``types`` (as Triton names them) and
-    ``constants``; ``aligned``: every pointer is a multiple of 16. Raises Unsupported where Triton refuses it.
+    ``constants``; ``aligned``: every pointer is a multiple of 16; ``overlap``: the stages of loops around products.
+    Raises Unsupported where Triton refuses it.
     """
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
@@ -51,7 +53,8 @@ def compiled(
     source = ASTSource(getattr(module, name), signature, dict(constants), attributes)
     target = GPUTarget(on.backend, on.arch, on.warp)
     backend = make_backend(target)
-    options = backend.parse_options({**OPTIONS, "num_warps": warps, "debug": checks})
+    stages_wanted = {} if overlap is None else {"num_stages": overlap}
+    options = backend.parse_options({**OPTIONS, **stages_wanted, "num_warps": warps, "debug": checks})
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.codegen import kernels as k
+from tests.unit.codegen.triton.product_kernels import K, M, N, linear_relu
 from tests.unit.fuse.graphs import Builder, symbol
 from tests.unit.fuse.test_schedule import layer_norm, softmax
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.triton import candidates, compile_kernel, signature, text
+from framefuse.codegen.triton import Choice, candidates, compile_kernel, signature, text
 from framefuse.codegen.triton import compile as module
 from framefuse.codegen.triton.blocks import choose
 from framefuse.codegen.triton.compile import Compiler
@@ -90,6 +91,24 @@ def test_every_candidate_compiles_for_a_gpu(kernel, hints):
         assert (made.blocks, made.warps) == (choice.points, choice.warps)
     names = {signature(kernel, {**known, k.N: n}, "cpu") for n in (1, 2)}
     assert len(names) == 2 and signature(kernel, known, "cpu") == signature(kernel, known, "cpu")
+
+
+@pytest.mark.parametrize(("lie", "sizes"), [("nt", None), ("tn", (512, 512, 512)), ("nn", (100, 72, 30))])
+def test_products_compile_for_a_gpu(lie, sizes):
+    kernel = linear_relu(BFLOAT16, lie, sizes)
+    known = dict.fromkeys((M, N, K), 1024) if sizes is None else {}
+    for choice in (Choice(128, 128, 4, 4, 64), Choice(64, 32, 4, 3, 32)):
+        made = module.module_of(kernel, known, True, True, choice)
+        path = module._written(made, kernel)
+        arguments = [kind for kind, _ in module._arguments(kernel, made)]
+        found = module._compile(made, path, arguments, REFERENCE, True)
+        ptx = found.texts["ptx"]
+        assert "wgmma.mma_async" in ptx, "tiles are multiplied by the instruction that Hopper has"
+        if sizes is None or sizes[0] == 512:
+            assert "cp.async.cg.shared.global" in ptx, "operands are copied by 16 bytes while others are multiplied"
+            assert found.shared >= choice.stages * choice.inner * (choice.points + choice.width) * 2
+        made = compile_kernel(kernel, known, "cpu", on=REFERENCE, guarded=True, aligned=False, choice=choice)
+        assert made.binary and made.warps == 4 and made.blocks == 1
 
 
 def test_a_kernel_with_a_check_is_not_measured():

@@ -15,6 +15,7 @@ from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.triton import Choice, candidates, compile_kernel
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
+from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.runtime.trial import NotMeasured, Trial
 
 MODE = "max-autotune-no-cudagraphs"
@@ -173,3 +174,105 @@ def test_no_room_for_scratch_memory(counted, monkeypatch):
             torch.testing.assert_close(ours, theirs)
     assert "kernels not measured: no room" in str(framefuse.explain(fast))
     assert math.isfinite(tuning.total([]).seconds)
+
+
+class Products(Counted):
+    """Lets one candidate of each product win, or the library: the candidate at ``chosen``."""
+
+    chosen = 1
+
+    def product(self, offer, schedule, behind, codes):
+        self.given.append(offer.fused.kernel.title)
+        return super().product(offer, schedule, behind, codes)
+
+    def times(self, runs):
+        for run in runs:
+            run()
+        self.launched += len(runs)
+        return [1.0 if place == Products.chosen else 2.0 for place in range(len(runs))]
+
+
+@pytest.fixture
+def products(counted, monkeypatch):
+    monkeypatch.setattr(tuning, "trial", Products)
+    monkeypatch.setattr(Products, "chosen", 1)
+
+
+def layer(x, w, b, y):
+    return torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b)) + y
+
+
+def calls_of(fast):
+    """The library's calls and the titles of the kernels that are products, of every trace."""
+    items = [item for product in compiled_function(fast).products for item in product.stages["schedule"].items]
+    kernels = [item.kernel for item in items if isinstance(item, RunKernel)]
+    calls = [item for item in items if isinstance(item, RunCall)]
+    return calls, [kernel.title for kernel in kernels if kernel.product is not None]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_a_product_that_wins_is_one_kernel(products, dtype, dynamic):
+    fast = framefuse.compile(layer, mode=MODE, dynamic=dynamic)
+    w, b = torch.randn(24, 32, dtype=dtype) / 4, torch.randn(24, dtype=dtype)
+    for rows in (40, 40, 7, 64) if dynamic is None else (40, 40):
+        x, y = torch.randn(rows, 32, dtype=dtype), torch.randn(rows, 24, dtype=dtype)
+        torch.testing.assert_close(fast(x, w, b, y), layer(x, w, b, y), rtol=3e-2, atol=3e-2)
+    state = compiled_function(fast)
+    assert not state.reasons and state.dispatch.hits == (3 if dynamic is None else 1)
+    calls, titles = calls_of(fast)
+    assert not calls and len(titles) == 1 and titles[0].startswith("linear_")
+    told = str(framefuse.explain(fast))
+    assert "by tiles of " in told and "not measured" not in told
+    (found,) = state.products[0].stages["tuning"].kernels
+    assert found.candidates > 2 and found.best == 1.0 and found.first == 2.0
+
+
+def test_a_product_that_loses_stays_with_the_library(products, monkeypatch):
+    monkeypatch.setattr(Products, "chosen", 0)
+    fast = framefuse.compile(layer, mode=MODE)
+    w, b = torch.randn(24, 32, dtype=torch.bfloat16) / 4, torch.randn(24, dtype=torch.bfloat16)
+    x, y = torch.randn(40, 32, dtype=torch.bfloat16), torch.randn(40, 24, dtype=torch.bfloat16)
+    for _ in range(2):
+        torch.testing.assert_close(fast(x, w, b, y), layer(x, w, b, y), rtol=3e-2, atol=3e-2)
+    calls, titles = calls_of(fast)
+    assert len(calls) == 1 and not titles
+    again = framefuse.compile(lambda *args: layer(*args), mode=MODE)
+    again(x, w, b, y)
+    measured = sum(len(made.given) for made in Counted.made)
+    assert measured == 1 and len(calls_of(again)[0]) == 1, "that it lost is known"
+
+
+def test_equal_layers_are_measured_once(products):
+    def chain(x, w, b):
+        for _ in range(3):
+            x = layer(x, w, b, x)
+        return x
+
+    fast = framefuse.compile(chain, mode=MODE)
+    w, b = torch.randn(32, 32, dtype=torch.bfloat16) / 8, torch.randn(32, dtype=torch.bfloat16)
+    for rows in (40, 40, 17):
+        x = torch.randn(rows, 32, dtype=torch.bfloat16)
+        torch.testing.assert_close(fast(x, w, b), chain(x, w, b), rtol=5e-2, atol=5e-2)
+    calls, titles = calls_of(fast)
+    assert not calls and len(titles) == 3
+    assert sum(len(made.given) for made in Counted.made) == 1
+
+
+def test_products_of_a_training_step(products):
+    layers = torch.nn.Linear(32, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 32), torch.nn.ReLU()
+    model = torch.nn.Sequential(*layers)
+    model = model.to(torch.bfloat16)
+    fast = framefuse.compile(model, mode=MODE)
+    x = torch.randn(40, 32, dtype=torch.bfloat16)
+    for _ in range(3):
+        model.zero_grad()
+        fast(x).square().mean().backward()
+        ours = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().mean().backward()
+        for mine, parameter in zip(ours, model.parameters(), strict=True):
+            torch.testing.assert_close(mine, parameter.grad, rtol=5e-2, atol=1e-2)
+    cases = [case for p in compiled_function(fast).products for d in p.stages["derivatives"] for case in d.cases]
+    items = [item for case in cases for item in case.stages["schedule"].items if isinstance(item, RunKernel)]
+    assert any(item.kernel.product is not None for item in items), "backward has a product of ours"

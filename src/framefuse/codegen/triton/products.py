@@ -1,0 +1,247 @@
+"""Turns a Kernel that is a matrix product into the text of a Triton module: tiles of the total, then what is done with
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from framefuse.codegen.triton.blocks import Blocks, Choice, estimate, power
+from framefuse.codegen.triton.builder import Builder, Tile
+from framefuse.codegen.triton.emitter import IMPORTS, STEP, Module, function_name
+from framefuse.codegen.triton.loops import Loops
+from framefuse.codegen.triton.values import Values
+from framefuse.codegen.triton.widths import Width, width
+from framefuse.codegen.unsupported import Unsupported
+from framefuse.codegen.walk import values_of
+from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64
+from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Kernel, Load, Loop, Statement, Store, Value
+from framefuse.ir.numbers import Symbol, ceildiv
+
+GROUP = 8  # rows of tiles that are computed together, so that their operands are still in the cache
+LEAST = 16  # rows, columns and terms that a product instruction takes
+OPERANDS = ("float16", "bfloat16", "float32")
+# Rows, columns and terms of a tile, warps, stages: what is tried, the first one that is not too large unmeasured.
+TILES = (
+    Choice(128, 128, 8, 3, 64),
+    Choice(128, 256, 8, 3, 64),
+    Choice(256, 128, 8, 3, 64),
+    Choice(128, 128, 4, 4, 64),
+    Choice(128, 256, 8, 4, 64),
+    Choice(64, 128, 4, 4, 64),
+    Choice(128, 64, 4, 4, 64),
+    Choice(64, 64, 4, 4, 64),
+    Choice(32, 64, 4, 5, 128),
+    Choice(64, 32, 4, 5, 64),
+    Choice(16, 64, 4, 5, 128),
+    Choice(32, 32, 4, 4, 64),
+    Choice(16, 16, 2, 3, 32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The nest of a product taken apart: its loops, what names positions before the total, the two operands, and what
+    is done with the total.
+    """
+
+    row: Loop
+    column: Loop
+    inner: Loop
+    names: Sequence[Statement]
+    left: Load
+    right: Load
+    rest: Sequence[Statement]
+
+
+def parts_of(kernel: Kernel) -> Parts:
+    """Takes the kernel apart; raises Unsupported for one that is not as :class:`framefuse.ir.loops.Product` says."""
+    product = kernel.product
+    assert product is not None
+    (row,) = kernel.body
+    assert isinstance(row, Loop) and row.axis is product.row
+    *names, column = row.body
+    assert isinstance(column, Loop) and column.axis is product.column
+    place = next(n for n, s in enumerate(column.body) if isinstance(s, Accumulator) and s.name == product.total)
+    inner = column.body[place + 1]
+    assert isinstance(inner, Loop) and inner.axis is product.inner
+    (added,) = inner.body
+    match added:
+        case Accumulate(_, Apply("mul", (first, second), _), None):
+            left, right = _operand(first), _operand(second)
+        case _:
+            raise Unsupported("a product of computed operands")
+    if left.dtype is not right.dtype or left.dtype.name not in OPERANDS:
+        raise Unsupported(f"a product of {left.dtype.name} and {right.dtype.name}")
+    return Parts(row, column, inner, (*names, *column.body[:place]), left, right, column.body[place + 2 :])
+
+
+def _operand(value: Value) -> Load:
+    match value:
+        case Apply("cast", (Load() as load,), _) | (Load() as load) if load.mask is None:
+            return load
+    raise Unsupported("an operand that is computed")
+
+
+def choices(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
+    """The tiles that are worth measuring, the likeliest first."""
+    parts = parts_of(kernel)
+    sizes = [max(LEAST, power(estimate(loop.extent, hints))) for loop in (parts.row, parts.column, parts.inner)]
+    whole = 4 // parts.left.dtype.size
+    found = [
+        choice
+        for choice in TILES
+        if choice.points <= 2 * sizes[0] and choice.width <= 2 * sizes[1] and choice.inner <= 2 * sizes[2]
+        and (whole > 1 or choice.stages * choice.inner * (choice.points + choice.width) <= 48 * 1024)
+    ]  # fmt: skip
+    busy = [choice for choice in found if _tiles(choice, sizes) >= 96] or found[-1:]
+    return tuple(dict.fromkeys([*busy[:1], *found]))
+
+
+def _tiles(choice: Choice, sizes: Sequence[int]) -> int:
+    return -(-sizes[0] // choice.points) * -(-sizes[1] // choice.width)
+
+
+def emit_product(
+    kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool, aligned: bool, choice: Choice | None
+) -> Module:
+    """The module of a product, as :func:`framefuse.codegen.triton.emitter.emit` makes that of other kernels."""
+    parts, integers = parts_of(kernel), width(kernel, hints, guarded)
+    choice = choice or choices(kernel, hints)[0]
+    sizes = (choice.points, choice.width, choice.inner)
+    blocks = Blocks(1, 2, {}, choice.warps, sizes, stages=choice.stages, form="product")
+    name = function_name(kernel.title)
+    constants = (*((f"BLOCK{place}", size) for place, size in enumerate(sizes)), ("GROUP", GROUP))
+    terms = parts.inner.extent
+    even = estimate(terms, hints) % choice.inner == 0
+    general = _Body(kernel, parts, blocks, integers, terms.constant is not None and even)
+    strides = _strides(kernel, parts)
+    steps = [n.symbol for n in kernel.numbers if n.symbol in strides and hints.get(n.symbol, 0) % STEP == 0]
+    steps = [symbol for symbol in steps if hints.get(symbol, 0) > 0] if aligned else []
+    if not steps:
+        functions = [general.function(name, constants)]
+    else:
+        fast = _Body(kernel, parts, blocks, integers, even)
+        names = fast.names
+        tests = [f"({names[symbol]} % {STEP} == 0)" for symbol in steps]
+        if even and terms.constant is None:
+            whole = terms.substitute({symbol: Symbol(text).expr for symbol, text in names.items()})
+            tests.append(f"(({whole}) % BLOCK2 == 0)")
+        call = [*fast.parameters, *(constant for constant, _ in constants)]
+        whole_names = {names[symbol] for symbol in steps}
+        seen = [f"{part} // {STEP} * {STEP}" if part in whole_names else part for part in call]
+        lines = [
+            f"    if {' & '.join(tests)}:",
+            f"        even({', '.join(seen)})",
+            "    else:",
+            f"        work({', '.join(call)})",
+        ]
+        functions = [
+            fast.function("even", constants), general.function("work", constants),
+            general.function(name, constants, lines),
+        ]  # fmt: skip
+    text = "\n\n".join([IMPORTS, *functions])
+    programs = ceildiv(parts.row.extent, sizes[0]) * ceildiv(parts.column.extent, sizes[1])
+    checks = "tl.device_assert(" in text
+    return Module(
+        text, name, blocks, integers, tuple(general.parameters), constants, checks, programs, choice.stages
+    )
+
+
+def _strides(kernel: Kernel, parts: Parts) -> set[Symbol]:
+    """The numbers that decide where lines of memory begin and how long they are: all but those of the rows alone."""
+    found = {*parts.column.extent.symbols, *parts.inner.extent.symbols}
+    for value in values_of(kernel.body):
+        if isinstance(value, (Load, Index)):
+            found |= value.index.symbols
+    for statement in parts.rest:
+        if isinstance(statement, Store):
+            found |= statement.index.symbols
+    return found
+
+
+class _Body:
+    """The lines of one function; ``even``: a turn of the inner loop is always whole."""
+
+    def __init__(self, kernel: Kernel, parts: Parts, blocks: Blocks, integers: Width, even: bool) -> None:
+        self.parts, self.even, self.integer = parts, even, integers.integer
+        b = self.b = Builder()
+        b.taken |= {"even", "work", "BLOCK0", "BLOCK1", "BLOCK2", "GROUP"}
+        values = self.values = Values(b, kernel, integers.integer, 2, blocks.shape)
+        for buffer in kernel.buffers:
+            values.buffers[buffer.name] = b.fresh(buffer.name)
+        symbols = values.indices.symbols
+        for number in kernel.numbers:
+            symbols[number.symbol] = Tile(b.fresh(number.symbol.name), FLOAT64 if number.real else INT64)
+        self.names = {number.symbol: symbols[number.symbol].text for number in kernel.numbers}
+        self.parameters = [*values.buffers.values(), *self.names.values()]
+        self._place(blocks)
+        loops = Loops(b, values, blocks)
+        loops.open = frozenset((0, 1))
+        for statement in parts.names:
+            loops.statement(statement)
+        assert kernel.product is not None
+        total = self._multiply(kernel.product.total)
+        values.locals[kernel.product.total] = Tile(total, FLOAT32, frozenset((0, 1)))
+        for statement in parts.rest:
+            loops.statement(statement)
+
+    def function(
+        self, name: str, constants: Sequence[tuple[str, int]], lines: Sequence[str] | None = None
+    ) -> str:
+        signature = ", ".join([*self.parameters, *(f"{constant}: tl.constexpr" for constant, _ in constants)])
+        return f"@triton.jit\ndef {name}({signature}):\n" + "\n".join(self.b.lines if lines is None else lines) + "\n"
+
+    def _place(self, blocks: Blocks) -> None:
+        """The rows and columns of this program's tile, by groups of tiles that lie under each other."""
+        b, indices = self.b, self.values.indices
+        wide = "" if self.integer == "tl.int32" else f".to({self.integer})"
+        rows, columns = (indices.index(loop.extent).text for loop in (self.parts.row, self.parts.column))
+        program = b.named(f"tl.program_id(0){wide}", "program")
+        high = b.named(f"({rows} + BLOCK0 - 1) // BLOCK0", "high")
+        across = b.named(f"({columns} + BLOCK1 - 1) // BLOCK1", "across")
+        first = b.named(f"{program} // (GROUP * {across}) * GROUP", "first")
+        lines = b.named(f"tl.minimum({high} - {first}, GROUP)", "lines")
+        rest = b.named(f"{program} % (GROUP * {across})", "rest")
+        places = f"{first} + {rest} % {lines}", f"{rest} // {lines}"
+        for place, (loop, end) in enumerate(((self.parts.row, rows), (self.parts.column, columns))):
+            side = "[:, None]" if place == 0 else "[None, :]"
+            name = b.named(f"({places[place]}) * BLOCK{place} + tl.arange(0, BLOCK{place}){side}", "xy"[place])
+            indices.symbols[loop.axis] = Tile(name, INT64, frozenset((place,)))
+            constant = loop.extent.constant
+            if constant is None or constant % blocks.shape[place]:
+                mask = b.named(f"{name} < {end}", "inside")
+                self.values.masks[place] = Tile(mask, BOOL, frozenset((place,)))
+
+    def _multiply(self, wanted: str) -> str:
+        """The loop over the terms; the name of the total."""
+        b, parts = self.b, self.parts
+        total, end = b.fresh(wanted), self.values.indices.index(parts.inner.extent).text
+        b.line(f"{total} = tl.full((BLOCK0, BLOCK1), 0.0, tl.float32)")
+        start = b.fresh("start")
+        with b.loop(f"for {start} in range(0, {end}, BLOCK2):"):
+            left = self._operand(parts.left, start, end, 1)
+            right = self._operand(parts.right, start, end, 0)
+            exact = ', input_precision="ieee"' if parts.left.dtype is FLOAT32 else ""
+            b.line(f"{total} = tl.dot({left}, {right}, {total}{exact})")
+        return total
+
+    def _operand(self, load: Load, start: str, end: str, place: int) -> str:
+        """A tile of one operand, whose dimension ``place`` is that of the terms."""
+        b, values = self.b, self.values
+        side = "[:, None]" if place == 0 else "[None, :]"
+        terms = f"{start} + tl.arange(0, BLOCK2){side}"
+        name = b.named(terms if self.integer == "tl.int32" else f"({terms}).to({self.integer})", "t")
+        values.indices.symbols[self.parts.inner.axis] = Tile(name, INT64, frozenset((place,)))
+        where = values.indices.index(load.index)
+        masks = [values.masks[1 - place].text] if 1 - place in values.masks else []
+        if not self.even:
+            masks.append(b.named(f"{name} < {end}", "inside"))
+        full = frozenset((0, 1)) - where.axes  # an operand that is the same in all rows, or all columns
+        sizes = ("BLOCK0", "BLOCK2") if place == 1 else ("BLOCK2", "BLOCK1")
+        pointer = f"{values.buffers[load.buffer]} + {where.text}"
+        if full:
+            pointer += f" + tl.full(({', '.join(sizes)}), 0, {self.integer})"
+        text = f"tl.load({pointer}, {' & '.join(masks)}, other=0)" if masks else f"tl.load({pointer})"
+        return b.named(text, "a" if place == 1 else "c")

@@ -1,0 +1,242 @@
+"""Finds products that the library would compute for one pointwise kernel, and writes both as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from framefuse.fuse.cells import Cell, Group
+from framefuse.fuse.grouping import Grouping
+from framefuse.fuse.kernels import title_of, work_of
+from framefuse.fuse.nest import Built, Nest
+from framefuse.fuse.passes import passes_of, shape_of
+from framefuse.fuse.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.strided import View, one_batch_stride
+from framefuse.fuse.values import Computed, cast
+from framefuse.ir.dtypes import FLOAT32, INT64
+from framefuse.ir.graph import Arg, Node
+from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Let, Load, Local, Loop, Product, Value
+from framefuse.ir.numbers import Expr, Symbol, product
+
+DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
+LEAST = 16  # rows, columns and terms at the recorded sizes
+Line = tuple[Expr, Expr, Expr]  # the offset of a matrix, the steps between its rows and between its columns
+
+
+def _callables(*names: str) -> tuple[Any, ...]:
+    homes = (torch, torch.Tensor, torch.nn.functional)
+    return tuple(getattr(home, name) for home in homes for name in names if hasattr(home, name))
+
+
+LINEAR = _callables("linear")
+PLAIN = _callables("matmul", "__matmul__", "mm")
+ADDED = _callables("addmm")
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """``left`` times ``right``, plus ``bias`` if there is one: the memory that holds each, and how it lies there. The
+    result has as many ``rows`` and ``columns``, each a sum of so many ``terms``.
+    """
+
+    left: tuple[Node, Line]
+    right: tuple[Node, Line]
+    bias: tuple[Node, Line] | None
+    rows: Expr
+    columns: Expr
+    terms: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class FusedProduct:
+    """The product ``node`` of the library whose only reader is the kernel ``group``; ``cell`` is its result there."""
+
+    node: Node
+    group: Group
+    cell: Cell
+    factors: Factors
+
+
+def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
+    """The products that a kernel of their own could compute with what is done with them, in program order."""
+    for node in grouping.graph.nodes:
+        if node.op == "library":
+            found = _fused(grouping, node)
+            if found is not None:
+                yield found
+
+
+def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
+    target = grouping.targets(node.device)
+    if target is None or not target.tiles or node.attr("random") or node.attr("kwargs") not in ({}, ()):
+        return None
+    results = grouping.results.get(node, [])
+    if len(results) != 1:
+        return None
+    (result,) = results
+    users = grouping.demands.get(result, {})
+    bound = any(held is result for _, held, _ in grouping.graph.bound)
+    if len(users) != 1 or bound or result in grouping.required or result in grouping.readers:
+        return None
+    ((group, cells),) = users.items()
+    if len(cells) != 1 or cells[0].mask or group.node is not None or group.rows is not None:
+        return None
+    if any(cell.position is not None for cell in group.cells.values()):
+        return None  # what is at a position is checked
+    if group.covered(cells[0]) != frozenset(group.domain):
+        return None
+    factors = _factors(grouping, node, result)
+    if factors is None or any(_hint(grouping, size) < LEAST for size in (factors.rows, factors.columns, factors.terms)):
+        return None
+    found = FusedProduct(node, group, cells[0], factors)
+    return found if _axes(found) is not None else None
+
+
+def _hint(grouping: Grouping, size: Expr) -> int:
+    hints = grouping.graph.hints
+    return size.evaluate({symbol: hints.get(symbol, 64) for symbol in size.symbols})
+
+
+# ---- what a call multiplies
+
+
+def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
+    """The matrices of a call of the library; None for another call, or for matrices that no steps describe."""
+    target, args = node.attr("target"), node.attr("args")
+    if any(node.inputs[n].dtype is not result.dtype for n in range(len(node.inputs))):
+        return None
+    if result.dtype.name not in DTYPES or not all(isinstance(arg, Arg) for arg in args if arg is not None):
+        return None
+    bias: Arg | None = None
+    layout = getattr(target, "product", "")
+    if any(target is one for one in LINEAR) and len(args) in (2, 3):
+        left, right, bias, layout = args[0], args[1], args[2] if len(args) == 3 else None, "nt"
+    elif any(target is one for one in ADDED) and len(args) == 3:
+        bias, left, right, layout = args[0], args[1], args[2], "nn"
+    elif (layout or any(target is one for one in PLAIN)) and len(args) == 2:
+        left, right, layout = args[0], args[1], layout or "nn"
+    else:
+        return None
+    if left is None or right is None:
+        return None
+    first, second = (grouping.views[(node, arg.index)] for arg in (left, right))
+    if len(second.node.shape) != 2 or len(first.node.shape) < 2:
+        return None
+    a, b = _matrix(first, layout[0] == "t"), _matrix(second, layout[1] == "t")
+    if a is None or b is None:
+        return None
+    sizes = first.node.shape
+    rows, terms = (product(sizes[:-1]), sizes[-1]) if layout[0] == "n" else (sizes[1], sizes[0])
+    columns = second.node.shape[1 if layout[1] == "n" else 0]
+    # Sizes that are equal by what guards compare are one expression: nothing is read beyond an operand's end.
+    if product(result.shape[:-1]) is not rows or result.shape[-1] is not columns:
+        return None
+    if second.node.shape[0 if layout[1] == "n" else 1] is not terms:
+        return None
+    added = None
+    if bias is not None:
+        view = grouping.views[(node, bias.index)]
+        line = _bias(view, columns)
+        if line is None:
+            return None
+        added = view.base, line
+    return Factors((first.base, a), (second.base, b), added, rows, columns, terms)
+
+
+def _matrix(view: View, transposed: bool) -> Line | None:
+    sizes, strides = view.node.shape, view.strides
+    if transposed:
+        return (view.offset, strides[1], strides[0]) if len(sizes) == 2 else None
+    row = one_batch_stride(sizes[:-1], strides[:-1])
+    return None if row is None else (view.offset, row, strides[-1])
+
+
+def _bias(view: View, columns: Expr) -> Line | None:
+    """One row for all, or a whole matrix."""
+    sizes, strides = view.node.shape, view.strides
+    if not sizes or len(sizes) > 2 or sizes[-1] is not columns:
+        return None
+    row = ZERO if len(sizes) == 1 or sizes[0].constant == 1 else strides[0]
+    return view.offset, row, strides[-1]
+
+
+# ---- the kernel
+
+
+def _axes(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
+    """The axes of the group that are the rows and the columns of the product, outermost first."""
+    group, cell = found.group, found.cell
+    count = product(cell.node.shape)
+    order = dense_axes(address(cell.index, row_major(cell.node.shape)), count, group.axes)
+    if order is None:
+        return None
+    inner = cell.index[-1].symbols
+    columns = [axis for axis in reversed(order) if axis in inner]
+    rows = [axis for axis in reversed(order) if axis not in inner]
+    if not rows or not columns or any(position.symbols & set(columns) for position in cell.index[:-1]):
+        return None
+    return rows, columns
+
+
+def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, ...]], exact: bool) -> Built:
+    """The kernel of a product and of what is done with it; ``exact`` rounds the product as the library does."""
+    group, cell, factors = found.group, found.cell, found.factors
+    nest = Nest(group, shape_of(group), strides_of)
+    nest.reads_stored = False
+    (only,) = passes_of(nest.shape)
+    work = work_of(nest, [only])
+    axes = _axes(found)
+    assert axes is not None
+    rows, columns = nest.join(axes[0]), nest.join(axes[1])
+    emitter, parameters = nest.emitter, nest.emitter.parameters
+    row, column, inner = (nest.new_axis() for _ in range(3))
+    with nest.scope() as top:
+        emitter.floor = 1
+        with nest.loop(rows, row, factors.rows, "parallel"):
+            _name(nest, rows, row)
+            with nest.loop(columns, column, factors.columns, "vector") as scope:
+                _name(nest, columns, column)
+
+                def element(of: tuple[Node, Line], first: Symbol, second: Symbol) -> Value:
+                    base, (offset, down, along) = of
+                    at = parameters.index(offset)
+                    at = at + first.expr * parameters.index(down) + second.expr * parameters.index(along)
+                    return cast(Load(parameters.buffer(base, base.dtype), at, base.dtype), FLOAT32)
+
+                total = emitter.fresh("a")
+                term = Apply("mul", (element(factors.left, row, inner), element(factors.right, inner, column)), FLOAT32)
+                scope.body.append(Accumulator(total, "sum", FLOAT32))
+                scope.body.append(Loop(inner, parameters.index(factors.terms), (Accumulate(total, term),)))
+                value: Value = Local(total, FLOAT32)
+                if factors.bias is not None:
+                    value = Apply("add", (value, element(factors.bias, row, column)), FLOAT32)
+                dtype = cell.node.dtype
+                if exact:
+                    value = cast(cast(value, dtype), FLOAT32)
+                name = emitter.fresh("v")
+                scope.body.append(Let(name, value))
+                scope.known[cell] = Computed(Local(name, FLOAT32), None if exact else dtype)
+                nest.point(only, ())
+    title = f"{found.node.attr('name').strip('_')}_{title_of(group)}"
+    built = nest.built(title, top.body, factors.rows, work, True)
+    lines = tuple(dict.fromkeys([line for line in (found.node.line, *built.kernel.lines) if line is not None]))
+    kernel = replace(built.kernel, product=Product(row, column, inner, total), lines=lines)
+    return replace(built, kernel=kernel)
+
+
+def _name(nest: Nest, axes: Sequence[Symbol], symbol: Symbol) -> None:
+    """Names the positions of axes in a row-major count: each is what a division leaves."""
+    parameters, outer, place = nest.emitter.parameters, ZERO, symbol.expr
+    extents = [nest.loops.extents[axis] for axis in axes]
+    for number, axis in enumerate(axes):
+        whole = place
+        if number + 1 < len(axes):
+            name = nest.new_axis()
+            points = parameters.index(product(extents[number + 1 :]))
+            nest.emitter.scopes[-1].body.append(Let(name.name, Index(place // points, INT64)))
+            whole = name.expr
+        parameters.name(axis, whole - outer * parameters.index(extents[number]))
+        outer = whole
