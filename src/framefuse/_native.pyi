@@ -152,6 +152,8 @@ class Attach:
     function: type
     calls: int
     backwards: int
+    before_own: int
+    own: int
 
     def __new__(
         cls,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -107,6 +107,7 @@ class Taped:
     wanted: tuple[int, ...]
     paths: tuple[Path, ...]
     draws: bool = False
+    tape: ClassVar[bool] = True  # each run makes objects of its own
 
     def __call__(self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
         state = (_generator(operands).get_state(),) if self.draws else ()
@@ -130,6 +131,8 @@ def from_tape(
     """The gradients of a tape's leaves; the tape stays."""
     return _gradients(results, leaves, given, retain_graph=True)
 
+
+vars(from_tape)["tape"] = True  # it reads objects of one run
 
 @contextlib.contextmanager
 def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Iterator[None]:

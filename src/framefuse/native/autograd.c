@@ -15,6 +15,7 @@ typedef struct {
     PyObject *wanted;                     /* strong: the int whose first `inputs` bits are set */
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved; /* strong: descriptors of the node; the last may be NULL */
     Py_ssize_t inputs, outputs, through, own, roots, numbers;
+    Py_ssize_t before_own; /* the values of a call that stand before the own tensors */
     uint64_t calls, backwards;
 } Attach;
 
@@ -500,6 +501,7 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->backward = Py_NewRef(backward_call);
     attach->differentiable = Py_NewRef(differentiable);
     attach->inputs = counts[0], attach->outputs = counts[1], attach->through = counts[2];
+    attach->before_own = counts[0] + counts[1] + counts[2];
     attach->own = counts[3], attach->roots = counts[4], attach->numbers = counts[5];
     name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
     if (!name || attach_build(attach, name) < 0)
@@ -554,6 +556,8 @@ static PyMemberDef attach_members[] = {
     {"function", T_OBJECT, offsetof(Attach, function), READONLY, NULL},
     {"calls", T_ULONGLONG, offsetof(Attach, calls), READONLY, NULL},
     {"backwards", T_ULONGLONG, offsetof(Attach, backwards), READONLY, NULL},
+    {"before_own", T_PYSSIZET, offsetof(Attach, before_own), READONLY, NULL},
+    {"own", T_PYSSIZET, offsetof(Attach, own), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot attach_slots[] = {

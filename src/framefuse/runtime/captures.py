@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,29 @@ LAUNCH, CALL = 4000, 7000
 NODE, REPLAY, COPY, FRESH, BANDWIDTH = 80, 14000, 5000, 1500, 1500
 GAIN = 1.2  # so much less must it cost
 SMALL = 4 << 20  # bytes: an input that is not larger is copied rather than captured once more where it lies
+TRIES = 4  # runs for which a larger one may move before it is copied
+MANY = 4  # so many inputs that move at once may lie still from then on: what a replayed forward keeps
+HEAVY = 16 << 20  # bytes of results: whether to copy and keep them pays is measured before
+BUSY = 1.3  # so many times as long as launching takes may the device be busy
+SHARE = 0.25  # of the device's memory may be held by all graphs together
 SIGHTS = 64  # cases that are remembered before they are captured
 PATIENCE = 256  # runs that come to nothing before nothing is tried any more
 
 MACHINES: dict[str, Callable[[int], Any]] = {"cuda": CudaGraphs}  # by type of device; tests put a stand-in there
 _pools: dict[tuple[str, int], Pool] = {}
 _lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Sight:
+    """A case that was met: where its inputs lay, how often it came again, whether its results are large, and what tells
+    the seconds that launching it took and those that the device needed.
+    """
+
+    addresses: bytes
+    tries: int = 0
+    heavy: bool = False
+    clock: Callable[[], tuple[float, float]] | None = None
 
 
 def with_region(plan: Plan, limit: int) -> Plan:
@@ -52,9 +69,9 @@ class Captures:
     """What is captured of one plan's region: up to ``limit`` graphs, one for each case of numbers and addresses.
 
     A case runs step by step when it is first met, and is captured when it comes again. What lies at the same address
-    both times is read in place, such as parameters; the rest is copied into memory of the graph's own on each call. An
-    input that is read in place and comes from elsewhere later is copied from then on if it is small; else that is
-    another case.
+    as before is read in place, such as parameters; small inputs that have moved are copied into memory of the graph's
+    own from then on, in each call. Large ones that move are waited for: values that a replayed forward keeps lie still
+    once it is replayed.
 
     ``why`` says why nothing more is captured, "" while something may be. ``count`` graphs took ``seconds`` to capture
     and hold ``bytes``; ``copied`` inputs and ``outs`` results are copied in each replay of the latest.
@@ -66,7 +83,7 @@ class Captures:
         self.why = ""
         self.count = self.bytes = self.copied = self.outs = 0
         self.seconds = 0.0
-        self._sights: dict[bytes, bytes] = {}
+        self._sights: dict[bytes, _Sight] = {}
         self._moving: set[int] = set()
         self._vain = 0
 
@@ -89,15 +106,21 @@ class Captures:
     def _decide(
         self, pool: Pool, program: Any, inputs: tuple[Any, ...], key: bytes, addresses: bytes, state: bytes
     ) -> Any:
-        if pool.machine.capturing():
+        machine = pool.machine
+        if machine.capturing():
             return None
-        before = self._sights.get(key)
-        if before is None:
+        sight = self._sights.get(key)
+        if sight is None:
             return self._first(pool, program, inputs, key, addresses, state)
-        if not self._note(key, before, addresses, inputs) or any(tensor.numel() == 0 for tensor in inputs):
+        if not self._settled(sight, addresses, inputs) or any(tensor.numel() == 0 for tensor in inputs):
             return self._in_vain()
+        if sight.heavy and sight.clock is None:
+            outs, sight.clock = machine.clocked(partial(program.steps, inputs, state))
+            return outs
         copied = tuple(sorted(self._moving))
         try:
+            if sight.clock is not None:
+                self._bound_by_launches(*sight.clock())
             replay = self._capture(pool, program, inputs, copied, addresses, state)
         except Exception as error:
             return self._give_up(_words(error))
@@ -105,7 +128,7 @@ class Captures:
         self.count += 1
         if self.count == self.limit:
             self.why = f"{self.limit} graphs are captured, the limit: other cases are launched step by step"
-        return replay.run(pool.machine, tuple(inputs[place] for place in copied))
+        return replay.run(machine, tuple(inputs[place] for place in copied))
 
     def _give_up(self, why: str) -> bool:
         self.why = why
@@ -129,23 +152,35 @@ class Captures:
             return False
         while len(self._sights) >= SIGHTS:
             self._sights.pop(next(iter(self._sights)))
-        self._sights[key] = addresses
-        if self.work.written or not self.work.calls:
+        self._sights[key] = sight = _Sight(addresses)
+        if self.work.written:
             return None
         outs, waits = pool.machine.watched(partial(program.steps, inputs, state))
         if waits:
             self._give_up(f"a library call waits for the device: {waits}")
+        sight.heavy = sum(map(_bytes, outs)) > HEAVY
         return outs
 
-    def _note(self, key: bytes, before: bytes, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
-        """Takes inputs that have moved for such as do; False where one must lie still, since it is written."""
-        then, now = (memoryview(words).cast("Q").tolist() for words in (before, addresses))
+    def _settled(self, sight: _Sight, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
+        """Whether the inputs lie where they lay, but for such as may be copied; takes note of these."""
+        then, now = (memoryview(words).cast("Q").tolist() for words in (sight.addresses, addresses))
         moved = {place for place, (a, b) in enumerate(zip(then, now, strict=True)) if a != b}
-        self._sights[key] = addresses
+        sight.addresses = addresses
+        sight.tries += 1
         if moved & set(self.work.written):
             return False
-        self._moving.update(place for place in moved if not self.count or _bytes(inputs[place]) <= SMALL)
+        large = {place for place in moved - self._moving if _bytes(inputs[place]) > SMALL}
+        if large and (self.count or sight.tries <= TRIES):
+            return False
+        if len(moved - self._moving) > MANY and sight.tries == 1:
+            return False
+        self._moving |= moved
         return True
+
+    def _bound_by_launches(self, host: float, device: float) -> None:
+        """Raises :class:`Refused` where the device is busy for longer than launching takes: copies would cost more."""
+        if device > BUSY * host:
+            raise Refused(f"the device works for {device * 1e3:.2f} ms on what is launched in {host * 1e3:.2f} ms")
 
     def _capture(
         self,
@@ -168,20 +203,25 @@ class Captures:
             given[place] = static
             without_repeats(static).copy_(without_repeats(inputs[place]))
         settings = machine.settings() if self.work.calls else None
-        graph, outs = machine.capture(pool.handle(), partial(program.steps, tuple(given), state))
+        kept = self.work.kept
+        graph, outs = machine.capture(pool.handle(bool(kept)), partial(program.steps, tuple(given), state))
         if [tensor.data_ptr() for tensor in inputs] != memoryview(addresses).cast("Q").tolist():
             raise Refused("another thread moved an input meanwhile")
         own = {tensor.untyped_storage().data_ptr() for tensor in given}
-        if any(out.untyped_storage().data_ptr() in own for out in outs):
+        results = [out for place, out in enumerate(outs) if place not in kept]
+        if any(out.untyped_storage().data_ptr() in own for out in results):
             raise Refused("a result shares memory with an input")
-        if any(out.numel() == 0 for out in outs):
+        if any(out.numel() == 0 for out in results):
             raise Refused("a result has no elements")
-        if not self._worth(weigh + sum(map(_bytes, outs)), len(copied) + len(outs)):
+        if not self._worth(weigh + sum(map(_bytes, results)), len(copied) + len(results)):
             raise Refused(self._too_little())
-        replay = Replay(pool, statics, graph, outs, settings)
+        replay = Replay(pool, statics, graph, outs, kept, settings)
+        replay.bytes = max(0, machine.bytes() - held)
+        if pool.bytes > machine.memory() * SHARE:
+            raise Refused(f"captured graphs would hold {pool.bytes >> 20} MB of the device's memory")
         self.seconds += time.perf_counter() - start
-        self.bytes += max(0, machine.bytes() - held)
-        self.copied, self.outs = len(copied), len(outs)
+        self.bytes += replay.bytes
+        self.copied, self.outs = len(copied), len(results)
         return replay
 
     def _worth(self, copied: int, tensors: int) -> bool:

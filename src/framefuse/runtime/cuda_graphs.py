@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -69,6 +70,25 @@ class CudaGraphs:
     def bytes(self) -> int:
         """The bytes that torch holds of the device's memory."""
         return torch.cuda.memory_reserved(self.index)
+
+    def memory(self) -> int:
+        """The bytes of memory that the device has."""
+        return int(torch.cuda.get_device_properties(self.index).total_memory)
+
+    def clocked(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], tuple[float, float]]]:
+        """What ``run`` gives, and what tells later the seconds that it took and those that the device worked on it."""
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        start = time.perf_counter()
+        result = run()
+        host = time.perf_counter() - start
+        last.record()
+
+        def told() -> tuple[float, float]:
+            last.synchronize()
+            return host, first.elapsed_time(last) * 1e-3
+
+        return result, told
 
     def handle(self) -> Handle:
         """A new pool of memory, for graphs that never run at the same time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,14 +29,15 @@ HOST = (_native.raise_versions, _native.saved_drop)  # what a call does to the o
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a region has to do: ``device`` as "cuda:0", kernel launches, library calls and the places among its inputs
-    that it writes.
+    """What a region has to do: ``device`` as "cuda:0", kernel launches, library calls, the places among its inputs
+    that it writes, and the places among its outs that autograd keeps for backward and nobody else sees.
     """
 
     device: str
     launches: int
     calls: int
     written: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
 
 class Refused(Exception):
@@ -137,6 +139,8 @@ class _Reader:
             raise Refused(f"the size of what {step.name} gives is known only when it has run")
         if step.commits or step.grad:
             raise Refused(f"{step.name} does more than compute")
+        if getattr(step.function, "tape", False):
+            raise Refused(f"{step.name} is differentiated by torch, in objects that each run makes anew")
         if not is_torchs(step.function):
             raise Refused(f"what {step.name} does beside computing is not known")
         for part in (*step.args, *(part for _, part in step.kwargs)):
@@ -166,8 +170,6 @@ def is_torchs(function: Any) -> bool:
 
 def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]]) -> Region:
     body, rest = plan.steps[: plan.body], plan.steps[plan.body :]
-    if any(isinstance(step, CallStep) and isinstance(step.function, _native.Attach) for step in rest):
-        raise Refused("its results require grad")
     if not body:
         raise Refused("it computes nothing")
     host = tuple(place for place, step in enumerate(body) if _is_host(step))
@@ -179,7 +181,9 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]
     if len(devices) != 1 or next(iter(devices)).partition(":")[0] != kind:
         raise Refused(f"it works on {' and '.join(sorted(devices)) or 'nothing'}")
     inputs = tuple(sorted(slot for slot in reader.slots if plan.slots[slot].place == "input"))
-    outs = tuple(sorted(set(_read_behind(plan, rest)) & reader.made))
+    readers = Counter(_read_behind(plan, rest))
+    outs = tuple(sorted(set(readers) & reader.made))
+    kept = [slot for slot in _kept(rest) if readers[slot] == 1]
     constants = {instruction[1] for instruction in plan.numbers if instruction[0] in ("const", "real_const")}
     work = Work(
         devices.pop(),
@@ -187,6 +191,7 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]
         sum(isinstance(step, (CallStep, MatmulStep)) for step in body)
         - sum(isinstance(body[p], CallStep) for p in host),
         tuple(inputs.index(slot) for slot in plan.written),
+        tuple(sorted(outs.index(slot) for slot in kept if slot in outs)),
     )
     return Region(
         steps=plan.body,
@@ -197,6 +202,15 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]
         numbers=tuple(sorted(reader.numbers - constants)),
         captures=captures(work),
     )
+
+
+def _kept(rest: tuple[Step, ...]) -> Iterator[int]:
+    """The slots that autograd is given to keep to itself until backward."""
+    for step in rest:
+        if isinstance(step, CallStep) and isinstance(step.function, _native.Attach):
+            start = step.function.before_own
+            for part in step.args[start : start + step.function.own]:
+                yield from _slots_in(part)
 
 
 def _is_host(step: Step) -> bool:

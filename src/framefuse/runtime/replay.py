@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ class Pool:
     """The graphs of one device and the memory that they share: they run one after the other, whoever asks.
 
     What a replay leaves in shared memory is good until the next one, so whoever replays takes copies of it before it
-    lets go of ``lock``. ``graphs`` are the live ones; ``last`` is the stream of the last replay.
+    lets go of ``lock``. A graph whose values are kept for a backward has memory of its own. ``graphs`` are the live
+    ones; ``last`` is the stream of the last replay.
     """
 
     def __init__(self, machine: Any) -> None:
@@ -25,11 +27,20 @@ class Pool:
         self.last: Any = None
         self._handle: Any = None
 
-    def handle(self) -> Any:
-        """Names the memory; another name when no graph is left, since torch then gives the memory back."""
-        if self._handle is None or not self.graphs:
+    def handle(self, own: bool) -> Any:
+        """Names the shared memory, or with ``own`` some that no other graph has. No graph left there, the shared memory
+        gets another name, since torch gives it back.
+        """
+        if own:
+            return self.machine.handle()
+        if self._handle is None or all(graph.kept for graph in self.graphs):
             self._handle = self.machine.handle()
         return self._handle
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the live graphs took."""
+        return sum(graph.bytes for graph in self.graphs)
 
     def in_order(self, replay: Replay) -> bool:
         """Lets the current stream wait for the last replay if that ran on another one; False where it cannot."""
@@ -39,8 +50,13 @@ class Pool:
                 return False
             self.last = now
         if replay.stream != now:
+            if replay.kept and replay.stream is not None and not self.machine.follow(replay.stream):
+                return False  # a backward may be reading there
             replay.moved(now)
         return True
+
+
+ALONE = 2  # references to a tensor that nobody else has: the graph's, and that of the count's own call
 
 
 class Refused(Exception):
@@ -50,22 +66,37 @@ class Refused(Exception):
 class Replay:
     """Called with the inputs that are copied, in order: replays, and gives the outs.
 
-    Gives None where that cannot be done now (another thread replays, or the user captures a graph), NotImplemented
-    where torch's settings are not what they were. Raises torch's error if the device has one.
+    Gives None where that cannot be done now (another thread replays, the user captures a graph, or a backward has not
+    yet read what the last forward kept for it), NotImplemented where torch's settings are not what they were. Raises
+    torch's error if the device has one. The outs at the places ``kept`` are no copies but the memory of the graph, the
+    same objects in each call: autograd keeps them to itself, so that their counts of references tell who has them.
     """
 
-    __slots__ = ("__weakref__", "copied", "fresh", "graph", "outs", "pool", "settings", "sources", "statics", "stream")
+    __slots__ = (
+        "__weakref__", "bytes", "copied", "fresh", "graph", "kept", "outs", "pool", "settings", "statics", "stream"
+    )  # fmt: skip
 
     def __init__(
-        self, pool: Pool, statics: Sequence[Tensor], graph: Callable[[], None], outs: Sequence[Tensor], settings: Any
+        self,
+        pool: Pool,
+        statics: Sequence[Tensor],
+        graph: Callable[[], None],
+        outs: Sequence[Tensor],
+        kept: Sequence[int],
+        settings: Any,
     ) -> None:
         self.pool = pool
         self.graph = graph
         self.settings = settings
+        self.bytes = 0
+        self.kept = tuple([outs[place] for place in kept])
         self.statics = [without_repeats(static) for static in statics]
         self.copied = _by_dtype(statics)
-        self.outs = tuple(outs)
-        self.fresh = _Fresh(outs)
+        order = [place for place in range(len(outs)) if place not in kept]
+        self.fresh = _Fresh([outs[place] for place in order])
+        # of each out, where it stands among the copies with what is kept behind them; None where that is the order
+        places = [*order, *kept]
+        self.outs = None if not kept else tuple([places.index(place) for place in range(len(outs))])
         self.stream: Any = None
         pool.graphs.add(self)
 
@@ -88,6 +119,8 @@ class Replay:
             return None
         if self.settings is not None and machine.settings() != self.settings:
             return NotImplemented
+        if self.kept and max(map(sys.getrefcount, self.kept)) > ALONE:
+            return None
         try:
             made = self.fresh.make()
         except torch.OutOfMemoryError:
@@ -97,7 +130,11 @@ class Replay:
         if given:
             copy_all(self.statics, given, self.copied)
         self.graph()
-        return self.fresh.fill(made)
+        results = self.fresh.fill(made)
+        if self.outs is None:
+            return results
+        every = (*results, *self.kept)
+        return tuple([every[place] for place in self.outs])
 
     def moved(self, stream: Any) -> None:
         """The memory of the inputs is used on one more stream."""
@@ -181,7 +218,12 @@ class _Fresh:
     def fill(self, made: list[Tensor]) -> tuple[Tensor, ...]:
         """The outs, with what the graph has left."""
         copy_all(made, self.flat, self.copied)
-        return tuple([made[p] if lies is None else made[p].as_strided(*lies) for p, lies in self.views])
+        return tuple([made[p] if lies is None else _over(made[p], *lies) for p, lies in self.views])
+
+
+def _over(memory: Tensor, size: Any, stride: Any, offset: int) -> Tensor:
+    """A tensor in this memory that is no view of another one: autograd may be told of it."""
+    return torch.empty(0, dtype=memory.dtype, device=memory.device).set_(memory.untyped_storage(), offset, size, stride)
 
 
 def _is_dense(tensor: Tensor) -> bool:

@@ -22,13 +22,17 @@ from framefuse.runtime.replay import without_repeats
 class Graph:
     """One captured graph; its replay runs the steps again and leaves the results where the capture left them."""
 
-    def __init__(self, machine: Machine, run: partial[Any], outs: tuple[torch.Tensor, ...]) -> None:
-        self.machine, self.run, self.outs = machine, run, outs
+    def __init__(self, machine: Machine, run: partial[Any], outs: tuple[torch.Tensor, ...], pool: Any) -> None:
+        self.machine = machine
+        self.run = partial(run.func, tuple([tensor.detach() for tensor in run.args[0]]), *run.args[1:])
+        self.pool = pool
+        self.outs = [out.detach() for out in outs]  # whoever holds the tensors themselves is counted
 
     def __call__(self) -> None:
         self.machine.replays += 1
         for other in self.machine.graphs:
-            other.spoil()
+            if other.pool is self.pool:
+                other.spoil()
         for out, new in zip(self.outs, self.run(), strict=True):
             without_repeats(out).copy_(without_repeats(new))
 
@@ -49,6 +53,8 @@ class Machine:
         self.followed: list[Any] = []
         self.fails: Exception | None = None
         self.waits = ""
+        self.clock = (1.0, 1.0)  # the seconds of host and device
+        self.clocks = 0
         self.told: tuple[Any, ...] = ()
         self.graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
 
@@ -74,7 +80,14 @@ class Machine:
         return self.told
 
     def bytes(self) -> int:
-        return 1 << 20 << self.captures
+        return self.captures << 20
+
+    def memory(self) -> int:
+        return 1 << 40
+
+    def clocked(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], tuple[float, float]]]:
+        self.clocks += 1
+        return run(), lambda: self.clock
 
     def handle(self) -> Any:
         return object()
@@ -93,7 +106,7 @@ class Machine:
         if self.fails is not None:
             raise self.fails
         self.captures += 1
-        graph = Graph(self, run, outs)
+        graph = Graph(self, run, outs, pool)
         self.graphs.add(graph)
         graph.spoil()
         return graph, outs
