@@ -5,13 +5,13 @@ them again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
-from framefuse.autodiff.library import calls
+from framefuse.autodiff.library import Order, calls, order_of
 from framefuse.autodiff.registry import Given, Gradient
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
@@ -245,6 +245,7 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
     """
     target, args, kwargs = node.attr("target"), hollow(node.attr("args")), hollow(node.attr("kwargs"))
     state: tuple[Node, ...] = ()
+    orders = _as_results(builder, node, given)
     if isinstance(target, Taped):  # as the call was before it was taped
         args, kwargs = node.attr("args")[1:]
         given = {target.paths[path[1]]: g for path, g in given.items()}
@@ -255,7 +256,8 @@ def call_again(builder: Builder, node: Node, given: Given, need: Sequence[bool])
     refuse_sparse(node)
     wanted = tuple(index for index, here in enumerate(need) if here)
     again = Vjp(target, wanted, tuple(given))
-    return _spread(builder, node, again, (node.inputs, args, kwargs, tuple(given.values()), *state), wanted)
+    taken = (node.inputs, args, kwargs, tuple(given.values()), *state)
+    return _spread(builder, node, again, taken, wanted, orders)
 
 
 def draws(node: Node) -> bool:
@@ -280,18 +282,33 @@ def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) 
     results = tuple(parts[(1, path[1])] for path in given)
     wanted = [index for index in target.wanted if need[index]]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)
-    return _spread(builder, node, from_tape, (results, leaves, tuple(given.values())), wanted)
+    orders = _as_results(builder, node, given)
+    return _spread(builder, node, from_tape, (results, leaves, tuple(given.values())), wanted, orders)
+
+
+def _as_results(builder: Builder, node: Node, given: Given) -> dict[Node, Order]:
+    """Gradients lie in memory as the results do. Under eager they mostly do, and cuDNN's attention is wrong where they
+    once do and once do not: torch 2.11 remembers a kernel without how the gradient lay for which it was made.
+    """
+    parts = builder.results(node)
+    return {g: order_of(builder, parts[path]) for path, g in given.items()}
 
 
 def _spread(
-    builder: Builder, node: Node, target: Callable[..., Any], args: Sequence[Any], wanted: Sequence[int]
+    builder: Builder,
+    node: Node,
+    target: Callable[..., Any],
+    args: Sequence[Any],
+    wanted: Sequence[int],
+    orders: Mapping[Node, Order],
 ) -> Sequence[Gradient]:
     """One gradient for each operand out of a call that gives those of the wanted ones."""
     operands = [node.inputs[index] for index in wanted]
     results = [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)]
     rows = [tuple(range(len(operand.shape))) for operand in operands]
     given = [LAYOUTS.get((node.attr("name"), len(order)), order) for order in rows]
-    found = calls(builder, target, args, results, name=f"{node.attr('name')}_backward", given=given)
+    name = f"{node.attr('name')}_backward"
+    found = calls(builder, target, args, results, name=name, given=given, orders=orders)
     parts: list[Gradient] = [None] * len(node.inputs)
     for index, part in zip(wanted, found, strict=True):
         parts[index] = part
