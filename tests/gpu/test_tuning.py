@@ -45,7 +45,7 @@ def test_what_wins_gives_eagers_results(dtype):
             torch.testing.assert_close(ours, theirs, **loose)
         assert torch.equal(x, kept[0]) and torch.equal(y, kept[1])
     assert torch.equal(torch.cuda.get_rng_state(), before)
-    (found,) = measured(fast)
+    found = measured(fast)[0]  # one row is a case of its own
     assert len(found.kernels) >= 3 and all(not kernel.skipped for kernel in found.kernels), found
     assert all(kernel.candidates > 1 and 0 < kernel.best <= kernel.first for kernel in found.kernels)
     assert found.scratch > 0 and "scratch memory" in str(framefuse.explain(fast))
@@ -134,7 +134,7 @@ def test_a_product_and_what_is_done_with_it(dtype):
         w = torch.randn(768, 512, device="cuda", dtype=dtype) / 16
         b, y = torch.randn(768, device="cuda", dtype=dtype), torch.randn(rows, 768, device="cuda", dtype=dtype)
         torch.testing.assert_close(fast(x, w, b, y), layer(x, w, b, y), rtol=2e-2, atol=4e-2)
-    (found,) = measured(fast)
+    found = measured(fast)[0]
     (product,) = [kernel for kernel in found.kernels if kernel.title.startswith("linear_")]
     assert product.candidates > 4 and not product.skipped and product.failed < product.candidates - 1
     assert has_product(fast) == bool(product.won)

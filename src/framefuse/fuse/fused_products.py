@@ -18,7 +18,7 @@ from framefuse.fuse.strided import View, one_batch_stride
 from framefuse.fuse.values import Computed, cast
 from framefuse.ir.dtypes import FLOAT32, INT64
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Let, Load, Local, Loop, Product, Value
+from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Let, Load, Local, Loop, Product, Store, Value
 from framefuse.ir.numbers import Expr, Symbol, product
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
@@ -52,12 +52,15 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class FusedProduct:
-    """The product ``node`` of the library whose only reader is the kernel ``group``; ``cell`` is its result there."""
+    """The product ``node`` of the library whose only reader is the kernel ``group``; ``cell`` is its result there.
+    With ``kept`` the result itself is wanted too: it is saved for a backward pass.
+    """
 
     node: Node
     group: Group
     cell: Cell
     factors: Factors
+    kept: bool = False
 
 
 def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
@@ -79,8 +82,8 @@ def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
     (result,) = results
     users = grouping.demands.get(result, {})
     bound = any(held is result for _, held, _ in grouping.graph.bound)
-    if len(users) != 1 or bound or result in grouping.required or result in grouping.readers:
-        return None
+    if len(users) != 1 or bound or result in grouping.readers:
+        return None  # what else reads it might have to run before the kernel
     ((group, cells),) = users.items()
     if len(cells) != 1 or cells[0].mask or group.node is not None or group.rows is not None:
         return None
@@ -91,7 +94,7 @@ def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
     factors = _factors(grouping, node, result)
     if factors is None or any(_hint(grouping, size) < LEAST for size in (factors.rows, factors.columns, factors.terms)):
         return None
-    found = FusedProduct(node, group, cells[0], factors)
+    found = FusedProduct(node, group, cells[0], factors, result in grouping.required)
     return found if _axes(found) is not None else None
 
 
@@ -131,19 +134,30 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
     sizes = first.node.shape
     rows, terms = (product(sizes[:-1]), sizes[-1]) if layout[0] == "n" else (sizes[1], sizes[0])
     columns = second.node.shape[1 if layout[1] == "n" else 0]
-    # Sizes that are equal by what guards compare are one expression: nothing is read beyond an operand's end.
     if product(result.shape[:-1]) is not rows or result.shape[-1] is not columns:
         return None
-    if second.node.shape[0 if layout[1] == "n" else 1] is not terms:
+    common = _equal(grouping, terms, second.node.shape[0 if layout[1] == "n" else 1])
+    if common is None:
         return None
     added = None
     if bias is not None:
         view = grouping.views[(node, bias.index)]
-        line = _bias(view, columns)
+        line = _bias(grouping, view, rows, columns)
         if line is None:
             return None
         added = view.base, line
-    return Factors((first.base, a), (second.base, b), added, rows, columns, terms)
+    return Factors((first.base, a), (second.base, b), added, rows, columns, common)
+
+
+def _equal(grouping: Grouping, left: Expr, right: Expr) -> Expr | None:
+    """Two sizes as one, a constant if one of them is; None where no guard says that they are equal, so that an operand
+    might be read beyond its end.
+    """
+    if left is not right and not any(
+        r.op == "==" and (r.left, r.right) in ((left, right), (right, left)) for r in grouping.graph.relations
+    ):
+        return None
+    return right if right.constant is not None else left
 
 
 def _matrix(view: View, transposed: bool) -> Line | None:
@@ -154,13 +168,14 @@ def _matrix(view: View, transposed: bool) -> Line | None:
     return None if row is None else (view.offset, row, strides[-1])
 
 
-def _bias(view: View, columns: Expr) -> Line | None:
+def _bias(grouping: Grouping, view: View, rows: Expr, columns: Expr) -> Line | None:
     """One row for all, or a whole matrix."""
     sizes, strides = view.node.shape, view.strides
-    if not sizes or len(sizes) > 2 or sizes[-1] is not columns:
+    if not sizes or len(sizes) > 2 or _equal(grouping, sizes[-1], columns) is None:
         return None
-    row = ZERO if len(sizes) == 1 or sizes[0].constant == 1 else strides[0]
-    return view.offset, row, strides[-1]
+    if len(sizes) == 1 or sizes[0].constant == 1:
+        return view.offset, ZERO, strides[-1]
+    return None if _equal(grouping, sizes[0], rows) is None else (view.offset, strides[0], strides[-1])
 
 
 # ---- the kernel
@@ -219,6 +234,10 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
                 name = emitter.fresh("v")
                 scope.body.append(Let(name, value))
                 scope.known[cell] = Computed(Local(name, FLOAT32), None if exact else dtype)
+                if found.kept:
+                    where = parameters.index(address(cell.index, strides_of(cell.node)))
+                    buffer = parameters.buffer(cell.node, dtype, write=True)
+                    scope.body.append(Store(buffer, where, cast(Local(name, FLOAT32), dtype)))
                 nest.point(only, ())
     title = f"{found.node.attr('name').strip('_')}_{title_of(group)}"
     built = nest.built(title, top.body, factors.rows, work, True)

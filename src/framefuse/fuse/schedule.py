@@ -121,6 +121,7 @@ class _Writer:
         self.taken: frozenset[int] = frozenset()
         self.offers: list[Offer] = []
         self.calls: dict[Node, RunCall] = {}
+        self.made: set[Node] = set()  # results of calls that a kernel of ours makes
         self.escaping = self._escaping()
         self.called = {result for _, result, _ in graph.bound}
 
@@ -138,6 +139,7 @@ class _Writer:
             self.number(node)
         fused = {self.products[number].group: self.products[number] for number in self.taken}
         absorbed = {found.node for found in fused.values()}
+        self.made = {found.cell.node for found in fused.values()}
         for group in self.grouping.sequence():
             if group in fused:
                 built = build_product(fused[group], self.grouping.strides_of, self.exact)
@@ -187,6 +189,7 @@ class _Writer:
             return Value("arena", key.dtype, (key.size,), (ONE,), key.device)
         strides = self.grouping.strides_of(key)
         place = {"input": "input", "result": "call"}.get(key.op, "fresh" if key in self.escaping else "arena")
+        place = "fresh" if key in self.made else place
         position = key.attr("index") if key.op == "input" else -1
         return Value(place, key.dtype, key.shape, strides, key.device, position)
 

@@ -136,6 +136,17 @@ def test_several_results():
     check(graph, taken(graph), random(32, 20), random(24, 20), **LOOSE)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_result_that_is_wanted_itself(dynamic):
+    (m, n, k), hints = sizes(dynamic, 17, 16, 20)
+    b = Builder(**hints)
+    x, w = b.input((m, k), BFLOAT16), b.input((n, k), BFLOAT16)
+    y = linear(b, x, w)
+    graph = b.graph(y, b.sigmoid(y))
+    for rows in (17, 3) if dynamic else (17,):
+        check(graph, taken(graph), random(rows, 20), random(16, 20), **LOOSE)
+
+
 def test_chains_of_layers():
     """Temporaries in the arena live until the kernel that multiplies has read them."""
     b = Builder()
@@ -163,7 +174,7 @@ def test_what_is_not_offered():
     assert offered(lambda b, x, w: [b.neg(linear(b, x, w))], big, square)
     assert not offered(lambda b, x, w: [b.neg(linear(b, x, w))], big, square, dtype=FLOAT32)
     assert not offered(lambda b, x, w: [linear(b, x, w)], big, square)
-    assert not offered(lambda b, x, w: (lambda y: [y, b.neg(y)])(linear(b, x, w)), big, square)
+    assert not offered(lambda b, x, w: (lambda y: [b.neg(y), linear(b, y, w)])(linear(b, x, w)), square, (20, 20))
     assert not offered(lambda b, x, w: [b.reduce("amax", linear(b, x, w), 1)], big, square)
     assert not offered(lambda b, x, w: [b.neg(linear(b, x, w))], (4, 20), square)
     assert not offered(lambda b, x, w: [b.neg(b.slice(linear(b, x, w), (0, 0), (16, 24)))], big, square)

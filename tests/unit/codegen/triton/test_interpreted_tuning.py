@@ -276,3 +276,19 @@ def test_products_of_a_training_step(products):
     cases = [case for p in compiled_function(fast).products for d in p.stages["derivatives"] for case in d.cases]
     items = [item for case in cases for item in case.stages["schedule"].items if isinstance(item, RunKernel)]
     assert any(item.kernel.product is not None for item in items), "backward has a product of ours"
+    assert len(calls_of(fast)[1]) == 2, "forward has two, one of which leaves what backward needs"
+
+
+def test_an_input_that_is_multiplied_is_not_overwritten_meanwhile(products):
+    def step(x, w):
+        x.copy_(torch.nn.functional.linear(x, w).relu())
+        return x * 2
+
+    fast = framefuse.compile(step, mode=MODE)
+    w = torch.randn(48, 48, dtype=torch.bfloat16) / 8
+    ours = torch.randn(200, 48, dtype=torch.bfloat16)
+    theirs = ours.clone()
+    for _ in range(4):
+        torch.testing.assert_close(fast(ours, w), step(theirs, w), rtol=5e-2, atol=5e-2)
+        torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=5e-2)
+    assert compiled_function(fast).dispatch.hits == 3 and len(calls_of(fast)[1]) == 1
