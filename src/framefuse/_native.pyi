@@ -239,8 +239,8 @@ def trust_tags(dicts: bool, types: bool) -> None:
 def watch_open(trusted: bool) -> bool:
     """Says whether CPython's reports of changed dicts are sound; True where guard sets made from now on use them."""
 
-def saved_drop(saved: list[Any], index: int) -> None:
-    """Puts None in the place of one saved tensor, which dies if nobody else holds it."""
+def saved_drop(saved: list[Any], *indices: int) -> None:
+    """Puts None in the places of saved tensors, which die if nobody else holds them."""
 
 def raise_versions(*tensors: Any) -> None:
     """One write to each tensor, as autograd counts them; inference tensors count none."""

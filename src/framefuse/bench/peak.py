@@ -13,7 +13,7 @@ from framefuse.bench.memory import resident_bytes
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 MMAP_THRESHOLD = -3  # of mallopt, <malloc.h>
-LARGE = 1 << 16
+LARGE = 1 << 12  # bytes, a page
 
 
 def highest_resident_bytes() -> int:
@@ -42,8 +42,8 @@ def peak_bytes(
 
     What the call keeps for the next one, `kept`, is a part of what it takes.
 
-    From now on the process gives large blocks back to the system as soon as they are freed, and takes them anew: the
-    peak is then what is alive at once, not how the heap happens to be cut up. Time nothing after this.
+    From now on the process gives blocks of a page and more back to the system as soon as they are freed, and takes them
+    anew: the peak is then what is alive at once, not how the heap happens to be cut up. Time nothing after this.
     """
     library = ctypes.CDLL(None)
     library.mallopt(MMAP_THRESHOLD, LARGE)

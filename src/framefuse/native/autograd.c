@@ -405,13 +405,15 @@ static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py
 
 PyObject *saved_drop_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 2 || !PyList_Check(args[0]))
-        return PyErr_Format(PyExc_TypeError, "saved_drop(list, index)");
-    Py_ssize_t index = PyLong_AsSsize_t(args[1]);
-    if (index == -1 && PyErr_Occurred())
-        return NULL;
-    if (index < 0 || PyList_SetItem(args[0], index, Py_NewRef(Py_None)) < 0)
-        return PyErr_Format(PyExc_IndexError, "saved_drop: no entry %zd", index);
+    if (count < 1 || !PyList_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "saved_drop(list, *indices)");
+    for (Py_ssize_t i = 1; i < count; i++) {
+        Py_ssize_t index = PyLong_AsSsize_t(args[i]);
+        if (index == -1 && PyErr_Occurred())
+            return NULL;
+        if (index < 0 || PyList_SetItem(args[0], index, Py_NewRef(Py_None)) < 0)
+            return PyErr_Format(PyExc_IndexError, "saved_drop: no entry %zd", index);
+    }
     Py_RETURN_NONE;
 }
 

@@ -20,7 +20,7 @@ static PyMethodDef functions[] = {
     {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
     {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
     {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL, "at_frame(prepare, *args): calls as a running frame further out."},
-    {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL, "saved_drop(list, index): puts None there."},
+    {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL, "saved_drop(list, *indices): puts None there."},
     {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL, "raise_versions(*tensors): one write each, as autograd counts them."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,
      "load_module(image, name, shared, device=0): the address of the kernel for launches."},

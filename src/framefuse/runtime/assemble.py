@@ -36,7 +36,7 @@ from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
 
 CompiledKernel = Any  # has ``address``, ``name`` and ``keep``
-WORTH_DROPPING = 1 << 16  # bytes: a smaller tensor lives to the end of the call
+WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
 
@@ -221,15 +221,18 @@ class _Assembler:
             raise AssertionError(f"unknown schedule item {type(item).__name__}")
 
     def _release(self, item: Release) -> None:
-        """Drops tensors; a consumed input also leaves the list that it came in, unless it is small."""
+        """Drops tensors; consumed inputs also leave the list that they came in, unless they are small."""
         self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
+        dropped: dict[Source, list[Any]] = {}
         for memory in item.memories:
             place = self.schedule.memories[memory].input
             if place < 0 or self._recorded_bytes(self.graph.inputs[place]) < WORTH_DROPPING:
                 continue
             source = self.trace.assumptions.inputs[place].source
             assert source.kind == "item" and source.base is not None, "consumed inputs come in a list"
-            args = (("register", self.register_of[source.base]), ("const", source.key))
+            dropped.setdefault(source.base, []).append(("const", source.key))
+        for saved, places in dropped.items():
+            args = (("register", self.register_of[saved]), *places)
             self._add(CallStep("drop", _native.saved_drop, args, (), (), commits=True))
 
     def _recorded_bytes(self, node: Node) -> int:

@@ -376,6 +376,13 @@ def test_a_graph_that_is_not_kept_lets_go_of_each_tensor_as_it_is_read() -> None
     assert lifetimes(keep=True) == [True, True, True, True]
 
 
+def test_saved_drop_takes_several_places() -> None:
+    saved: list[Any] = [torch.ones(1) for _ in range(4)]
+    alive = [weakref.ref(tensor) for tensor in saved]
+    _native.saved_drop(saved, 3, 0)
+    assert [entry is None for entry in saved] == [ref() is None for ref in alive] == [True, False, False, True]
+
+
 def test_saved_drop_refuses_what_is_not_there() -> None:
     for index in (1, -1):
         with pytest.raises(IndexError):

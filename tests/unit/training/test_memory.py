@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
+
+import framefuse
+from framefuse import _native
 
 ROOT = Path(__file__).resolve().parents[3]
 RESET = Path("/proc/self/clear_refs")
@@ -87,3 +94,23 @@ def test_a_step_of_a_transformer():
     assert drops >= 4 * 4, "what is saved goes while backward runs"
     assert abs(eager_loss - our_loss) < 1e-5
     assert ours <= 0.8 * eager, (ours / 1e6, eager / 1e6)
+
+
+def plans() -> list[Any]:
+    return [each for each in gc.get_objects() if type(each) is _native.PlanProgram]
+
+
+@pytest.mark.parametrize(("width", "dropped"), [(64, 12), (8, 0)])
+def test_saved_values_of_a_page_and_more_go_while_backward_runs(width: int, dropped: int) -> None:
+    """Of each layer its result and what it reads; there may be hundreds of them, alive until the end together."""
+    layers = [part for _ in range(6) for part in (nn.Linear(width, width), nn.Tanh())]
+    model = nn.Sequential(*layers)
+    x = torch.randn(32, width)
+    there = plans()
+    compiled = framefuse.compile(model)
+    for _ in range(3):
+        compiled(x).sum().backward()
+    found = [each for each in plans() if not any(each is other for other in there)]
+    assert len(found) == 2
+    steps = [step for each in found for step in each.plan.steps if getattr(step, "name", "") == "drop"]
+    assert sum(len(step.args) - 1 for step in steps) == dropped
