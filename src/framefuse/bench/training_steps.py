@@ -28,20 +28,24 @@ from framefuse.runtime.function import compiled_function
 
 SAYS = "... "  # before a line of progress
 SAME_LOSS, SAME_GRADIENT = 1e-3, 1e-3  # relative; rounding differs and twenty steps of training spread it
+ORDINALS = ("first", "second", "third")
 DISTURBED = 3  # runs of eager that tell how far
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The first steps of a contestant: their losses, the gradients of the first one, and seconds of each."""
+    """The first steps of a contestant: their losses, the gradients of one of them, and seconds of each."""
 
     losses: list[float]
     gradients: list[Tensor | None]
     seconds: list[float]
+    watched: int = 0  # the step of the gradients, from 0
 
 
-def curve(step: Step, model: nn.Module, start: dict[str, Tensor], batches: Sequence[Batch], steps: int) -> Curve:
-    """Trains from the weights in `start`, with the same random numbers each time."""
+def curve(
+    step: Step, model: nn.Module, start: dict[str, Tensor], batches: Sequence[Batch], steps: int, watched: int = 0
+) -> Curve:
+    """Trains from the weights in `start`, with the same random numbers each time; keeps gradients of step `watched`."""
     restore(model, start)
     torch.manual_seed(1)
     losses: list[float] = []
@@ -53,9 +57,9 @@ def curve(step: Step, model: nn.Module, start: dict[str, Tensor], batches: Seque
 
     for turn in range(steps):
         seconds.append(timed(one, batches[turn % len(batches)]))
-        if not turn:
+        if turn == watched:
             gradients = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
-    return Curve(losses, gradients, seconds)
+    return Curve(losses, gradients, seconds, watched)
 
 
 def restore(model: nn.Module, start: dict[str, Tensor]) -> None:
@@ -78,7 +82,7 @@ def loss_difference(found: Curve, expected: Curve) -> float:
 
 
 def gradient_difference(found: Curve, expected: Curve) -> float:
-    """The largest difference of a gradient after the first step, in parts of the largest norm of eager's gradients.
+    """The largest difference of a gradient after the step watched, in parts of the largest norm of eager's gradients.
 
     Infinite where only one of them is there: None is an answer too.
     """
@@ -91,14 +95,14 @@ def gradient_difference(found: Curve, expected: Curve) -> float:
 
 
 def verdict(found: Curve, expected: Curve, own: Callable[[], float], bound: float = SAME_GRADIENT) -> str:
-    """ "yes" where the gradients of the first step and the losses of all steps are eager's but for rounding.
+    """ "yes" where the gradients of the step watched and the losses of all steps are eager's but for rounding.
 
     `own` tells how far eager's losses are from its own after a rounding: some models spread one over the whole curve.
     `bound` is what gradients may differ by.
     """
     gradients, losses = gradient_difference(found, expected), loss_difference(found, expected)
     if not gradients <= bound:
-        return f"no: gradients of the first step differ by {gradients:.1e}"
+        return f"no: gradients of the {ORDINALS[found.watched]} step differ by {gradients:.1e}"
     if losses <= SAME_LOSS or losses <= own():
         return "yes"
     return f"no: losses differ by {losses:.1e}, eager's own after a rounding by {own():.1e}"

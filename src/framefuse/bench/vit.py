@@ -46,7 +46,8 @@ def findings(rows: Sequence[Row]) -> list[str]:
         if row.get("runs") not in (None, "compiled"):
             said.append(f"not all compiled: {where(row)} ({row['runs']})")
     equal = sum(row["equal"] == "yes" for row in measured)
-    said.append(f"{equal} of {len(measured)} follow eager: losses of {vit_steps.LOSSES} steps, norms of gradients")
+    what = f"losses of {vit_steps.LOSSES} steps, norms of the third one's gradients"
+    said.append(f"{equal} of {len(measured)} follow eager: {what}")
     return said + [f"  {where(row)}: {row['equal']}" for row in rows if row.get("equal") != "yes"]
 
 

@@ -30,6 +30,7 @@ from framefuse.bench.zoo import image, optional
 
 RATE = 1e-4  # of Adam
 LOSSES, FIRST = 5, 10  # steps whose losses are compared; steps from a cold start, of which the last ones are steady
+WATCHED = 2  # the step whose gradients are compared, from 0: the first one is eager's own, the next compiles backward
 STEADY = 1.25  # parts of a steady step's time that a step may take to be one
 WARM, ROWS = 2, 2  # steps of a turn that are not timed; pictures that wake the libraries before the first step
 GIB = 2**30
@@ -86,7 +87,7 @@ def steady_after(seconds: list[float]) -> int:
 
 
 def norms(found: Curve) -> list[float | None]:
-    """Of the gradients of the first step, one for each parameter."""
+    """Of the gradients of the step watched, one for each parameter."""
     return [None if gradient is None else float(gradient.norm()) for gradient in found.gradients]
 
 
@@ -118,7 +119,7 @@ class Steps:
         """Seconds, losses and norms of gradients of the first steps; of eager also how far they are from its own after
         a rounding of the weights.
         """
-        found = curve(self.contestant.step, self.model, self.start, self.batches, FIRST)
+        found = curve(self.contestant.step, self.model, self.start, self.batches, FIRST, WATCHED)
         seconds = found.seconds
         row = {
             "seconds": seconds,
@@ -140,7 +141,7 @@ class Steps:
         """Losses and norms of eager's steps from weights that were rounded otherwise."""
         rounding = None if self.settings.dtype == "float32" else torch.bfloat16
         step = contestant("eager", self.training, self.model).step
-        found = curve(step, self.model, disturbed(self.start, seed, rounding), self.batches, LOSSES)
+        found = curve(step, self.model, disturbed(self.start, seed, rounding), self.batches, LOSSES, WATCHED)
         return {"losses": found.losses, "norms": norms(found)}
 
     def next(self) -> Batch:

@@ -204,6 +204,7 @@ def compare(found: Sequence[Entry], eager: Entry, entries: Sequence[Entry], seco
     for entry in (entry for entry in found if entry in there):
         taken, first = medians[id(entry)], entry.first
         entry.row |= {"step_ms": taken * 1e3, "runs": first["runs"], "steady_s": first["steady_s"]}
+        entry.row["losses"] = " ".join(f"{loss:.6g}" for loss in first["losses"])
         entry.row |= {"first_s": first["seconds"][0], "second_s": first["seconds"][1]}
         if eager.process is None or entry is eager:
             entry.row |= {"equal": "yes", "follows": "yes"} if entry is eager else {"equal": "unknown: no eager"}
@@ -221,11 +222,11 @@ def compare(found: Sequence[Entry], eager: Entry, entries: Sequence[Entry], seco
 def curve_of(first: dict[str, Any]) -> Curve:
     """What a process said of its first steps; of the gradients only their norms."""
     norms = [None if norm is None else torch.tensor(norm) for norm in first["norms"]]
-    return Curve(first["losses"], norms, first.get("seconds", []))
+    return Curve(first["losses"], norms, first.get("seconds", []), vit_steps.WATCHED)
 
 
 def follows(first: dict[str, Any], eager: dict[str, Any]) -> str:
-    """ "yes" where losses, and the norms of the first step's gradients, differ from eager's by no more than a
+    """ "yes" where losses, and the norms of the third step's gradients, differ from eager's by no more than a
     thousandth or than eager's own after a rounding of its weights: to bfloat16 under autocast.
     """
     expected = curve_of(eager)
