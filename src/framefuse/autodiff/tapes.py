@@ -107,7 +107,7 @@ class Taped:
     wanted: tuple[int, ...]
     paths: tuple[Path, ...]
     draws: bool = False
-    tape: ClassVar[bool] = True  # each run makes objects of its own
+    tape: ClassVar[str] = "made"  # in objects of torch's own
 
     def __call__(self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
         state = (_generator(operands).get_state(),) if self.draws else ()
@@ -132,7 +132,7 @@ def from_tape(
     return _gradients(results, leaves, given, retain_graph=True)
 
 
-vars(from_tape)["tape"] = True  # it reads objects of one run
+vars(from_tape)["tape"] = "read"
 
 @contextlib.contextmanager
 def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Iterator[None]:

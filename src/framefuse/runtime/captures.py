@@ -16,7 +16,7 @@ from framefuse.runtime.replay import Pool, Refused, Replay, static_like, without
 
 # Nanoseconds on the host, measured on an H200 machine: what a step costs that is launched by itself, and what a replay
 # costs for each of its nodes, at all, and for each launch that copies; and bytes a nanosecond that a copy moves.
-LAUNCH, CALL = 4000, 7000
+LAUNCH, CALL = 4000, 12000
 NODE, REPLAY, COPY, FRESH, BANDWIDTH = 80, 14000, 5000, 1500, 1500
 GAIN = 1.2  # so much less must it cost
 SMALL = 4 << 20  # bytes: an input that is not larger is copied rather than captured once more where it lies
@@ -114,7 +114,11 @@ class Captures:
             return self._first(pool, program, inputs, key, addresses, state)
         if not self._settled(sight, addresses, inputs) or any(tensor.numel() == 0 for tensor in inputs):
             return self._in_vain()
-        if sight.heavy and sight.clock is None:
+        owners = self._owners(pool, inputs)
+        if owners is None:
+            return self._in_vain()
+        heavy = sight.heavy or sum(_bytes(inputs[place]) for place in self._moving) > HEAVY
+        if heavy and sight.clock is None and not self.work.written:
             outs, sight.clock = machine.clocked(partial(program.steps, inputs, state))
             return outs
         copied = tuple(sorted(self._moving))
@@ -122,6 +126,8 @@ class Captures:
             if sight.clock is not None:
                 self._bound_by_launches(*sight.clock())
             replay = self._capture(pool, program, inputs, copied, addresses, state)
+            replay.rests_on = owners
+            replay.alone = replay.counts()
         except Exception as error:
             return self._give_up(_words(error))
         program.add(inputs, copied, state, replay)
@@ -167,7 +173,7 @@ class Captures:
         moved = {place for place, (a, b) in enumerate(zip(then, now, strict=True)) if a != b}
         sight.addresses = addresses
         sight.tries += 1
-        if moved & set(self.work.written):
+        if moved & {*self.work.written, *self.work.tapes}:
             return False
         large = {place for place in moved - self._moving if _bytes(inputs[place]) > SMALL}
         if large and (self.count or sight.tries <= TRIES):
@@ -176,6 +182,16 @@ class Captures:
             return False
         self._moving |= moved
         return True
+
+    def _owners(self, pool: Pool, inputs: tuple[Any, ...]) -> tuple[Replay, ...] | None:
+        """The replays that keep the tapes among the inputs; None where one comes from a run step by step."""
+        found: dict[Replay, None] = {}
+        for place in self.work.tapes:
+            owner = next((graph for graph in pool.graphs if graph.keeps(inputs[place])), None)
+            if owner is None or place in self._moving:
+                return None
+            found[owner] = None
+        return tuple(found)
 
     def _bound_by_launches(self, host: float, device: float) -> None:
         """Raises :class:`Refused` where the device is busy for longer than launching takes: copies would cost more."""
@@ -198,6 +214,8 @@ class Captures:
             raise Refused(self._too_little())
         start, held = time.perf_counter(), machine.bytes()
         given = list(inputs)
+        if self.work.taped:  # torch's records look after versions, which the program raises between the replays
+            given = [tensor.data for tensor in inputs]
         statics = [static_like(inputs[place]) for place in copied]
         for place, static in zip(copied, statics, strict=True):
             given[place] = static

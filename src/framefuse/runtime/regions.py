@@ -30,7 +30,9 @@ HOST = (_native.raise_versions, _native.saved_drop)  # what a call does to the o
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a region has to do: ``device`` as "cuda:0", kernel launches, library calls, the places among its inputs
-    that it writes, and the places among its outs that autograd keeps for backward and nobody else sees.
+    that it writes, and the places among its outs that autograd keeps for backward and nobody else sees. ``taped`` says
+    that calls are recorded by torch to be differentiated; ``tapes`` are the places among the inputs that are such
+    records: what torch keeps behind them is captured too.
     """
 
     device: str
@@ -38,6 +40,8 @@ class Work:
     calls: int
     written: tuple[int, ...]
     kept: tuple[int, ...] = ()
+    taped: bool = False
+    tapes: tuple[int, ...] = ()
 
 
 class Refused(Exception):
@@ -61,6 +65,8 @@ class _Reader:
     slots: set[int] = field(default_factory=set)
     numbers: set[int] = field(default_factory=set)
     made: set[int] = field(default_factory=set)
+    taped: bool = False
+    tapes: set[int] = field(default_factory=set)
 
     def slot(self, index: int) -> None:
         """Takes a slot with the numbers of its shape, and the memory that it is a view of."""
@@ -139,8 +145,8 @@ class _Reader:
             raise Refused(f"the size of what {step.name} gives is known only when it has run")
         if step.commits or step.grad:
             raise Refused(f"{step.name} does more than compute")
-        if getattr(step.function, "tape", False):
-            raise Refused(f"{step.name} is differentiated by torch, in objects that each run makes anew")
+        if getattr(step.function, "tape", ""):
+            self.tape(step)
         if not is_torchs(step.function):
             raise Refused(f"what {step.name} does beside computing is not known")
         for part in (*step.args, *(part for _, part in step.kwargs)):
@@ -148,6 +154,21 @@ class _Reader:
         for _, slot in step.outs:
             self.slot(slot)
             self.made.add(slot)
+
+    def tape(self, step: CallStep) -> None:
+        """Takes a call that makes or reads a tape: objects of torch's that are made once, in the capture, and whose
+        memory a replay writes again.
+        """
+        operands = {slot for part in step.args[:1] for slot in _slots_in(part)}
+        given = {slot for slot in operands if self.plan.slots[slot].place == "input"}
+        if self.kind == "cpu" or getattr(step.function, "draws", False):
+            raise Refused(f"{step.name} is differentiated by torch, in objects that each run makes anew")
+        if step.function.tape == "made":
+            self.taped = True
+            if given:  # who writes to them between forward and backward must be told
+                raise Refused(f"{step.name} is differentiated by torch, which looks after its arguments")
+        else:
+            self.tapes |= given | {slot for slot in _slots_in(step.args[1]) if self.plan.slots[slot].place == "input"}
 
 
 def is_torchs(function: Any) -> bool:
@@ -159,7 +180,8 @@ def is_torchs(function: Any) -> bool:
     if kind.__module__.startswith("framefuse.") or module.startswith("framefuse."):
         if getattr(function, "whole", False):
             return False  # a graph of any calls
-        return not hasattr(function, "target") or is_torchs(function.target)
+        inner = getattr(function, "target", None)
+        return inner is None or (not getattr(inner, "tape", "") and is_torchs(inner))
     if isinstance(function, types.BuiltinFunctionType):
         owner = type(getattr(function, "__self__", None)).__module__
         return module == "_operator" or owner in ("builtins", "torch", "torch._C") or module.startswith("torch")
@@ -192,6 +214,8 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]
         - sum(isinstance(body[p], CallStep) for p in host),
         tuple(inputs.index(slot) for slot in plan.written),
         tuple(sorted(outs.index(slot) for slot in kept if slot in outs)),
+        reader.taped,
+        tuple(sorted(inputs.index(slot) for slot in reader.tapes)),
     )
     return Region(
         steps=plan.body,

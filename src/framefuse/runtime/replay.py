@@ -56,9 +56,6 @@ class Pool:
         return True
 
 
-ALONE = 2  # references to a tensor that nobody else has: the graph's, and that of the count's own call
-
-
 class Refused(Exception):
     """Why a run cannot be replayed."""
 
@@ -70,10 +67,12 @@ class Replay:
     yet read what the last forward kept for it), NotImplemented where torch's settings are not what they were. Raises
     torch's error if the device has one. The outs at the places ``kept`` are no copies but the memory of the graph, the
     same objects in each call: autograd keeps them to itself, so that their counts of references tell who has them.
+    ``rests_on`` are replays whose memory this one reads beyond its inputs.
     """
 
     __slots__ = (
-        "__weakref__", "bytes", "copied", "fresh", "graph", "kept", "outs", "pool", "settings", "statics", "stream"
+        "__weakref__", "alone", "bytes", "copied", "fresh", "graph", "kept", "outs", "pool", "rests_on", "settings",
+        "statics", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +89,8 @@ class Replay:
         self.settings = settings
         self.bytes = 0
         self.kept = tuple([outs[place] for place in kept])
+        self.alone: tuple[int, ...] = ()
+        self.rests_on: tuple[Replay, ...] = ()
         self.statics = [without_repeats(static) for static in statics]
         self.copied = _by_dtype(statics)
         order = [place for place in range(len(outs)) if place not in kept]
@@ -119,7 +120,7 @@ class Replay:
             return None
         if self.settings is not None and machine.settings() != self.settings:
             return NotImplemented
-        if self.kept and max(map(sys.getrefcount, self.kept)) > ALONE:
+        if self.kept and self.counts() != self.alone:
             return None
         try:
             made = self.fresh.make()
@@ -135,6 +136,14 @@ class Replay:
             return results
         every = (*results, *self.kept)
         return tuple([every[place] for place in self.outs])
+
+    def counts(self) -> tuple[int, ...]:
+        """The references to each object that is kept; ``alone`` are those while nobody else has it."""
+        return tuple(map(sys.getrefcount, self.kept))
+
+    def keeps(self, tensor: Tensor) -> bool:
+        """Whether this is one of the objects that are kept."""
+        return any(part is tensor for part in self.kept)
 
     def moved(self, stream: Any) -> None:
         """The memory of the inputs is used on one more stream."""

@@ -313,7 +313,7 @@ def test_threads_do_not_meet_in_the_memory_of_a_graph(machine):
 
 def test_few_launches_are_not_captured():
     with on_cpu() as machine, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(captures, "REPLAY", 14000)
+        patch.setattr(captures, "REPLAY", 30000)
         fast = framefuse.compile(layer, mode=MODE)
         w = torch.randn(8, 8)
         for _ in range(4):
