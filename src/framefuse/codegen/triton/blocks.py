@@ -14,7 +14,7 @@ WARP = 32
 # Programs from which on a GPU is busy, and the elements that one takes when there are enough.
 BUSY, TILE = 512, 2048
 # A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
-ROW, TURN = 16384, 4096
+ROW, TURN = 16384, 8192
 ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs across it
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
 # written out for each, so that many of them compile slowly and spill registers.

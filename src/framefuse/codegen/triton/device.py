@@ -20,6 +20,21 @@ def divide(x, y):
 
 
 @triton.jit
+def scale_of(y):
+    """A power of two by which a divisor must be multiplied so that its reciprocal is a normal number."""
+    size = tl.abs(y)
+    return tl.where(size < 1e-30, 1.8446744073709552e19, tl.where(size > 1e30, 5.421010862427522e-20, 1.0))
+
+
+@triton.jit
+def inverse(y, scale):
+    """The factor by which, with ``scale`` again, to multiply in place of a division: within 2 ulp, zeros and infinities
+    as a division has them.
+    """
+    return tl.div_rn(tl.full((), 1.0, y.dtype), y * scale)
+
+
+@triton.jit
 def square_root(x):
     """Rounded to nearest."""
     if x.dtype == tl.float64:

@@ -11,7 +11,7 @@ from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.codegen.walk import statements
-from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
+from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from framefuse.ir.loops import Accumulator, Apply, Const, Index, Kernel, Load, Local, Scalar, Value
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -20,7 +20,7 @@ class Values:
     """The tiles that are known here. ``masks`` are the points of each dimension that exist (none where all do)."""
 
     def __init__(self, b: Builder, kernel: Kernel, integer: str, rank: int, shape: tuple[int, ...]) -> None:
-        self.b, self.integer, self.rank, self.shape = b, integer, rank, shape
+        self.b, self.integer, self.rank, self.shape, self.exact = b, integer, rank, shape, kernel.exact
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
         self.locals: dict[str, Tile] = {}
@@ -59,11 +59,27 @@ class Values:
             case Load(buffer, index, dtype, mask):
                 condition = None if mask is None else self._value(mask, done)
                 return self.load(buffer, index, dtype, condition, wanted)
+            case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
+                return self._quotient(quotient, dtype, done, wanted)
             case Apply(op, args, dtype):
                 tiles = [self._value(arg, done) for arg in args]
                 axes = frozenset[int]().union(*(tile.axes for tile in tiles))
                 return self._named(apply(op, tiles, dtype), dtype, axes, wanted)
         raise Unsupported(f"the value {value!r}")
+
+    def shortens(self, dtype: DType) -> bool:
+        """Whether a value that becomes one of ``dtype`` may differ from eager's in its last digits before that."""
+        return dtype.is_float and dtype.size == 2 and not self.exact
+
+    def _quotient(self, quotient: Apply, dtype: DType, done: dict[int, Tile], wanted: str) -> Tile:
+        """A quotient rounded to 16 bits: many values by one divisor are multiplied by its reciprocal."""
+        x, y = (self._value(arg, done) for arg in quotient.args)
+        text = apply("div", (x, y), quotient.dtype)
+        if quotient.dtype is FLOAT32 and y.constant is None and y.axes < x.axes and id(quotient) not in done:
+            scale = self.b.named(f"device.scale_of({y.text})", "scale")
+            text = f"{x.typed} * {self.b.named(f'device.inverse({y.text}, {scale})', 'inverse')} * {scale}"
+        tile = self._named(text, quotient.dtype, x.axes | y.axes, "w0")
+        return self._named(cast(tile.text, quotient.dtype, dtype), dtype, tile.axes, wanted)
 
     def position(self, index: Expr, dtype: DType, wanted: str = "w0") -> Tile:
         """An index expression as a value."""

@@ -1,5 +1,8 @@
 """The loop nests of the LLVM emitter's tests, as Triton modules against the same oracle."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.unit.codegen import kernels as k
@@ -32,7 +35,7 @@ from tests.unit.codegen.test_pointwise import (  # noqa: F401
 from tests.unit.codegen.triton.interpreted import run
 
 from framefuse.codegen.triton import compile_kernel
-from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
+from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64
 from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, Scalar, Store
 from framefuse.ir.numbers import Symbol
 
@@ -85,3 +88,29 @@ def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
             compiled = compile_kernel(k.softmax(), hints, "cpu", guarded=guarded)
             assert compiled.interpreted([x, out], [rows, columns], rows) == 0
             torch.testing.assert_close(out.view(rows, columns), x.view(rows, columns).softmax(1))
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16], ids=str)
+@pytest.mark.parametrize("exact", [False, True])
+def test_quotients_by_one_divisor_of_a_row(dtype, exact):
+    """By the divisor's reciprocal, special divisors included; with eager's digits they are divisions."""
+    at = k.I.expr * k.COLS.expr + k.J.expr
+    wide = k.cast(k.load("x", at, dtype), FLOAT32)
+    store = Store("out", at, k.cast(k.apply("div", wide, k.load("y", k.I)), dtype))
+    body = (Loop(k.J, k.COLS.expr, (store,), "vector"),)
+    buffers = [Buffer("x", dtype, False), Buffer("y", FLOAT32, False), Buffer("out", dtype, True)]
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    kernel = replace(kernel, exact=exact)
+    divisors = [1.0, 3.0, -7.1, 1e-20, 2e-38, 1e-40, -3e-45, 0.0, -0.0, 3e38, -1e31, math.inf, -math.inf, math.nan]
+    y = torch.tensor(divisors)
+    # The interpreter itself takes denormal 16-bit floats for other numbers.
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 1e-4, -1e30 if dtype is BFLOAT16 else -1e4])
+    x = torch.cat([special, torch.randn(200), torch.randn(200) * 1e-3]).expand(len(y), -1).to(dtype.torch).contiguous()
+    out = torch.zeros_like(x)
+    assert run(kernel, [x.flatten(), y, out.view(-1)], [*x.shape]) == 0
+    wanted = (x.float() / y[:, None]).to(dtype.torch)
+    if exact:
+        assert torch.equal(out.view(torch.int16)[~wanted.isnan()], wanted.view(torch.int16)[~wanted.isnan()])
+    torch.testing.assert_close(out, wanted, rtol=2**-7 if dtype is BFLOAT16 else 2**-10, atol=0, equal_nan=True)
+    assert torch.equal(out.signbit()[~wanted.isnan()], wanted.signbit()[~wanted.isnan()])
+    assert (out == wanted)[~wanted.isnan()].float().mean() > 0.99
