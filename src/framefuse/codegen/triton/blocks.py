@@ -16,6 +16,8 @@ BUSY, TILE = 512, 2048
 # A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
 ROW, TURN = 16384, 8192
 ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs across it
+# Such rows of short code are faster with fewer warps than elements would fill, since less is said between warps.
+FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
 # written out for each, so that many of them compile slowly and spill registers.
 LONG = 0.2
@@ -139,7 +141,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         found[id(parallel)] = Dimension(0, points, False)
         shape = points, width
         return Blocks(points, 2, found, warps(points * width, share), shape, form=form, longest=longest)
-    return Blocks(1, 1, found, warps(width, share), (width,), form=form, longest=longest)
+    count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
+    return Blocks(1, 1, found, count, (width,), form=form, longest=longest)
 
 
 def _fits(loop: Loop, block: int) -> bool:

@@ -81,8 +81,18 @@ def emit(
         seen = [f"{part} // {STEP} * {STEP}" if part in whole else part for part in call]
         if blocks.may_shrink:  # turns move single elements: fewer of them need fewer registers
             call[-1] = f"{call[-1]} // {TURNS}"
-        lines = [
-            f"    if {' & '.join(tests)}:",
+        filled = work.filled(blocks, hints)
+        lines = []
+        if filled is not None:  # a row is known to be one whole tile, without a mask
+            number, constant = filled
+            known = f"{number} * 0 + {constant}"  # of the number's type
+            whole_row = [known if part == number else part for part in work.parameters]
+            lines += [
+                f"    if {number} == {constant}:",
+                f"        row({', '.join([*whole_row, *(name for name, _ in constants)])})",
+            ]
+        lines += [
+            f"    {'elif' if lines else 'if'} {' & '.join(tests)}:",
             f"        {'work' if row is work else 'row'}({', '.join(seen)})",
             "    else:",
             f"        work({', '.join(call)})",
@@ -105,6 +115,20 @@ class _Body:
         names = {number: Symbol(name).expr for number, name in self.names.items()}
         tests = (f"({loop.extent.substitute(names)} <= {blocks.loops[id(loop)].block})" for loop in blocks.held)
         return list(dict.fromkeys(tests))
+
+    def filled(self, blocks: Blocks, hints: Mapping[Symbol, int]) -> tuple[str, str] | None:
+        """The number that is the length of every loop that may be held, and the constant of the block that it fills at
+        the recorded sizes.
+        """
+        lengths = {loop.extent for loop in blocks.held}
+        places = {blocks.loops[id(loop)].place for loop in blocks.held}
+        if len(lengths) != 1 or len(places) != 1:
+            return None
+        (length,), (place,) = lengths, places
+        number = next((symbol for symbol in self.names if symbol.expr is length), None)
+        if number is None or hints.get(number) != blocks.shape[place]:
+            return None
+        return self.names[number], f"BLOCK{place}"
 
     def reads(self, name: str) -> bool:
         return any(re.search(rf"\b{name}\b", line) for line in self.lines)

@@ -226,6 +226,14 @@ def test_a_module_says_what_it_computes(golden):
     golden(text(k.softmax(), {k.ROWS: 8, k.COLS: 100}))
 
 
+def test_a_row_that_fills_its_tile_has_code_without_a_mask():
+    def branches(columns):
+        return emit(k.softmax(), {k.ROWS: 8, k.COLS: columns}).text.count("    if n1 == BLOCK")
+
+    assert [branches(columns) for columns in (64, 96, 100, 4096)] == [1, 0, 0, 1]
+    assert compiled(k.softmax(), n0=8, n1=128).binary
+
+
 def test_a_private_row_is_refused():
     kernel = k.kernel([], [], [Scratch("s", FLOAT32, expr(4))])
     with pytest.raises(Unsupported):
