@@ -345,7 +345,7 @@ def test_training(machine, name):
             optimizer.step()
     told = [region if isinstance(region, str) else region.captures.why for region in all_regions(fast)]
     print(f"{name}: {machine.captures} captures, {machine.replays} replays, {told}")
-    assert machine.replays >= 9 or name != "trained", told  # others have calls that torch differentiates
+    assert machine.replays >= 9 or name in ("pictures", "words"), told
 
 
 def test_training_that_keeps_values(machine):

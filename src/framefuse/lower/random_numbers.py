@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -49,7 +50,7 @@ def _dropout(
     if not train or (not isinstance(p, Real) and p == 0):
         return input
     if input.device != "cpu":  # a kernel of its own there, which draws in another order
-        return Shapes((input.shape,))
+        return _dropout_on_gpu(lo, input, p) if shape is None and not alpha else Shapes((input.shape,))
     count = lo.count(input.shape)
     if lo.size(count) == 0:
         lo.require("==", count, ZERO, "a tensor without elements is not dropped from")
@@ -71,6 +72,43 @@ def _dropout(
         return result
     shift = lo.settled(lo.compute(lambda m: where(m != 0.0, shifts[1], shifts[0]), lo.cast(mask, input.dtype)))
     return lo.compute(lambda a, b: a + b, result, shift)
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutMask:
+    """Draws the mask by which eager's kernel of a GPU drops from a tensor of these sizes and dtype, whose dimensions
+    lie in ``order``: True is kept. How the numbers meet the elements is that kernel's own, so it is run on any memory.
+    """
+
+    order: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    p: float
+    fill: ClassVar[str] = "native_dropout"
+
+    def __call__(self, sizes: tuple[int, ...]) -> torch.Tensor:
+        memory = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
+        return torch.native_dropout(memory, self.p, True)[1]
+
+    @property
+    def __name__(self) -> str:
+        return "draw_dropout"
+
+
+def _dropout_on_gpu(lo: Lowering, input: Node, p: Any) -> Node | Shapes:
+    """at::native_dropout, where eager takes it: the mask by its kernel, its arithmetic with the rest."""
+    kind, count = input.device.partition(":")[0], lo.count(input.shape)
+    if kind != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0 or lo.size(count) == 0:
+        return Shapes((input.shape,))
+    if input not in lo.memory or not lo.is_dense(input):
+        return Shapes((input.shape,))
+    lo.require("!=", count, ZERO, "a tensor without elements is not dropped from")
+    order = lo.order_like(input)
+    target = DropoutMask(order, input.dtype.torch, input.device, p)
+    mask = lo.draw(target, (input.shape,), BOOL, input.shape, dense_strides(input.shape, order), input.device)
+    wide = torch.float64 if input.dtype.torch is torch.float64 else torch.float32
+    scale = (1.0 / torch.tensor(1.0 - p, dtype=wide, device="cpu")).item()
+    return lo.settled(lo.compute(lambda a, m: a * m * scale, input, lo.cast(mask, input.dtype)))
 
 
 def _two_values(dtype: torch.dtype, p: float, alpha: bool) -> tuple[list[float], list[float]]:

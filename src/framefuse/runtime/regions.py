@@ -163,7 +163,7 @@ class _Reader:
         given = {slot for slot in operands if self.plan.slots[slot].place == "input"}
         if self.kind == "cpu" or getattr(step.function, "draws", False):
             raise Refused(f"{step.name} is differentiated by torch, in objects that each run makes anew")
-        if step.function.tape == "made":
+        if getattr(step.function, "tape", "") == "made":
             self.taped = True
             if given:  # who writes to them between forward and backward must be told
                 raise Refused(f"{step.name} is differentiated by torch, which looks after its arguments")

@@ -1,0 +1,62 @@
+"""Dropout on a GPU drops what eager drops under the same seed, whatever lies where, and leaves the generator alike."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.gpu.kernels import NEEDS_GPU
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunCall
+
+pytestmark = NEEDS_GPU
+
+MAKE = {
+    "odd": lambda: torch.randn(5, 7, device="cuda"),
+    "rows": lambda: torch.randn(64, 128, device="cuda"),
+    "large": lambda: torch.randn(1 << 21, device="cuda"),
+    "transposed": lambda: torch.randn(16, 24, device="cuda").t(),
+    "channels last": lambda: torch.randn(2, 8, 6, 6, device="cuda").to(memory_format=torch.channels_last),
+    "gaps": lambda: torch.randn(16, 48, device="cuda")[:, ::2],
+}
+
+
+def computed(x):
+    return F.dropout(x.sin(), 0.3) * 2 + 1, F.dropout(torch.relu(x), 0.7)
+
+
+def given(x):
+    return F.dropout(x, 0.1) + 1
+
+
+CASES = [(lies, torch.float32) for lies in MAKE]
+CASES += [(lies, dtype) for lies in ("odd", "rows") for dtype in (torch.bfloat16, torch.float16, torch.float64)]
+
+
+@pytest.mark.parametrize(("lies", "dtype"), CASES, ids=str)
+@pytest.mark.parametrize("function", [computed, given])
+def test_the_same_is_dropped(function, lies, dtype):
+    fast = framefuse.compile(function)
+    for number in range(3):
+        x = MAKE[lies]().to(dtype).requires_grad_()
+        results = []
+        for call in (fast, function):
+            torch.manual_seed(number)
+            found = call(x)
+            found = found if isinstance(found, tuple) else (found,)
+            weights = [torch.arange(part.numel(), device="cuda").view(part.shape) % 7 for part in found]
+            loss = sum((part.float() * weight).sum() for part, weight in zip(found, weights, strict=True))
+            results.append((*found, *torch.autograd.grad(loss, x), torch.rand(3, device="cuda")))
+        for ours, theirs in zip(*results, strict=True):
+            assert ours.dtype is theirs.dtype and ours.stride() == theirs.stride()
+            digits = {torch.bfloat16: 1e-2, torch.float16: 2e-3}.get(dtype, 1e-5)
+            torch.testing.assert_close(ours, theirs, rtol=digits, atol=digits)
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= 2 and not state.reasons
+    calls = [
+        item.node.attr("name")
+        for product in state.products
+        for item in product.stages["schedule"].items
+        if isinstance(item, RunCall)
+    ]
+    assert calls and (lies == "gaps" or set(calls) == {"draw_dropout"}), calls
