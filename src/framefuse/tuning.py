@@ -271,8 +271,8 @@ class Tuner:
                 times = measuring.kernel(case.item, self.schedule, codes)
             else:
                 times = measuring.product(case.offer, self.schedule, codes[0], codes[1:])
-        except NotMeasured as reason:
-            self.found[case.key] = Tuned(case.item.kernel.title, skipped=str(reason))
+        except (NotMeasured, RuntimeError) as reason:  # of torch, such as a lack of memory
+            self.found[case.key] = Tuned(case.item.kernel.title, skipped=(str(reason).splitlines() or ["?"])[0][:100])
             return
         place = winner_of(times)
         choice, count = case.choices[places[place]], len(case.choices)

@@ -37,6 +37,7 @@ def schedule():
 class Trial:
     def __init__(self, times):
         self.all, self.seen, self.scratch = times, [], 4096
+        self.broken = False
 
     def check(self, item, schedule):
         found = self.all[item.kernel.title]
@@ -45,6 +46,8 @@ class Trial:
 
     def kernel(self, item, schedule, codes):
         self.seen.append((item.kernel.title, tuple(codes)))
+        if self.broken:
+            raise RuntimeError("CUDA out of memory\nand more")
         return [self.all[item.kernel.title][code] for code in codes]
 
 
@@ -146,6 +149,13 @@ def test_what_is_not_measured_keeps_its_code_and_says_why(winners):
     made, found, _ = tuned([item("a"), item("b")], {"a": "no room", "b": {4: 2.0, 2: 1.0, 8: 3.0}}, winners)
     assert made == {"a": 4, "b": 2}
     assert [kernel.skipped for kernel in found.kernels] == ["no room", ""]
+    assert winners.get("a", True) is None
+
+
+def test_an_error_of_torch_leaves_the_code_as_it_was(winners, monkeypatch):
+    monkeypatch.setattr(Trial, "broken", property(lambda self: True, lambda self, value: None), raising=False)
+    made, found, _ = tuned([item("a")], {"a": {4: 3.0, 2: 2.0, 8: 1.0}}, winners)
+    assert made == {"a": 4} and found.kernels[0].skipped == "CUDA out of memory"
     assert winners.get("a", True) is None
 
 

@@ -329,6 +329,8 @@ def _graphs(e: Explanation) -> list[str]:
 
 def _tuning(tuning: Tuning) -> list[str]:
     """What measuring took and gave: the kernels that others than the usual codes won, the greatest gain first."""
+    if not tuning.kernels:
+        return []
     measured = [kernel for kernel in tuning.kernels if not kernel.skipped]
     tried = sum(kernel.candidates for kernel in measured)
     new = sum(not kernel.stored for kernel in measured)

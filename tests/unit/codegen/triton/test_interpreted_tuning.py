@@ -259,6 +259,19 @@ def test_equal_layers_are_measured_once(products):
     assert sum(len(made.given) for made in Counted.made) == 1
 
 
+def test_products_under_autocast(products):
+    model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.GELU(), torch.nn.Linear(48, 32), torch.nn.ReLU())
+    fast = framefuse.compile(model, mode=MODE)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for rows in (40, 40, 9):
+            x = torch.randn(rows, 32)
+            ours, theirs = fast(x), model(x)
+            assert ours.dtype is theirs.dtype is torch.bfloat16
+            torch.testing.assert_close(ours, theirs, rtol=3e-2, atol=3e-2)
+    calls, titles = calls_of(fast)
+    assert not calls and len(titles) == 2 and compiled_function(fast).dispatch.hits == 2
+
+
 def test_products_of_a_training_step(products):
     layers = torch.nn.Linear(32, 48, bias=False), torch.nn.GELU(), torch.nn.Linear(48, 32), torch.nn.ReLU()
     model = torch.nn.Sequential(*layers)
