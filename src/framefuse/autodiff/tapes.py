@@ -19,6 +19,7 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # True outside of a backward
 Path = tuple[Any, ...]
 STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
 
@@ -132,7 +133,18 @@ def from_tape(
     return _gradients(results, leaves, given, retain_graph=True)
 
 
+def used_up(
+    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of a tape's leaves. The tape lives on where the pass that asks keeps its graph; else what it saved
+    goes as it is read, as under eager. A call that is captured to be replayed cannot do so.
+    """
+    return _gradients(results, leaves, given, retain_graph=keeps_graph())
+
+
 vars(from_tape)["tape"] = "read"
+vars(used_up).update(tape="read", commits=True)
+
 
 @contextlib.contextmanager
 def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> Iterator[None]:
@@ -283,7 +295,8 @@ def read_tape(builder: Builder, node: Node, given: Given, need: Sequence[bool]) 
     wanted = [index for index in target.wanted if need[index]]
     leaves = tuple(parts[(2, target.wanted.index(index))] for index in wanted)
     orders = _as_results(builder, node, given)
-    return _spread(builder, node, from_tape, (results, leaves, tuple(given.values())), wanted, orders)
+    reads = used_up if node.device == "cpu" else from_tape
+    return _spread(builder, node, reads, (results, leaves, tuple(given.values())), wanted, orders)
 
 
 def _as_results(builder: Builder, node: Node, given: Given) -> dict[Node, Order]:

@@ -1,5 +1,6 @@
 """Calls without a rule are differentiated by torch as eager would have been."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -37,3 +38,51 @@ def test_gradients_reach_a_tape_as_eagers_result_lay(monkeypatch):
         torch.testing.assert_close(ours, theirs)
     assert len(given) == 2
     assert all(gradient.stride() == attention(x).stride() for gradient in given)
+
+
+class Recurrent(torch.nn.Module):
+    """An LSTM, which torch differentiates, and a layer on top; gives what both say."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = torch.nn.LSTM(6, 5, batch_first=True), torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        hidden, _ = self.lstm(x)
+        return hidden, self.head(hidden).tanh()
+
+
+def test_what_a_tape_saved_goes_in_the_last_pass_over_it(monkeypatch):
+    """A pass that keeps its graph keeps the tape too; the next lets the tape go as it reads it, and a third one raises
+    as under eager.
+    """
+    torch.manual_seed(0)
+    model = Recurrent()
+    fast = framefuse.compile(model)
+    kept = []
+
+    def spy(results, leaves, gradients, retain_graph):
+        kept.append(retain_graph)
+        return of_tape(results, leaves, gradients, retain_graph=retain_graph)
+
+    of_tape = tapes._gradients
+    monkeypatch.setattr(tapes, "_gradients", spy)
+    weights = list(model.parameters())
+
+    def gradients(of, wanted):
+        torch.manual_seed(1)
+        hidden, top = of(torch.randn(2, 4, 6, requires_grad=True))
+        loss = top.square().mean() + hidden.sin().mean()
+        passes = (True, True, False)
+        found = [torch.autograd.grad(loss, wanted, retain_graph=more, allow_unused=True) for more in passes]
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(loss, wanted)
+        return found
+
+    for wanted in (weights, weights[:1], weights[1:]):
+        gradients(fast, wanted)  # records, compiles
+        kept.clear()
+        ours = gradients(fast, wanted)
+        assert kept == [True, True, False]
+        torch.testing.assert_close(ours, gradients(model, wanted))
+    assert len(framefuse.explain(fast).graphs) == 1
