@@ -191,22 +191,25 @@ def _by_dtype(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 
 class _Fresh:
-    """Makes tensors of their own from what a graph leaves in its memory; those that share memory share it again."""
+    """Makes tensors of their own from what a graph leaves in its memory; those that share memory share it again, and
+    views are views again.
+    """
 
-    __slots__ = ("copied", "flat", "views")
+    __slots__ = ("copied", "flat", "lies", "viewed")
 
     def __init__(self, outs: Sequence[Tensor]) -> None:
         self.flat: list[Tensor] = []
-        self.views: list[tuple[int, Any]] = []  # of each out: which copy, and how it lies in it
+        self.lies: list[tuple[int, Any]] = []  # of each out: which copy, and how it lies in it
+        self.viewed: list[tuple[int, int]] = []  # the views among the outs, and which out each one views, or -1
         shared: dict[int, list[Tensor]] = {}
         for out in outs:
             shared.setdefault(out.untyped_storage().data_ptr(), []).append(out)
         place_of: dict[int, int] = {}
-        for out in outs:
+        for place, out in enumerate(outs):
             address = out.untyped_storage().data_ptr()
             family = shared[address]
-            if len(family) == 1 and _is_dense(out):
-                self.views.append((len(self.flat), None))
+            if len(family) == 1 and _is_dense(out) and not out._is_view():
+                self.lies.append((len(self.flat), None))
                 self.flat.append(out)
                 continue
             start = min(member.storage_offset() for member in family)
@@ -217,7 +220,9 @@ class _Fresh:
                 place_of[address] = len(self.flat)
                 self.flat.append(out.as_strided((end - start,), (1,), start))
             lies = (out.size(), out.stride(), out.storage_offset() - start)
-            self.views.append((place_of[address], lies))
+            self.lies.append((place_of[address], lies))
+            if out._is_view():
+                self.viewed.append((place, next((p for p, other in enumerate(outs) if other is out._base), -1)))
         self.copied = _by_dtype(self.flat)
 
     def make(self) -> list[Tensor]:
@@ -227,7 +232,12 @@ class _Fresh:
     def fill(self, made: list[Tensor]) -> tuple[Tensor, ...]:
         """The outs, with what the graph has left."""
         copy_all(made, self.flat, self.copied)
-        return tuple([made[p] if lies is None else _over(made[p], *lies) for p, lies in self.views])
+        # its ``data`` is the same tensor, in which nothing was written yet
+        outs = [made[p].data if lies is None else _over(made[p], *lies) for p, lies in self.lies]
+        for place, base in self.viewed:
+            copied, lies = self.lies[place]
+            outs[place] = (made[copied].data if base < 0 else outs[base]).as_strided(*lies)
+        return tuple(outs)
 
 
 def _over(memory: Tensor, size: Any, stride: Any, offset: int) -> Tensor:

@@ -19,6 +19,7 @@ from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.lower.library import UnderAutocast
+from framefuse.lower.random_numbers import DropoutMask
 
 GPU = "cuda:0"
 PLAIN = [program for program in FUNCTIONS if program.name not in ("product", "random", "moved", "scalar")]
@@ -103,9 +104,24 @@ def test_a_transposed_operand_is_not_copied():
     assert not kernels and calls == {"matmul": 1}
 
 
-def test_dropout_is_one_call_there():
-    kernels, _, calls = scheduled(lower(on_gpu(trace_of(lambda x: F.dropout(x, 0.4) * 2, *matrix(5, "cpu")))))
-    assert len(kernels) == 1 and calls == {"dropout": 1}
+def test_dropout_draws_its_mask_there():
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(lambda x: F.dropout(x, 0.4).sin() * 2, *matrix(5, "cpu")))))
+    assert len(kernels) == 1 and calls == {"draw_dropout": 1}, "what is drawn is multiplied in the kernel behind it"
+
+    def with_gaps(x):
+        return F.dropout(x[:, ::2], 0.4) * 2
+
+    kernels, _, calls = scheduled(lower(on_gpu(trace_of(with_gaps, *matrix(5, "cpu")))))
+    assert calls == {"dropout": 1}, "eager's kernel meets its elements in another order there"
+
+
+def test_the_mask_of_dropout_is_that_of_torchs_kernel():
+    draw = DropoutMask((1, 0), torch.float32, "cpu", 0.3)
+    torch.manual_seed(3)
+    mask = draw((5, 8))
+    torch.manual_seed(3)
+    _, expected = torch.native_dropout(torch.ones(8, 5).t(), 0.3, True)
+    assert torch.equal(mask, expected) and mask.stride() == (1, 5) and mask.dtype is torch.bool
 
 
 def test_an_element_of_the_cpu_takes_part_as_a_number():

@@ -101,7 +101,7 @@ class Machine:
         outs = run()
         for tensor, before in zip(inputs, kept, strict=True):
             if not torch.equal(tensor, before):  # a static input may hold anything
-                tensor.copy_(before)
+                tensor.data.copy_(before)  # counts no version
         torch.set_rng_state(state)
         if self.fails is not None:
             raise self.fails
