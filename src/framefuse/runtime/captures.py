@@ -25,6 +25,7 @@ MANY = 4  # so many inputs that move at once may lie still from then on: what a 
 HEAVY = 16 << 20  # bytes of results: whether to copy and keep them pays is measured before
 BUSY = 1.3  # so many times as long as launching takes may the device be busy
 SHARE = 0.25  # of the device's memory may be held by all graphs together
+ROOM = 2  # so many times as much memory as the inputs have must be free: a run that is watched lets go of none of them
 SIGHTS = 64  # cases that are remembered before they are captured
 PATIENCE = 256  # runs that come to nothing before nothing is tried any more
 
@@ -119,6 +120,8 @@ class Captures:
             return self._in_vain()
         heavy = sight.heavy or sum(_bytes(inputs[place]) for place in self._moving) > HEAVY
         if heavy and sight.clock is None and not self.work.written:
+            if not self._room(pool, inputs):
+                return self._in_vain()
             outs, sight.clock = machine.clocked(partial(program.steps, inputs, state))
             return outs
         copied = tuple(sorted(self._moving))
@@ -159,13 +162,17 @@ class Captures:
         while len(self._sights) >= SIGHTS:
             self._sights.pop(next(iter(self._sights)))
         self._sights[key] = sight = _Sight(addresses)
-        if self.work.written:
+        if self.work.written or not self._room(pool, inputs):
             return None
         outs, waits = pool.machine.watched(partial(program.steps, inputs, state))
         if waits:
             self._give_up(f"a library call waits for the device: {waits}")
         sight.heavy = sum(map(_bytes, outs)) > HEAVY
         return outs
+
+    def _room(self, pool: Pool, inputs: tuple[Any, ...]) -> bool:
+        """Whether the steps may run with all inputs alive, where they usually let go of them."""
+        return not self.work.frees or ROOM * sum(map(_bytes, inputs)) <= pool.machine.room()
 
     def _settled(self, sight: _Sight, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
         """Whether the inputs lie where they lay, but for such as may be copied; takes note of these."""
@@ -240,6 +247,8 @@ class Captures:
         self.seconds += time.perf_counter() - start
         self.bytes += replay.bytes
         self.copied, self.outs = len(copied), len(results)
+        if replay.bytes > HEAVY:
+            machine.trim()  # what runs step by step had is not needed any more
         return replay
 
     def _worth(self, copied: int, tensors: int) -> bool:

@@ -71,6 +71,15 @@ class CudaGraphs:
         """The bytes that torch holds of the device's memory."""
         return torch.cuda.memory_reserved(self.index)
 
+    def room(self) -> int:
+        """The bytes that a run may still take."""
+        unused = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return torch.cuda.mem_get_info(self.index)[0] + unused
+
+    def trim(self) -> None:
+        """Gives back what torch keeps of memory that nobody uses."""
+        torch.cuda.empty_cache()
+
     def memory(self) -> int:
         """The bytes of memory that the device has."""
         return int(torch.cuda.get_device_properties(self.index).total_memory)

@@ -32,7 +32,7 @@ class Work:
     """What a region has to do: ``device`` as "cuda:0", kernel launches, library calls, the places among its inputs
     that it writes, and the places among its outs that autograd keeps for backward and nobody else sees. ``taped`` says
     that calls are recorded by torch to be differentiated; ``tapes`` are the places among the inputs that are such
-    records: what torch keeps behind them is captured too.
+    records: what torch keeps behind them is captured too. ``frees`` says that inputs are let go of on the way.
     """
 
     device: str
@@ -42,6 +42,7 @@ class Work:
     kept: tuple[int, ...] = ()
     taped: bool = False
     tapes: tuple[int, ...] = ()
+    frees: bool = False
 
 
 class Refused(Exception):
@@ -216,6 +217,7 @@ def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]
         tuple(sorted(outs.index(slot) for slot in kept if slot in outs)),
         reader.taped,
         tuple(sorted(inputs.index(slot) for slot in reader.tapes)),
+        any(getattr(body[place], "function", None) is _native.saved_drop for place in host),
     )
     return Region(
         steps=plan.body,

@@ -56,6 +56,11 @@ class Pool:
         return True
 
 
+TOGETHER = {  # what torch copies in one launch for many tensors
+    torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool, torch.uint8,
+}  # fmt: skip
+
+
 class Refused(Exception):
     """Why a run cannot be replayed."""
 
@@ -124,12 +129,12 @@ class Replay:
             return None
         try:
             made = self.fresh.make()
-        except torch.OutOfMemoryError:
-            return None  # eager's own error then
-        if not self.pool.in_order(self):
+            if not self.pool.in_order(self):
+                return None
+            if given:
+                copy_all(self.statics, given, self.copied)
+        except Exception:  # no memory, or an error of the device: launching each step meets it too, as eager does
             return None
-        if given:
-            copy_all(self.statics, given, self.copied)
         self.graph()
         results = self.fresh.fill(made)
         if self.outs is None:
@@ -171,9 +176,10 @@ def without_repeats(tensor: Tensor) -> Tensor:
 def copy_all(to: list[Tensor], given: Sequence[Tensor], groups: Sequence[tuple[int, ...]]) -> None:
     """Copies in as few launches as dtypes allow."""
     for group in groups:
-        if len(group) == 1:
-            target, source = to[group[0]], given[group[0]]
-            target.copy_(source if source.shape == target.shape else without_repeats(source))
+        if len(group) == 1 or to[group[0]].dtype not in TOGETHER:
+            for place in group:
+                target, source = to[place], given[place]
+                target.copy_(source if source.shape == target.shape else without_repeats(source))
         else:
             targets = [to[place] for place in group]
             sources = [given[place] for place in group]

@@ -53,6 +53,7 @@ class Machine:
         self.followed: list[Any] = []
         self.fails: Exception | None = None
         self.waits = ""
+        self.free, self.trims = 1 << 40, 0  # bytes
         self.clock = (1.0, 1.0)  # the seconds of host and device
         self.clocks = 0
         self.told: tuple[Any, ...] = ()
@@ -81,6 +82,12 @@ class Machine:
 
     def bytes(self) -> int:
         return self.captures << 20
+
+    def room(self) -> int:
+        return self.free
+
+    def trim(self) -> None:
+        self.trims += 1
 
     def memory(self) -> int:
         return 1 << 40

@@ -258,6 +258,18 @@ def test_calls_that_torch_differentiates_are_not_captured(machine):
     assert any(isinstance(region, str) and "differentiated by torch" in region for region in forwards), forwards
 
 
+def test_without_room_no_run_keeps_what_it_could_let_go_of(machine):
+    machine.free = 100
+    eager, model, fast = pair()
+    for number in range(6):
+        x = torch.randn(2048, 8)
+        for module in (model, eager):
+            module.zero_grad()
+        same(step(fast, x, number), step(eager, x, number))
+        same_state(model, eager)
+    assert any(region.captures.work.frees for region in regions(fast)[1])
+
+
 def test_graphs_end_with_their_function(machine):
     _, _, fast = pair()
     for number in range(6):

@@ -134,6 +134,36 @@ def test_a_call_that_waits_is_not_captured(machine):
     assert "a library call waits for the device" in only(fast).why
 
 
+def test_an_error_before_a_replay_is_left_to_the_steps(machine, monkeypatch):
+    fast = framefuse.compile(layer, mode=MODE)
+    w = torch.randn(8, 8)
+    for _ in range(3):
+        fast(torch.randn(5, 8), w)
+
+    def fails(tensor):
+        raise torch.OutOfMemoryError("no memory")
+
+    before = machine.replays
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty_like", fails)
+        x = torch.randn(5, 8)
+        same(fast(x, w), layer(x, w))
+    assert machine.replays == before
+    same(fast(x, w), layer(x, w))
+    assert machine.replays == before + 1
+
+
+def test_many_inputs_of_several_dtypes(machine):
+    def f(a, b, c, d, i):
+        return (a + b).softmax(0) @ (a + b).t(), (c.double() + d).sum(0), i + 1, c * 2, d > 0
+
+    fast = framefuse.compile(f, mode=MODE)
+    for _ in range(5):
+        args = (torch.randn(4, 3), torch.randn(4, 3), torch.randn(4).half(), torch.randn(4).double(), torch.arange(4))
+        same(fast(*args), f(*args))
+    assert machine.replays == 2  # so many that move might lie still from then on
+
+
 def test_while_the_user_captures_nothing_is_replayed(machine):
     fast = framefuse.compile(layer, mode=MODE)
     w = torch.randn(8, 8)
