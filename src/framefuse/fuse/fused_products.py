@@ -146,7 +146,24 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
         if line is None:
             return None
         added = view.base, line
-    return Factors((first.base, a), (second.base, b), added, rows, columns, common)
+    known = _constants(grouping)
+
+    def plain(line: Line) -> Line:
+        offset, down, along = (step.substitute(known) for step in line)
+        return offset, down, along
+
+    shown = None if added is None else (added[0], plain(added[1]))
+    return Factors((first.base, plain(a)), (second.base, plain(b)), shown, rows, columns, common)
+
+
+def _constants(grouping: Grouping) -> dict[Symbol, Expr]:
+    """Sizes of which guards say what they are, such as those that meet a weight's."""
+    found = {}
+    for relation in grouping.graph.relations:
+        for left, right in ((relation.left, relation.right), (relation.right, relation.left)):
+            if relation.op == "==" and right.constant is not None:
+                found.update({symbol: right for symbol in left.symbols if left is symbol.expr})
+    return found
 
 
 def _equal(grouping: Grouping, left: Expr, right: Expr) -> Expr | None:

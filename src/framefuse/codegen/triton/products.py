@@ -116,10 +116,11 @@ def emit_product(
     constants = (*((f"BLOCK{place}", size) for place, size in enumerate(sizes)), ("GROUP", GROUP))
     terms = parts.inner.extent
     even = estimate(terms, hints) % choice.inner == 0
-    general = _Body(kernel, parts, blocks, integers, terms.constant is not None and even)
     strides = _strides(kernel, parts)
     steps = [n.symbol for n in kernel.numbers if n.symbol in strides and hints.get(n.symbol, 0) % STEP == 0]
     steps = [symbol for symbol in steps if hints.get(symbol, 0) > 0] if aligned else []
+    # Sizes that were not recorded are multiplied without overlap: that half of the code is seldom run, and short.
+    general = _Body(kernel, parts, blocks, integers, terms.constant is not None and even, overlap=not steps)
     if not steps:
         functions = [general.function(name, constants)]
     else:
@@ -163,10 +164,14 @@ def _strides(kernel: Kernel, parts: Parts) -> set[Symbol]:
 
 
 class _Body:
-    """The lines of one function; ``even``: a turn of the inner loop is always whole."""
+    """The lines of one function; ``even``: a turn of the inner loop is always whole; ``overlap``: turns load what later
+    ones multiply.
+    """
 
-    def __init__(self, kernel: Kernel, parts: Parts, blocks: Blocks, integers: Width, even: bool) -> None:
-        self.parts, self.even, self.integer = parts, even, integers.integer
+    def __init__(
+        self, kernel: Kernel, parts: Parts, blocks: Blocks, integers: Width, even: bool, overlap: bool = True
+    ) -> None:
+        self.parts, self.even, self.integer, self.overlap = parts, even, integers.integer, overlap
         b = self.b = Builder()
         b.taken |= {"even", "work", "BLOCK0", "BLOCK1", "BLOCK2", "GROUP"}
         values = self.values = Values(b, kernel, integers.integer, 2, blocks.shape)
@@ -221,7 +226,8 @@ class _Body:
         total, end = b.fresh(wanted), self.values.indices.index(parts.inner.extent).text
         b.line(f"{total} = tl.full((BLOCK0, BLOCK1), 0.0, tl.float32)")
         start = b.fresh("start")
-        with b.loop(f"for {start} in range(0, {end}, BLOCK2):"):
+        turns = f"range(0, {end}, BLOCK2)" if self.overlap else f"tl.range(0, {end}, BLOCK2, num_stages=1)"
+        with b.loop(f"for {start} in {turns}:"):
             left = self._operand(parts.left, start, end, 1)
             right = self._operand(parts.right, start, end, 0)
             exact = ', input_precision="ieee"' if parts.left.dtype is FLOAT32 else ""

@@ -13,8 +13,10 @@ from framefuse.api import compiled_function
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.triton import Choice, candidates, compile_kernel
+from framefuse.codegen.triton.products import parts_of
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.runtime.trial import NotMeasured, Trial
 
@@ -270,6 +272,10 @@ def test_products_under_autocast(products):
             torch.testing.assert_close(ours, theirs, rtol=3e-2, atol=3e-2)
     calls, titles = calls_of(fast)
     assert not calls and len(titles) == 2 and compiled_function(fast).dispatch.hits == 2
+    (product,) = compiled_function(fast).products
+    items = [i for i in product.stages["schedule"].items if isinstance(i, RunKernel) and i.kernel.product is not None]
+    loads = [value for item in items for value in (parts_of(item.kernel).left, parts_of(item.kernel).right)]
+    assert all(not load.index.symbols - {*map(Symbol, ("i0", "i1", "i2"))} for load in loads), "weights fix the steps"
 
 
 def test_products_of_a_training_step(products):
