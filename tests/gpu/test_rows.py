@@ -62,17 +62,3 @@ def test_rows_are_eagers(dtype, rows):
                 assert torch.equal(ours.signbit()[zeros], theirs.signbit()[zeros]), name
         else:
             assert torch.equal(ours, theirs), name
-
-
-def test_sigmoid_is_within_three_ulp():
-    """Its reciprocal is to two ulp, where eager's quotient is rounded to nearest."""
-    x = torch.linspace(-87, 30, 1 << 20, device=DEVICE)
-    fast = framefuse.compile(lambda x: torch.sigmoid(x))
-    found = [fast(x) for _ in range(2)][1]
-    wanted = torch.sigmoid(x.double())
-    ulp = torch.nextafter(wanted.float(), torch.tensor(2.0, device=DEVICE)).double() - wanted.float().double()
-    worst = ((found.double() - wanted).abs() / ulp).max().item()
-    print(f"sigmoid: {worst:.2f} ulp")
-    assert worst <= 3
-    ends = torch.tensor([float("-inf"), float("inf"), float("nan"), -0.0, 100.0, -100.0], device=DEVICE)
-    torch.testing.assert_close(fast(ends), torch.sigmoid(ends), equal_nan=True)

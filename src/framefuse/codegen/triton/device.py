@@ -50,12 +50,6 @@ def sigmoid(x):
 
 
 @triton.jit
-def near_sigmoid(x):
-    """The same with a reciprocal to 2 ulp, which takes no branch."""
-    return tl.full((), 1.0, x.dtype) / (1.0 + libdevice.exp(-1.0 * x))
-
-
-@triton.jit
 def maximum(x, y):
     """NaN of either operand wins; of equal zeros the second is the result."""
     return tl.where((x > y) | (x != x), x, y)

@@ -33,13 +33,9 @@ WITH_BITS = {"pow": "integer_power", "shift_left": "shift_left", "shift_right": 
 BOOLS = {"add": "|", "mul": "&", "maximum": "|", "minimum": "&", "fmax": "|", "fmin": "&"}
 
 
-def apply(op: str, args: Sequence[Tile], result: DType, exact: bool = True) -> str:
-    """The expression of ``op`` on tiles; operands have one dtype, but for ``cast`` and ``where``. What is not ``exact``
-    may differ from eager's in its last digits.
-    """
+def apply(op: str, args: Sequence[Tile], result: DType) -> str:
+    """The expression of ``op`` on tiles; operands have one dtype, but for ``cast`` and ``where``."""
     dtype = args[-1].dtype
-    if op == "sigmoid" and dtype is FLOAT32 and not exact:
-        return _call("device", "near_sigmoid", args)
     if op == "cast":
         return cast(_name(args[0]), dtype, result)
     if op == "where":

@@ -64,7 +64,7 @@ class Values:
             case Apply(op, args, dtype):
                 tiles = [self._value(arg, done) for arg in args]
                 axes = frozenset[int]().union(*(tile.axes for tile in tiles))
-                return self._named(apply(op, tiles, dtype, self.exact), dtype, axes, wanted)
+                return self._named(apply(op, tiles, dtype), dtype, axes, wanted)
         raise Unsupported(f"the value {value!r}")
 
     def shortens(self, dtype: DType) -> bool:
