@@ -130,7 +130,7 @@ class Captures:
                 self._bound_by_launches(*sight.clock())
             replay = self._capture(pool, program, inputs, copied, addresses, state)
             replay.rests_on = owners
-            replay.alone = replay.counts()
+            replay.settle()
         except Exception as error:
             return self._give_up(_words(error))
         program.add(inputs, copied, state, replay)

@@ -61,6 +61,9 @@ TOGETHER = {  # what torch copies in one launch for many tensors
 }  # fmt: skip
 
 
+ALONE = next(map(sys.getrefcount, (torch.empty(0),)))  # of an object that only a tuple has
+
+
 class Refused(Exception):
     """Why a run cannot be replayed."""
 
@@ -145,6 +148,15 @@ class Replay:
     def counts(self) -> tuple[int, ...]:
         """The references to each object that is kept; ``alone`` are those while nobody else has it."""
         return tuple(map(sys.getrefcount, self.kept))
+
+    def settle(self) -> None:
+        """Takes the counts at hand for those of objects that nobody else has. Raises :class:`Refused` where they show
+        another holder; torch itself may hold what is part of a tape.
+        """
+        self.alone = self.counts()
+        for tensor, count in zip(self.kept, self.alone, strict=True):
+            if count != ALONE and not (tensor.requires_grad and count == ALONE + 1):
+                raise Refused("what a forward keeps is held by somebody else already")
 
     def keeps(self, tensor: Tensor) -> bool:
         """Whether this is one of the objects that are kept."""

@@ -106,6 +106,8 @@ class Machine:
         inputs = run.args[0]
         kept, state = [tensor.clone() for tensor in inputs], torch.get_rng_state()
         outs = run()
+        graph = Graph(self, run, outs, pool)
+        graph.spoil()
         for tensor, before in zip(inputs, kept, strict=True):
             if not torch.equal(tensor, before):  # a static input may hold anything
                 tensor.data.copy_(before)  # counts no version
@@ -113,9 +115,7 @@ class Machine:
         if self.fails is not None:
             raise self.fails
         self.captures += 1
-        graph = Graph(self, run, outs, pool)
         self.graphs.add(graph)
-        graph.spoil()
         return graph, outs
 
 
