@@ -105,6 +105,11 @@ def _nothing() -> str | None:
 
 
 @functools.cache
+def _xpu_lacks() -> str | None:
+    return _triton_lacks() if torch.xpu.is_available() else "torch finds no driver of an Intel GPU"
+
+
+@functools.cache
 def _triton_lacks() -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Kernels need the package triton, which is not installed (pip install triton)"
@@ -124,6 +129,12 @@ def _interpreted(
     kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
 ) -> Any:
     return triton.compile_kernel(kernel, hints, device, choice=choice)
+
+
+def _launched_by_triton(
+    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
+) -> Any:
+    return triton.launched_by_triton(kernel, hints, device, choice)
 
 
 def _launched(
@@ -148,6 +159,7 @@ _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.si
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
     "cuda": Backend(_triton("cuda"), _launched, _cuda_lacks, slow=True, **_CHOICES),
+    "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
     "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),
 }

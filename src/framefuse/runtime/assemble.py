@@ -72,8 +72,8 @@ def launch_extent(item: RunKernel, code: Any) -> Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreted:
-    """A kernel run by an interpreter; raises RuntimeError where a check fails, so that the call runs eagerly."""
+class ByPython:
+    """A kernel that Python runs; raises RuntimeError where a check fails, so that the call runs eagerly."""
 
     run: Callable[[Any, Any, int], int]
 
@@ -246,8 +246,8 @@ class _Assembler:
         kernel: Kernel = item.kernel
         if hasattr(compiled, "unaligned"):
             return self._launch(item, compiled)
-        if hasattr(compiled, "interpreted"):
-            return self._interpreted(item, compiled)
+        if hasattr(compiled, "by_python"):
+            return self._by_python(item, compiled)
         return KernelStep(
             name=kernel.title,
             address=compiled.address,
@@ -280,13 +280,13 @@ class _Assembler:
             return kind, self._slot(item.buffers[place])
         return kind, self.numbers.slot_of(item.numbers[place])
 
-    def _interpreted(self, item: RunKernel, compiled: CompiledKernel) -> CallStep:
+    def _by_python(self, item: RunKernel, compiled: CompiledKernel) -> CallStep:
         """A kernel that Python runs, as a call on the memory that it reads and writes."""
         buffers = tuple(("tensor", self._slot(memory)) for memory in item.buffers)
         slots = map(self.numbers.slot_of, item.numbers)
         numbers = tuple(("real" if n.real else "int", slot) for n, slot in zip(item.kernel.numbers, slots, strict=True))
         args = (("tuple", *buffers), ("tuple", *numbers), ("int", self.numbers.slot_of(launch_extent(item, compiled))))
-        return CallStep(compiled.name, Interpreted(compiled.interpreted), args, (), (), inside=True)
+        return CallStep(compiled.name, ByPython(compiled.by_python), args, (), (), inside=True)
 
     def _matmul(self, item: RunMatmul) -> MatmulStep:
         batch, m, n, k = self._all(item.sizes)

@@ -46,7 +46,7 @@ def launched(number: int, grid: int, threads: int, parameters: Any) -> int:
     spare = [parameters[len(code.arguments) + place] for place in range(4)]
     if threads != 32 * code.warps or any(ctypes.cast(each, ctypes.POINTER(ctypes.c_uint64))[0] for each in spare):
         return 1
-    return 719 * code.interpreted(tensors, numbers, grid * code.blocks)
+    return 719 * code.by_python(tensors, numbers, grid * code.blocks)
 
 
 def compiled(kernel: Any, hints: Any, device: str, guarded: bool, load: Any) -> targets.Launched:

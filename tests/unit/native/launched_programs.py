@@ -30,7 +30,7 @@ class Launched:
     code: Any
     unaligned: Callable[[], tuple[int, int]]
     threads: int
-    interpreted: Any
+    by_python: Any
 
 
 def tensor_at(address: int, dtype: torch.dtype) -> torch.Tensor:
@@ -53,7 +53,7 @@ def function_of(driver: FakeDriver, kernel: Kernel, code: Any) -> tuple[int, Any
             else:
                 numbers[place] = ctypes.cast(parameters[at], ctypes.POINTER(KINDS[kind])).contents.value
         try:
-            return ASSERT if code.interpreted(tensors, numbers, grid * code.blocks) else 0
+            return ASSERT if code.by_python(tensors, numbers, grid * code.blocks) else 0
         except BaseException:
             pytest.fail("the kernel could not be run", pytrace=True)
 
@@ -75,7 +75,7 @@ def launched() -> Iterator[FakeDriver]:
         function, called = function_of(driver, kernel, made)
         kept.append(called)
         code = dataclasses.replace(made, function=function)
-        return Launched(code, lambda: (function, 0), 32 * made.warps, made.interpreted)
+        return Launched(code, lambda: (function, 0), 32 * made.warps, made.by_python)
 
     with fake_driver() as driver:
         targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile)

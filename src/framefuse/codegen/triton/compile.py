@@ -50,9 +50,9 @@ class TritonKernel:
     a launch in place of the kernel's. A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with
     ``shared`` bytes of shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded.
     ``aligned`` says that every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's
-    numbers, must be at least 0 and below 2**31 - 2**20 at a launch. ``interpreted`` runs the kernel on the CPU where
-    Triton interprets; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are
-    those of this call by step.
+    numbers, must be at least 0 and below 2**31 - 2**20 at a launch. ``by_python`` runs the kernel where no plan can
+    launch it; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are those of
+    this call by step.
     """
 
     path: str
@@ -65,7 +65,7 @@ class TritonKernel:
     binary: bytes
     aligned: bool
     limits: tuple[Expr, ...]
-    interpreted: Callable[[Sequence[Any], Sequence[int | float], int], int] | None
+    by_python: Callable[[Sequence[Any], Sequence[int | float], int], int] | None
     seconds: Mapping[str, float]
     keep: Any
     programs: Expr | None = None
@@ -146,13 +146,13 @@ def compile_kernel(
     kinds = _arguments(kernel, made)
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
-    interpreted = None
+    by_python = None
     code, seconds = Code(b"", 0, {}), dict[str, float]()
     if _interprets():
         # Imports Triton, which a process without a GPU kernel has no need of.
         runner = importlib.import_module("framefuse.codegen.triton.interpreted")
         module = _module(path)
-        interpreted = runner.launcher(getattr(module, made.name), module, kernel, made)
+        by_python = runner.launcher(getattr(module, made.name), module, kernel, made)
     else:
         keep = environment("cache")
         code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], on or machine(device), aligned, keep)
@@ -161,8 +161,25 @@ def compile_kernel(
     arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in kinds)
     return TritonKernel(
         str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
-        code.functions.get(device, 0), code.binary, aligned, made.width.limits, interpreted,
+        code.functions.get(device, 0), code.binary, aligned, made.width.limits, by_python,
         {"emit": emitted, **seconds}, code, made.programs,
+    )  # fmt: skip
+
+
+def launched_by_triton(
+    kernel: Kernel, hints: Mapping[Symbol, int], device: str, choice: Choice | None = None
+) -> TritonKernel:
+    """The code of ``kernel`` for a device whose driver no plan knows: Triton compiles it for each kind of arguments
+    and launches it. Raises Unsupported for a kernel that this emitter or Triton's launcher cannot express.
+    """
+    begun = time.perf_counter()
+    made = module_of(kernel, hints, aligned=False, choice=choice)
+    arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in _arguments(kernel, made))
+    path = _written(made, kernel)
+    launch = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, made)
+    return TritonKernel(
+        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, 0, 0, b"", False, (), launch,
+        {"emit": time.perf_counter() - begun}, None, made.programs,
     )  # fmt: skip
 
 

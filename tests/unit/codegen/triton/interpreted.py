@@ -16,6 +16,6 @@ def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int |
     """
     hints = {n.symbol: int(v) for n, v in zip(kernel.numbers, numbers, strict=True) if not n.real}
     compiled = compile_kernel(kernel, hints, "cpu")
-    assert compiled.interpreted is not None, "TRITON_INTERPRET was not set before Triton was imported"
+    assert compiled.by_python is not None, "TRITON_INTERPRET was not set before Triton was imported"
     extent = kernel.extent if compiled.programs is None else compiled.programs
-    return compiled.interpreted(buffers, numbers, extent.evaluate(hints))
+    return compiled.by_python(buffers, numbers, extent.evaluate(hints))

@@ -38,7 +38,7 @@ def test_odd_sizes_and_transposed_operands(dtype, sizes, lie):
             out = torch.full((m, n), 7.0, dtype=dtype.torch)
             buffers = [*(x.flatten() for x in given), bias, out.view(-1)]
             numbers = () if static else sizes
-            assert code.interpreted(buffers, numbers, code.programs.evaluate(hints)) == 0
+            assert code.by_python(buffers, numbers, code.programs.evaluate(hints)) == 0
             torch.testing.assert_close(out.double(), wanted, rtol=relative, atol=absolute)
 
 
@@ -50,7 +50,7 @@ def test_one_code_for_all_sizes():
         a, w, bias = ((torch.randn(shape) / 4).to(torch.bfloat16) for shape in ((m, k), (n, k), (n,)))
         out = torch.full((m, n), 7.0, dtype=torch.bfloat16)
         programs = code.programs.evaluate({M: m, N: n, K: k})
-        assert code.interpreted([a.flatten(), w.flatten(), bias, out.view(-1)], (m, n, k), programs) == 0
+        assert code.by_python([a.flatten(), w.flatten(), bias, out.view(-1)], (m, n, k), programs) == 0
         wanted = torch.relu(a.double() @ w.double().t() + bias.double())
         torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=2e-2)
 

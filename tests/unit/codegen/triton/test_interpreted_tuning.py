@@ -26,7 +26,7 @@ MODE = "max-autotune-no-cudagraphs"
 def run(kernel, buffers, hints, choice):
     numbers = [hints[number.symbol] for number in kernel.numbers]
     compiled = compile_kernel(kernel, hints, "cpu", choice=choice)
-    return compiled.interpreted(buffers, numbers, kernel.extent.evaluate(hints))
+    return compiled.by_python(buffers, numbers, kernel.extent.evaluate(hints))
 
 
 
