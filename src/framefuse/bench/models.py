@@ -76,10 +76,11 @@ def same_weights(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and in which floats the models run: a device of torch, and the name of a dtype."""
+    """Where and in which floats the models run: a device of torch, the name of a dtype, and the compilers' mode."""
 
     device: str = "cpu"
     dtype: str = "float32"
+    mode: str | None = None
 
     def put(self, value: Any) -> Any:
         """A module or nested tensors there; integers stay integers."""
@@ -101,14 +102,14 @@ def measure(name: str, compilers: Sequence[str], seconds: float, fresh: bool, sa
     columns = {"eager": Column(eager, inputs)}
     timed(eager, inputs[0], device)
     exact: list[object] = []
-    if place != Place():  # few digits, also of float32: a GPU's convolutions round operands to TF32
+    if (device, place.dtype) != ("cpu", "float32"):  # few digits; a GPU's convolutions round to TF32
         wide = Place(device, "float64" if place.dtype == "float32" else "float32")
         precise = wide.put(copy.deepcopy(eager))
         exact = [precise(*wide.put(arguments)) for arguments in inputs]
         del precise
     for compiler in compilers:
         say(f"{model.title}: {compiler} compiles")
-        function = COMPILERS[compiler](same_weights(eager), None)
+        function = COMPILERS[compiler](same_weights(eager), None, place.mode)
         first = {"first_s": timed(function, inputs[0], device), "eager_s": timed(eager, inputs[0], device)}
         if fresh:
             say(f"{model.title}: {compiler} compiles in a fresh process")

@@ -62,6 +62,7 @@ def models_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of weights and inputs (float32)"
     )
+    parser.add_argument("--mode", choices=MODES, help="of the compilers (default)")
     parser.add_argument("--only", nargs="+", choices=list(MODELS), metavar="MODEL", help=f"some of {', '.join(MODELS)}")
     parser.add_argument("--seconds", type=float, default=models.SECONDS, help=f"for each model ({models.SECONDS:g})")
     parser.add_argument("--fresh", action="store_true", help="take first calls in processes of their own")
@@ -119,7 +120,7 @@ def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[
 
 def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of the models for the options given."""
-    place = models.Place(options.device, options.dtype)
+    place = models.Place(options.device, options.dtype, getattr(options, "mode", None))
     return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh, place)
 
 

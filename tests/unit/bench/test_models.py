@@ -21,7 +21,7 @@ def test_a_copy_shares_its_tensors_and_keeps_ties():
 
 
 def test_one_row_has_every_column(monkeypatch):
-    monkeypatch.setitem(COMPILERS, "framefuse", lambda function, dynamic: function)
+    monkeypatch.setitem(COMPILERS, "framefuse", lambda function, dynamic, mode=None: function)
     said = []
     (row,) = models.models(said.append, ["mlp"], ["framefuse"], seconds=0.05)
     assert row["model"] == "MLP" and row["equal"] == "yes" and row["times_torch"] is None
@@ -38,7 +38,7 @@ def test_a_wrong_result_is_reported(monkeypatch):
         def forward(self, x):
             return self.inner(x) + 1
 
-    monkeypatch.setitem(COMPILERS, "framefuse", lambda function, dynamic: Wrong(function))
+    monkeypatch.setitem(COMPILERS, "framefuse", lambda function, dynamic, mode=None: Wrong(function))
     rows = models.models(lambda step: None, ["mlp"], ["framefuse"], seconds=0.05)
     assert str(rows[0]["equal"]).startswith("no: ")
     assert models.findings(rows)[0].startswith("0 of 1 models")

@@ -14,7 +14,7 @@ def plain(monkeypatch):
     def broken(function, dynamic):
         raise RuntimeError("no compiler here")
 
-    monkeypatch.setitem(compilers.COMPILERS, "framefuse", lambda function, dynamic: function)
+    monkeypatch.setitem(compilers.COMPILERS, "framefuse", lambda function, dynamic, mode=None: function)
     monkeypatch.setitem(compilers.COMPILERS, "torch", broken)
 
 
@@ -30,7 +30,9 @@ def test_a_benchmark_writes_its_files_and_names_them(plain, tmp_path, capsys):
 
 def test_wrong_results_fail_the_command(plain, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(
-        compilers.COMPILERS, "framefuse", lambda function, dynamic: lambda *arguments: function(*arguments) + 1
+        compilers.COMPILERS,
+        "framefuse",
+        lambda function, dynamic, mode=None: lambda *arguments: function(*arguments) + 1,
     )
     arguments = ["bench", "models", "--only", "mlp", "--no-torch", "--seconds", "0.05", "--out", str(tmp_path)]
     assert cli.main(arguments) == 1
