@@ -69,34 +69,37 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The numbers of the ``products`` that are faster as kernels of ours, what measuring them gave (None: there was
-    nothing to measure), and what keeps their code.
+    """The names of the offers of ``products`` that are faster as kernels of ours, what measuring them gave (None: there
+    was nothing to measure), and what keeps their code.
     """
 
-    products: frozenset[int] = frozenset()
+    products: frozenset[tuple[int, bool]] = frozenset()
     tuning: Tuning | None = None
     keep: Any = None
 
 
 def choose_products(schedule: Schedule, options: Options) -> Chosen:
-    """Measures the offers of a schedule; of those with one kernel the one that gains most is taken."""
+    """Measures the offers of a schedule; of those that exclude each other the one that gains most is taken."""
     if not schedule.offers:
         return Chosen()
     graph = schedule.graph
     keys = [
-        (o.fused.kernel.identity, o.fused.device, o.kernel.kernel.identity, *_hints(o.fused, graph, options))
+        (*(each.kernel.identity for each in (o.fused, o.kernel, *o.before)), o.fused.device,
+         *_hints(o.fused, graph, options))
         for o in schedule.offers
-    ]
+    ]  # fmt: skip
     distinct: dict[Any, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
     made: dict[Any, Any] = {}
     tuner = _tuner(schedule, options)
     tuning = tuner.products(distinct, made)
-    best: dict[int, tuple[float, int]] = {}
-    for key, offer in zip(keys, schedule.offers, strict=True):
-        if key in made:
-            gain = tuner.found[key].first - tuner.found[key].best
-            best[id(offer.kernel)] = max(best.get(id(offer.kernel), (0.0, -1)), (gain, offer.product))
-    return Chosen(frozenset(product for _, product in best.values()), tuning, made)
+    won = [(tuner.found[key], offer) for key, offer in zip(keys, schedule.offers, strict=True) if key in made]
+    taken: dict[int, Offer] = {}
+    covered: set[int] = set()
+    for _, offer in sorted(won, key=lambda pair: pair[0].best - pair[0].first):
+        if offer.product[0] not in taken and not covered & offer.covers:
+            taken[offer.product[0]] = offer
+            covered |= offer.covers
+    return Chosen(frozenset(offer.product for offer in taken.values()), tuning, made)
 
 
 def _tuner(schedule: Schedule, options: Options) -> Tuner:

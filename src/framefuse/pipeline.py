@@ -135,7 +135,7 @@ def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
 
 
 def _scheduled(
-    graph: Graph, options: Options, offers: bool = False, products: frozenset[int] = frozenset()
+    graph: Graph, options: Options, offers: bool = False, products: frozenset[tuple[int, bool]] = frozenset()
 ) -> Schedule:
     schedule = fuse(
         graph,

@@ -114,7 +114,7 @@ LIBRARY = Choice(0, 0, 0)  # a product is the library's
 @dataclass
 class _Case:
     """A kernel to be measured: its first code, its candidates, their codes. Where there is an ``offer``, the first code
-    is that of the kernel behind the library's call.
+    is a list of those of the kernels around the library's call.
     """
 
     key: Hashable
@@ -198,7 +198,7 @@ class Tuner:
         except Unsupported:
             return None
         if offer is not None:
-            choices, signature = (LIBRARY, *choices), f"{signature}_product"
+            choices, signature = (LIBRARY, *choices), f"{signature}_product{len(offer.before)}"
         if len(choices) < 2:
             return None
         winner = self.winners.get(signature, self.keep)
@@ -217,10 +217,10 @@ class Tuner:
         except NotMeasured as reason:
             self.found[key] = Tuned(item.kernel.title, skipped=str(reason))
             return None
-        behind = made[key] if offer is None else self._compiled(offer.kernel, None)
-        if behind is None:
-            return None
-        return _Case(key, item, signature, choices, [behind], offer)
+        if offer is None:
+            return _Case(key, item, signature, choices, [made[key]])
+        parts = [self._compiled(each, None) for each in (*offer.before, offer.kernel)]
+        return None if None in parts else _Case(key, item, signature, choices, [parts], offer)
 
     def _won(self, key: Hashable, item: RunKernel, winner: Winner, code: Any, made: dict[Hashable, Any]) -> None:
         """Takes a winner's code, if it is one of ours; a product's choice is known from now on."""

@@ -156,3 +156,19 @@ def test_products_of_ours_at_every_size(monkeypatch, rows):
         b, y = torch.randn(55, device="cuda").half(), torch.randn(count, 55, device="cuda").half()
         torch.testing.assert_close(odd(x, w, b, y), layer(x, w, b, y), rtol=2e-2, atol=4e-2)
     assert has_product(odd)
+
+
+def test_products_that_compute_their_operands(monkeypatch):
+    """Under autocast the casts of weights may be part of the product."""
+    monkeypatch.setattr(tuning, "winner_of", lambda times: min(range(1, len(times)), key=times.__getitem__))
+    layers = torch.nn.Linear(512, 768), torch.nn.GELU(), torch.nn.Linear(768, 512), torch.nn.ReLU()
+    model = torch.nn.Sequential(*layers).cuda()
+    fast = framefuse.compile(model, mode=MODE)
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        for rows in (64, 64, 300, 5):
+            x = torch.randn(rows, 512, device="cuda")
+            torch.testing.assert_close(fast(x), model(x), rtol=2e-2, atol=2e-2)
+    assert has_product(fast)
+    (*_, graph) = compiled_function(fast).products
+    casts = [item for item in graph.stages["schedule"].items if isinstance(item, RunKernel)]
+    assert any(len(item.kernel.buffers) > 3 for item in casts if item.kernel.product is not None)

@@ -15,13 +15,27 @@ from framefuse.fuse.nest import Built, Nest
 from framefuse.fuse.passes import passes_of, shape_of
 from framefuse.fuse.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.strided import View, one_batch_stride
-from framefuse.fuse.values import Computed, cast
+from framefuse.fuse.values import Computed, cast, stored
 from framefuse.ir.dtypes import FLOAT32, INT64
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Let, Load, Local, Loop, Product, Store, Value
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Product,
+    Statement,
+    Store,
+    Value,
+)
 from framefuse.ir.numbers import Expr, Symbol, product
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
+CELLS, LOADS = 16, 2  # of a kernel that is computed again for each tile that reads its result
 LEAST = 16  # rows, columns and terms at the recorded sizes
 Line = tuple[Expr, Expr, Expr]  # the offset of a matrix, the steps between its rows and between its columns
 
@@ -48,12 +62,15 @@ class Factors:
     rows: Expr
     columns: Expr
     terms: Expr
+    layout: str = "nn"  # n: as it is multiplied; t: transposed
+    whole: tuple[bool, bool] = (False, False)  # whether an operand is all of that memory, in its order
 
 
 @dataclass(frozen=True, slots=True)
 class FusedProduct:
     """The product ``node`` of the library whose only reader is the kernel ``group``; ``cell`` is its result there.
-    With ``kept`` the result itself is wanted too: it is saved for a backward pass.
+    With ``kept`` the result itself is wanted too: it is saved for a backward pass. ``before`` are kernels that make an
+    operand for this product alone, by the number of the operand (0 or 1): then it is computed where it is multiplied.
     """
 
     node: Node
@@ -61,15 +78,46 @@ class FusedProduct:
     cell: Cell
     factors: Factors
     kept: bool = False
+    before: tuple[tuple[int, Group], ...] = ()
+
+    @property
+    def groups(self) -> frozenset[int]:
+        """The numbers of the groups that become this one kernel."""
+        return frozenset((self.group.number, *(group.number for _, group in self.before)))
 
 
 def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
-    """The products that a kernel of their own could compute with what is done with them, in program order."""
+    """The products that a kernel of their own could compute with what is done with them, in program order; again with
+    what makes their operands, where something does.
+    """
     for node in grouping.graph.nodes:
         if node.op == "library":
             found = _fused(grouping, node)
             if found is not None:
                 yield found
+                before = tuple(_before(grouping, found))
+                if before:
+                    yield replace(found, before=before)
+
+
+def _before(grouping: Grouping, found: FusedProduct) -> Iterator[tuple[int, Group]]:
+    """The kernels that make one operand, which only the product reads."""
+    factors = found.factors
+    for number, (base, _) in enumerate((factors.left, factors.right)):
+        group = grouping.home.get(base)
+        if group is None or group is found.group or group.node is not None or group.rows is not None:
+            continue
+        if not factors.whole[number] or base in grouping.required or factors.left[0] is factors.right[0]:
+            continue
+        users, loads = grouping.readers.get(base, []), [c for c in group.cells.values() if c.kind == "load"]
+        alone = [user.node for user in users] == [found.node] and set(grouping.demands.get(base, {})) <= {group}
+        if not alone or len(group.roots) > 1 or len(group.cells) > CELLS or len(loads) > LOADS:
+            continue
+        (cell,) = group.roots.values()
+        axes = [symbol for position in cell.index for symbol in position.symbols if position is symbol.expr]
+        checked = any(each.position is not None for each in group.cells.values())
+        if not checked and len(axes) == len(base.shape) and set(axes) == set(group.axes):
+            yield number, group
 
 
 def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
@@ -153,7 +201,8 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
         return offset, down, along
 
     shown = None if added is None else (added[0], plain(added[1]))
-    return Factors((first.base, plain(a)), (second.base, plain(b)), shown, rows, columns, common)
+    whole = first.is_whole, second.is_whole
+    return Factors((first.base, plain(a)), (second.base, plain(b)), shown, rows, columns, common, layout, whole)
 
 
 def _constants(grouping: Grouping) -> dict[Symbol, Expr]:
@@ -238,10 +287,16 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
                     at = at + first.expr * parameters.index(down) + second.expr * parameters.index(along)
                     return cast(Load(parameters.buffer(base, base.dtype), at, base.dtype), FLOAT32)
 
-                total = emitter.fresh("a")
-                term = Apply("mul", (element(factors.left, row, inner), element(factors.right, inner, column)), FLOAT32)
+                total, lets, before = emitter.fresh("a"), list[Statement](), dict(found.before)
+                operands: list[Value] = []
+                for number, (of, places) in enumerate(((factors.left, (row, inner)), (factors.right, (inner, column)))):
+                    if number in before:
+                        operands.append(_computed(nest, before[number], factors.layout[number], places, lets))
+                    else:
+                        operands.append(element(of, *places))
+                term = Accumulate(total, Apply("mul", tuple(operands), FLOAT32))
                 scope.body.append(Accumulator(total, "sum", FLOAT32))
-                scope.body.append(Loop(inner, parameters.index(factors.terms), (Accumulate(total, term),)))
+                scope.body.append(Loop(inner, parameters.index(factors.terms), (*lets, term)))
                 value: Value = Local(total, FLOAT32)
                 if factors.bias is not None:
                     value = Apply("add", (value, element(factors.bias, row, column)), FLOAT32)
@@ -261,6 +316,25 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
     lines = tuple(dict.fromkeys([line for line in (found.node.line, *built.kernel.lines) if line is not None]))
     kernel = replace(built.kernel, product=Product(row, column, inner, total), lines=lines)
     return replace(built, kernel=kernel)
+
+
+def _computed(
+    nest: Nest, group: Group, layout: str, places: tuple[Symbol, Symbol], lets: list[Statement]
+) -> Value:
+    """An operand as the kernel ``group`` computes it, at the place of the loops; ``lets`` are what it takes."""
+    ((node, cell),) = group.roots.items()
+    own = Nest(group, shape_of(group), nest.strides_of)
+    own.emitter.parameters, own.axis_count = nest.emitter.parameters, nest.axis_count
+    own.emitter.counter = nest.emitter.counter
+    axes = [symbol for position in cell.index for symbol in position.symbols]
+    first, second = places if layout == "n" else places[::-1]
+    with own.emitter.parameters.apart(), own.scope(axes) as scope:
+        _name(own, axes[:-1], first)
+        own.emitter.parameters.name(axes[-1], second.expr)
+        value = cast(stored(own.emitter.value(cell), node.dtype), FLOAT32)
+    lets += scope.body
+    nest.axis_count, nest.emitter.counter = own.axis_count, own.emitter.counter
+    return value
 
 
 def _name(nest: Nest, axes: Sequence[Symbol], symbol: Symbol) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from framefuse.ir.dtypes import DType
 from framefuse.ir.loops import Buffer, Number, Scalar
 from framefuse.ir.numbers import Atom, Binary, Expr, Real, Symbol, expr, maximum, minimum
@@ -63,6 +66,14 @@ class Parameters:
     def name(self, local: Symbol, value: Expr) -> None:
         """What an axis or position of the group is in the kernel: an axis of it, or 0 for one that another absorbed."""
         self.locals[local] = value
+        self._done.clear()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Names that are given inside are forgotten again: axes of another group may have the same ones."""
+        before = dict(self.locals)
+        yield
+        self.locals = before
         self._done.clear()
 
     def index(self, value: Expr) -> Expr:

@@ -35,7 +35,7 @@ def fuse(
     exact: bool = False,
     targets: Targets = on_cpu,
     offers: bool = False,
-    products: frozenset[int] = frozenset(),
+    products: frozenset[tuple[int, bool]] = frozenset(),
 ) -> Schedule:
     """The schedule of ``graph``. ``threads`` False leaves out what only several threads repay; ``exact`` kernels take
     eager's mathematical functions. ``targets`` knows every device on which something is to be computed. With ``offers``
@@ -48,8 +48,10 @@ def fuse(
     grouping.run()
     writer = _Writer(graph, wanted, grouping, threads, exact, targets)
     if offers or products:
-        writer.products = {grouping.position[found.node]: found for found in fused_products(grouping)}
-        writer.taken = products
+        writer.products = {
+            (grouping.position[found.node], bool(found.before)): found for found in fused_products(grouping)
+        }
+        writer.taken, writer.offering = products, offers and not products
     schedule = writer.schedule()
     return replace(schedule, largest=(*sizes, *schedule.largest))
 
@@ -117,8 +119,11 @@ class _Writer:
         self.notes: list[str] = []
         self.numbers: dict[object, int] = {}
         self.views: dict[tuple[object, ...], int] = {}
-        self.products: dict[int, FusedProduct] = {}  # by the number of the library's call
-        self.taken: frozenset[int] = frozenset()
+        # By the number of the library's call, and whether what makes its operands is part of it.
+        self.products: dict[tuple[int, bool], FusedProduct] = {}
+        self.taken: frozenset[tuple[int, bool]] = frozenset()
+        self.single: dict[Group, RunKernel] = {}  # the last kernel of a group
+        self.offering = False
         self.offers: list[Offer] = []
         self.calls: dict[Node, RunCall] = {}
         self.made: set[Node] = set()  # results of calls that a kernel of ours makes
@@ -140,11 +145,12 @@ class _Writer:
         fused = {self.products[number].group: self.products[number] for number in self.taken}
         absorbed = {found.node for found in fused.values()}
         self.made = {found.cell.node for found in fused.values()}
+        dropped = {group for found in fused.values() for _, group in found.before}
         for group in self.grouping.sequence():
             if group in fused:
                 built = build_product(fused[group], self.grouping.strides_of, self.exact)
                 self.append(*self.item(built, group.device))
-            elif group.node in absorbed:
+            elif group.node in absorbed or group in dropped:
                 continue
             elif group.node is None:
                 self.kernels(group)
@@ -276,12 +282,14 @@ class _Writer:
             built = build_kernels(group, self.grouping.strides_of, self.threads, target)
         for kernel in built:
             self.append(*self.item(kernel, group.device))
-        for number, found in self.products.items():
+        item = self.items[-1]
+        assert isinstance(item, RunKernel)
+        self.single[group] = item
+        for name, found in self.products.items() if self.offering else ():
             if found.group is group:
-                item = self.items[-1]
-                assert isinstance(item, RunKernel)
-                product, _, _ = self.item(build_product(found, self.grouping.strides_of, self.exact), group.device)
-                self.offers.append(Offer(number, self.calls[found.node], item, product))
+                fused, _, _ = self.item(build_product(found, self.grouping.strides_of, self.exact), group.device)
+                before = tuple(self.single[other] for _, other in found.before)
+                self.offers.append(Offer(name, self.calls[found.node], item, fused, found.groups, before))
 
     def target(self, device: str) -> Target:
         target = self.targets(device)

@@ -104,15 +104,17 @@ Item = RunKernel | RunMatmul | RunCall | Allocate | Release | Commit
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Two ways to compute a product and what is done with it: the library's ``call`` and ``kernel`` behind it, or one
-    kernel ``fused``. ``product`` is the number of the call among the graph's nodes; of several offers with one
-    ``kernel`` one may be taken.
+    """Two ways to compute a product and what is done with it: the library's ``call`` with the ``kernel`` behind it (and
+    kernels ``before`` it that make its operands), or one kernel ``fused``. ``product`` names the offer. Of offers that
+    have one of the groups ``covers`` in common, or one call, only one may be taken.
     """
 
-    product: int
+    product: tuple[int, bool]
     call: RunCall
     kernel: RunKernel
     fused: RunKernel
+    covers: frozenset[int] = frozenset()
+    before: tuple[RunKernel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

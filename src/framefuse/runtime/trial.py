@@ -58,24 +58,44 @@ class Trial:
         tensors = self.tensors(item.kernel, [elements(schedule, number) for number in item.buffers])
         return self.times([functools.partial(launcher(item, schedule, code), tensors) for code in codes])
 
-    def product(self, offer: Offer, schedule: Schedule, behind: Any, codes: Sequence[Any]) -> list[float]:
-        """Seconds of the library's call with the kernel behind it, whose code is ``behind``, and then of several codes
-        of the one kernel that does both.
+    def product(
+        self, offer: Offer, schedule: Schedule, parts: Sequence[Any], codes: Sequence[Any]
+    ) -> list[float]:
+        """Seconds of the library's call with the kernels before and behind it, whose codes are ``parts`` in that order,
+        and then of several codes of the one kernel that does it all.
 
         Raises NotMeasured where there is no room any more.
         """
         item, call, (_, result) = offer.fused, offer.call, offer.call.outs[0]
-        tensors = self.tensors(item.kernel, [elements(schedule, number) for number in item.buffers])
-        held = dict(zip(item.buffers, tensors, strict=True))
+        written = {n for b, n in zip(item.kernel.buffers, item.buffers, strict=True) if b.written}
+        wanted = [*item.buffers, *offer.kernel.buffers, *(n for each in offer.before for n in each.buffers)]
+        numbers = [number for number in dict.fromkeys(wanted) if number != result or number in item.buffers]
+        lengths = [elements(schedule, number) for number in numbers]
+        dtypes = [schedule.memories[number].dtype for number in numbers]
+        self.reserve(sum(n * dtype.size for n, dtype in zip(lengths, dtypes, strict=True)))
+        try:
+            held = {
+                number: self.filled((n,), dtype.torch, number not in written)
+                for number, n, dtype in zip(numbers, lengths, dtypes, strict=True)
+            }
+        except torch.OutOfMemoryError as error:
+            raise NotMeasured("no memory for it") from error
         operands = [_operand(schedule, number, held) for number in call.operands]
         target, args = call.node.attr("target"), call.node.attr("args")
         args = [operands[arg.index] if isinstance(arg, Arg) else arg for arg in args]
-        second = launcher(offer.kernel, schedule, behind)
+        first = [
+            functools.partial(launcher(each, schedule, code), [held[number] for number in each.buffers])
+            for each, code in zip(offer.before, parts, strict=False)
+        ]
+        behind = launcher(offer.kernel, schedule, parts[-1])
 
         def library() -> None:
+            for run in first:
+                run()
             made = target(*args)
-            second([made if number == result else held[number] for number in offer.kernel.buffers])
+            behind([made if number == result else held[number] for number in offer.kernel.buffers])
 
+        tensors = [held[number] for number in item.buffers]
         runs = [functools.partial(launcher(item, schedule, code), tensors) for code in codes]
         with torch.no_grad():
             return self.times([library, *runs])

@@ -29,6 +29,8 @@ def taken(graph, count=1, **options):
     assert offer.call in calls and offer.kernel.kernel in [i.kernel for i in plain.items if isinstance(i, RunKernel)]
     schedule = fused(graph, products=frozenset((offer.product,)), **options)
     assert sum(isinstance(item, RunCall) for item in schedule.items) == len(calls) - 1
+    kernels = [sum(isinstance(item, RunKernel) for item in made.items) for made in (plain, schedule)]
+    assert kernels[1] == kernels[0] - len(offer.before) and offer.product[1] == bool(offer.before)
     (product,) = [i.kernel for i in schedule.items if isinstance(i, RunKernel) and i.kernel.product is not None]
     assert product.identity == offer.fused.kernel.identity
     parts_of(product)
@@ -105,7 +107,58 @@ def test_operands_that_are_views():
     x, w = b.input((17, 60), BFLOAT16), b.input((24, 40), BFLOAT16)
     left, right = b.slice(x, (0, 5), (17, 20)), b.slice(w, (4, 1), (20, 16), (1, 2))
     graph = b.graph(b.neg(b.library(torch.matmul, [left, right], (17, 16), BFLOAT16)))
-    check(graph, taken(graph), random(17, 60), random(24, 40), **LOOSE)
+    check(graph, taken(graph, 2), random(17, 60), random(24, 40), **LOOSE)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("exact", [False, True])
+def test_operands_are_computed_where_they_are_multiplied(dynamic, exact):
+    (m, n, k), hints = sizes(dynamic, 17, 16, 20)
+    b = Builder(**hints)
+    x, w, gate = b.input((m, k), FLOAT32), b.input((n, k), FLOAT32), b.input((k,), FLOAT32)
+    left = b.cast(b.exp(b.mul(x, gate)), dtype=BFLOAT16)  # exp(0) is 1: what is beyond the end must not count
+    graph = b.graph(b.neg(linear(b, left, b.cast(w, dtype=BFLOAT16))))
+    schedule = taken(graph, 2, exact=exact)
+    assert sum(isinstance(item, RunKernel) for item in schedule.items) == 1
+    for rows in (17, 30, 1) if dynamic else (17,):
+        given = [random(*shape, dtype=torch.float32) for shape in ((rows, 20), (16, 20), (20,))]
+        check(graph, schedule, *given, **LOOSE)
+
+
+@pytest.mark.parametrize(("target", "left", "right"), [(transposed_times, (17, 20), (17, 16)),
+                                                       (times_transposed, (20, 17), (16, 17)),
+                                                       (torch.matmul, (3, 7, 17), (17, 16))])  # fmt: skip
+def test_computed_operands_that_lie_otherwise(target, left, right):
+    b = Builder()
+    x, y = (b.cast(b.input(shape, FLOAT32), dtype=BFLOAT16) for shape in (left, right))
+    shape = (*left[:-2], 20, 16) if len(left) == 2 else (3, 7, 16)
+    graph = b.graph(b.exp(b.neg(b.abs(b.library(target, [x, y], shape, BFLOAT16)))))
+    check(graph, taken(graph, 2), *(random(*shape, dtype=torch.float32) for shape in (left, right)), **LOOSE)
+
+
+def test_the_kernel_between_two_products_is_part_of_one():
+    b = Builder()
+    x, v, w = b.input((32, 20), BFLOAT16), b.input((24, 20), BFLOAT16), b.input((16, 24), BFLOAT16)
+    graph = b.graph(b.neg(linear(b, b.sigmoid(linear(b, x, v)), w)))
+    offers = fused(graph, offers=True).offers
+    assert [offer.product[1] for offer in offers] == [False, False, True]
+    assert offers[0].covers & offers[2].covers and not offers[0].covers & offers[1].covers
+    for chosen in (offers[:1], offers[:2], offers[2:]):
+        schedule = fused(graph, products=frozenset(offer.product for offer in chosen))
+        check(graph, schedule, random(32, 20), random(24, 20), random(16, 24), **LOOSE)
+
+
+def test_operands_that_others_read_stay_in_memory():
+    b = Builder()
+    x, w = b.input((32, 20), FLOAT32), b.input((24, 20), BFLOAT16)
+    left = b.cast(x, dtype=BFLOAT16)
+    graph = b.graph(b.neg(linear(b, left, w)), left)
+    assert [offer.product[1] for offer in fused(graph, offers=True).offers] == [False]
+    b = Builder()
+    x, w = b.input((32, 20), FLOAT32), b.input((24, 20), BFLOAT16)
+    left = b.cast(x, dtype=BFLOAT16)
+    graph = b.graph(b.neg(linear(b, left, w)), b.exp(linear(b, left, b.input((24, 20), BFLOAT16))))
+    assert [offer.product[1] for offer in fused(graph, offers=True).offers] == [False, False]
 
 
 def test_a_result_that_is_read_transposed_and_in_parts():

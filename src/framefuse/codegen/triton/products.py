@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.blocks import Blocks, Choice, estimate, power
-from framefuse.codegen.triton.builder import Builder, Tile
+from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.emitter import IMPORTS, STEP, Module, function_name
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
@@ -16,16 +16,30 @@ from framefuse.codegen.triton.widths import Width, width
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.codegen.walk import values_of
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64
-from framefuse.ir.loops import Accumulate, Accumulator, Apply, Index, Kernel, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Apply,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Statement,
+    Store,
+    Value,
+)
 from framefuse.ir.numbers import Symbol, ceildiv
 
 GROUP = 8  # rows of tiles that are computed together, so that their operands are still in the cache
 LEAST = 16  # rows, columns and terms that a product instruction takes
+FEW, MANY = 96, 2500  # tiles below which a GPU is not busy, and above which larger ones are better
 OPERANDS = ("float16", "bfloat16", "float32")
 # Rows, columns and terms of a tile, warps, stages: what is tried, the first one that is not too large unmeasured.
 TILES = (
-    Choice(128, 128, 8, 3, 64),
     Choice(128, 256, 8, 3, 64),
+    Choice(128, 128, 8, 3, 64),
     Choice(256, 128, 8, 3, 64),
     Choice(128, 128, 4, 4, 64),
     Choice(128, 256, 8, 4, 64),
@@ -43,16 +57,17 @@ TILES = (
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The nest of a product taken apart: its loops, what names positions before the total, the two operands, and what
-    is done with the total.
+    """The nest of a product taken apart: its loops, what names positions before the total, the two operands with the
+    values that they are computed from, and what is done with the total.
     """
 
     row: Loop
     column: Loop
     inner: Loop
     names: Sequence[Statement]
-    left: Load
-    right: Load
+    lets: Sequence[Let]
+    left: Value
+    right: Value
     rest: Sequence[Statement]
 
 
@@ -67,22 +82,47 @@ def parts_of(kernel: Kernel) -> Parts:
     place = next(n for n, s in enumerate(column.body) if isinstance(s, Accumulator) and s.name == product.total)
     inner = column.body[place + 1]
     assert isinstance(inner, Loop) and inner.axis is product.inner
-    (added,) = inner.body
+    *lets, added = inner.body
     match added:
         case Accumulate(_, Apply("mul", (first, second), _), None):
             left, right = _operand(first), _operand(second)
         case _:
-            raise Unsupported("a product of computed operands")
+            raise Unsupported("a product of other terms")
     if left.dtype is not right.dtype or left.dtype.name not in OPERANDS:
         raise Unsupported(f"a product of {left.dtype.name} and {right.dtype.name}")
-    return Parts(row, column, inner, (*names, *column.body[:place]), left, right, column.body[place + 2 :])
+    known = [statement for statement in lets if isinstance(statement, Let)]
+    if len(known) < len(lets):
+        raise Unsupported("a product with more than values in its loop")
+    return Parts(row, column, inner, (*names, *column.body[:place]), known, left, right, column.body[place + 2 :])
 
 
-def _operand(value: Value) -> Load:
+def _operand(value: Value) -> Value:
+    """The value that is multiplied, before it is widened for the sum."""
     match value:
-        case Apply("cast", (Load() as load,), _) | (Load() as load) if load.mask is None:
-            return load
-    raise Unsupported("an operand that is computed")
+        case Apply("cast", (narrow,), _) if narrow.dtype.is_float and narrow.dtype.size == 2:
+            return narrow
+    return value
+
+
+def _needed(value: Value, lets: Sequence[Let]) -> list[Let]:
+    """The statements that name what a value is computed from, in order."""
+    wanted, found = _names(value), list[Let]()
+    for let in reversed(lets):
+        if let.name in wanted:
+            wanted |= _names(let.value)
+            found.insert(0, let)
+    return found
+
+
+def _names(value: Value) -> set[str]:
+    names: set[str] = set()
+    for part in values_of((Let("", value),)):
+        match part:
+            case Local(name, _):
+                names.add(name)
+            case Load(_, index, _, _) | Index(index, _):
+                names |= {symbol.name for symbol in index.symbols}
+    return names
 
 
 def choices(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
@@ -96,7 +136,8 @@ def choices(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
         if choice.points <= 2 * sizes[0] and choice.width <= 2 * sizes[1] and choice.inner <= 2 * sizes[2]
         and (whole > 1 or choice.stages * choice.inner * (choice.points + choice.width) <= 48 * 1024)
     ]  # fmt: skip
-    busy = [choice for choice in found if _tiles(choice, sizes) >= 96] or found[-1:]
+    found = [choice for choice in found if _tiles(choice, sizes) <= MANY] or found
+    busy = [choice for choice in found if _tiles(choice, sizes) >= FEW] or found[-1:]
     return tuple(dict.fromkeys([*busy[:1], *found]))
 
 
@@ -171,7 +212,8 @@ class _Body:
     def __init__(
         self, kernel: Kernel, parts: Parts, blocks: Blocks, integers: Width, even: bool, overlap: bool = True
     ) -> None:
-        self.parts, self.even, self.integer, self.overlap = parts, even, integers.integer, overlap
+        self.kernel, self.parts, self.blocks = kernel, parts, blocks
+        self.even, self.integer, self.overlap = even, integers.integer, overlap
         b = self.b = Builder()
         b.taken |= {"even", "work", "BLOCK0", "BLOCK1", "BLOCK2", "GROUP"}
         values = self.values = Values(b, kernel, integers.integer, 2, blocks.shape)
@@ -234,21 +276,27 @@ class _Body:
             b.line(f"{total} = tl.dot({left}, {right}, {total}{exact})")
         return total
 
-    def _operand(self, load: Load, start: str, end: str, place: int) -> str:
-        """A tile of one operand, whose dimension ``place`` is that of the terms."""
-        b, values = self.b, self.values
-        side = "[:, None]" if place == 0 else "[None, :]"
-        terms = f"{start} + tl.arange(0, BLOCK2){side}"
+    def _operand(self, value: Value, start: str, end: str, place: int) -> str:
+        """A tile of one operand, whose dimension ``place`` is that of the terms; 0 beyond their end."""
+        b, kernel = self.b, self.kernel
+        side = Values(b, kernel, self.integer, 2, self.values.shape)
+        side.sides[place] = "BLOCK2"
+        side.buffers, side.locals = self.values.buffers, dict(self.values.locals)
+        side.positions, side.indices.symbols = set(self.values.positions), dict(self.values.indices.symbols)
+        terms = f"{start} + tl.arange(0, BLOCK2){'[:, None]' if place == 0 else '[None, :]'}"
         name = b.named(terms if self.integer == "tl.int32" else f"({terms}).to({self.integer})", "t")
-        values.indices.symbols[self.parts.inner.axis] = Tile(name, INT64, frozenset((place,)))
-        where = values.indices.index(load.index)
-        masks = [values.masks[1 - place].text] if 1 - place in values.masks else []
+        side.indices.symbols[self.parts.inner.axis] = Tile(name, INT64, frozenset((place,)))
+        side.masks = {at: mask for at, mask in self.values.masks.items() if at != place}
         if not self.even:
-            masks.append(b.named(f"{name} < {end}", "inside"))
-        full = frozenset((0, 1)) - where.axes  # an operand that is the same in all rows, or all columns
-        sizes = ("BLOCK0", "BLOCK2") if place == 1 else ("BLOCK2", "BLOCK1")
-        pointer = f"{values.buffers[load.buffer]} + {where.text}"
-        if full:
-            pointer += f" + tl.full(({', '.join(sizes)}), 0, {self.integer})"
-        text = f"tl.load({pointer}, {' & '.join(masks)}, other=0)" if masks else f"tl.load({pointer})"
-        return b.named(text, "a" if place == 1 else "c")
+            side.masks[place] = Tile(b.named(f"{name} < {end}", "inside"), BOOL, frozenset((place,)))
+        loops = Loops(b, side, self.blocks)
+        for let in _needed(value, self.parts.lets):
+            loops.statement(let)
+        tile = side.value(value, "a" if place == 1 else "c")
+        text = tile.typed
+        if tile.axes != frozenset((0, 1)):
+            text = b.named(f"tl.broadcast_to({text}, {', '.join(side.sides)})", "w0")
+        if not self.even and not isinstance(value, Load):
+            zero = f"tl.full((), 0.0, {TYPES[tile.dtype.name]})"
+            text = b.named(f"tl.where({side.masks[place].text}, {text}, {zero})", "w0")
+        return text

@@ -21,6 +21,7 @@ class Values:
 
     def __init__(self, b: Builder, kernel: Kernel, integer: str, rank: int, shape: tuple[int, ...]) -> None:
         self.b, self.integer, self.rank, self.shape, self.exact = b, integer, rank, shape, kernel.exact
+        self.sides = [f"BLOCK{place}" for place in range(rank)]  # what the sizes of a tile are called
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
         self.locals: dict[str, Tile] = {}
@@ -121,7 +122,7 @@ class Values:
         """The shape of a tile that differs along these dimensions."""
         if not axes:
             return "()"
-        sizes = [f"BLOCK{place}" if place in axes else "1" for place in range(self.rank)]
+        sizes = [self.sides[place] if place in axes else "1" for place in range(self.rank)]
         return f"({', '.join(sizes)}{',' if self.rank == 1 else ''})"
 
     # ---- memory

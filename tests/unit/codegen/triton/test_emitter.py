@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tests.unit.codegen import kernels as k
 from tests.unit.codegen.triton.product_kernels import K, M, N, linear_relu
 from tests.unit.fuse.graphs import Builder, symbol
@@ -109,6 +110,20 @@ def test_products_compile_for_a_gpu(lie, sizes):
             assert found.shared >= choice.stages * choice.inner * (choice.points + choice.width) * 2
         made = compile_kernel(kernel, known, "cpu", on=REFERENCE, guarded=True, aligned=False, choice=choice)
         assert made.binary and made.warps == 4 and made.blocks == 1
+
+
+def test_computed_operands_compile_for_a_gpu():
+    b = Builder(m=256, k=512)
+    x, w = b.input((symbol("m"), symbol("k")), FLOAT32), b.input((256, symbol("k")), FLOAT32)
+    left, right = b.cast(b.exp(x), dtype=BFLOAT16), b.cast(w, dtype=BFLOAT16)
+    graph = b.graph(b.neg(b.library(torch.nn.functional.linear, [left, right], (symbol("m"), 256), BFLOAT16)))
+    kernel = fuse(graph, targets=lambda device: GPU, offers=True).offers[-1].fused.kernel
+    known = {number.symbol: 512 for number in kernel.numbers}
+    for choice in (Choice(128, 128, 8, 3, 64), Choice(64, 64, 4, 3, 32)):
+        made = module.module_of(kernel, known, True, True, choice)
+        arguments = [kind for kind, _ in module._arguments(kernel, made)]
+        found = module._compile(made, module._written(made, kernel), arguments, REFERENCE, True)
+        assert "wgmma.mma_async" in found.texts["ptx"] and found.shared < 227 * 1024
 
 
 def test_a_kernel_with_a_check_is_not_measured():
