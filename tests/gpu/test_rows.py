@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.gpu.test_programs import DEVICE, checked, kernels, pytestmark  # noqa: F401
 from tests.unit.codegen.test_pointwise import domain, samples
 
@@ -62,3 +63,28 @@ def test_rows_are_eagers(dtype, rows):
                 assert torch.equal(ours.signbit()[zeros], theirs.signbit()[zeros]), name
         else:
             assert torch.equal(ours, theirs), name
+
+
+def shortened(x):
+    """What models compute in 16-bit floats."""
+    y = x if x.dtype is torch.float64 else x.float()
+    found = torch.erf(y), torch.sigmoid(y), F.gelu(y), F.silu(y), torch.exp(y), 1 / (y.abs() + 1)
+    return tuple(value.to(x.dtype) for value in found)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_kernels_that_write_16_bit_floats_round_the_exact_result(dtype):
+    """Every value of the dtype: the nearest, or its neighbour, but for what lies below the precision of float32."""
+    x = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype).to(DEVICE)
+    x = x[x.abs() < 1e4]  # beyond, eager's own differ between devices
+    fast = framefuse.compile(shortened)
+    found = [fast(x) for _ in range(2)][1]
+    assert kernels(checked(fast, 1)) >= 1
+    for ours, exact in zip(found, shortened(x.double()), strict=True):
+        assert ours.dtype is dtype
+        large = exact.abs() > torch.finfo(dtype).max
+        assert torch.equal(ours[large].double(), torch.copysign(torch.full_like(exact[large], float("inf")), exact[large]))
+        digits = torch.finfo(dtype).eps * exact.abs()
+        near = (ours.double() - exact).abs() <= torch.clamp(digits, min=1e-6)
+        assert near[~large].all()
+    assert all(value.isnan().all() for value in fast(torch.full_like(x, float("nan"))))

@@ -79,6 +79,7 @@ def _type_of(result: np.ndarray, args: Sequence[Any]) -> Any:
 
 NAMES: dict[str, Callable[..., torch.Tensor]] = {
     "nearbyint": torch.round,
+    "fast_dividef": torch.divide,
     # torch's own of float32 is wrong for denormal divisors
     "fmod": lambda x, y: torch.fmod(x.double(), y.double()).to(x.dtype),
     "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),

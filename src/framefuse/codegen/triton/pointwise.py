@@ -29,13 +29,19 @@ FLOATS = {
 INTEGERS = {
     "floordiv": "integer_floor_divide", "remainder": "integer_remainder", "fmod": "integer_fmod",
 }  # fmt: skip
+# Rows for which a kernel that writes nothing but 16-bit floats has a shorter function, to six digits or more.
+NEAR = {"div": "device.quotient", "erf": "device.near_erf", "exp": "tl.exp", "sigmoid": "device.near_sigmoid"}
 WITH_BITS = {"pow": "integer_power", "shift_left": "shift_left", "shift_right": "shift_right"}
 BOOLS = {"add": "|", "mul": "&", "maximum": "|", "minimum": "&", "fmax": "|", "fmin": "&"}
 
 
-def apply(op: str, args: Sequence[Tile], result: DType) -> str:
-    """The expression of ``op`` on tiles; operands have one dtype, but for ``cast`` and ``where``."""
+def apply(op: str, args: Sequence[Tile], result: DType, near: bool = False) -> str:
+    """The expression of ``op`` on tiles; operands have one dtype, but for ``cast`` and ``where``. ``near`` allows six
+    digits of float32.
+    """
     dtype = args[-1].dtype
+    if near and op in NEAR and dtype is FLOAT32:
+        return f"{NEAR[op]}({', '.join(arg.typed for arg in args)})"
     if op == "cast":
         return cast(_name(args[0]), dtype, result)
     if op == "where":

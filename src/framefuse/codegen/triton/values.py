@@ -22,6 +22,8 @@ class Values:
     def __init__(self, b: Builder, kernel: Kernel, integer: str, rank: int, shape: tuple[int, ...]) -> None:
         self.b, self.integer, self.rank, self.shape, self.exact = b, integer, rank, shape, kernel.exact
         self.sides = [f"BLOCK{place}" for place in range(rank)]  # what the sizes of a tile are called
+        written = (buffer.dtype for buffer in kernel.buffers if buffer.written)
+        self.near = all(self.shortens(dtype) for dtype in written)
         self.indices = Indices(b, kernel)
         self.masks: dict[int, Tile] = {}
         self.locals: dict[str, Tile] = {}
@@ -65,7 +67,7 @@ class Values:
             case Apply(op, args, dtype):
                 tiles = [self._value(arg, done) for arg in args]
                 axes = frozenset[int]().union(*(tile.axes for tile in tiles))
-                return self._named(apply(op, tiles, dtype), dtype, axes, wanted)
+                return self._named(apply(op, tiles, dtype, self.near), dtype, axes, wanted)
         raise Unsupported(f"the value {value!r}")
 
     def shortens(self, dtype: DType) -> bool:
