@@ -83,7 +83,7 @@ def test_kernels_that_write_16_bit_floats_round_the_exact_result(dtype):
     for ours, exact in zip(found, shortened(x.double()), strict=True):
         assert ours.dtype is dtype
         large = exact.abs() > torch.finfo(dtype).max
-        assert torch.equal(ours[large].double(), torch.copysign(torch.full_like(exact[large], float("inf")), exact[large]))
+        assert torch.equal(ours[large].double(), exact[large] * float("inf"))
         digits = torch.finfo(dtype).eps * exact.abs()
         near = (ours.double() - exact).abs() <= torch.clamp(digits, min=1e-6)
         assert near[~large].all()
