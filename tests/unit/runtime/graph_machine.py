@@ -24,9 +24,9 @@ class Graph:
 
     def __init__(self, machine: Machine, run: partial[Any], outs: tuple[torch.Tensor, ...], pool: Any) -> None:
         self.machine = machine
-        self.run = partial(run.func, tuple([tensor.detach() for tensor in run.args[0]]), *run.args[1:])
+        self.run = partial(run.func, tuple([tensor.data for tensor in run.args[0]]), *run.args[1:])
         self.pool = pool
-        self.outs = [out.detach() for out in outs]  # whoever holds the tensors themselves is counted
+        self.outs = [out.data for out in outs]  # whoever holds the tensors themselves is counted
 
     def __call__(self) -> None:
         self.machine.replays += 1
