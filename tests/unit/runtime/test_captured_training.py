@@ -15,12 +15,19 @@ import framefuse
 from framefuse.api import compiled_function
 
 MODE = "reduce-overhead"
+made = []  # every tensor of a test lives to its end, so that no two of them lie at one address
+
+
+def randn(*sizes, **options):
+    made.append(torch.randn(*sizes, **options))
+    return made[-1]
 
 
 @pytest.fixture
 def machine():
     with on_cpu() as machine:
         yield machine
+    made.clear()
 
 
 def same(found, expected):
@@ -77,7 +84,7 @@ def test_steps(machine):
     optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (model, eager)]
     kept = []
     for number in range(10):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         for optimizer in optimizers:
             optimizer.zero_grad()
         kept.append((step(fast, x, number), step(eager, x, number)))
@@ -96,7 +103,7 @@ def test_steps(machine):
 def test_gradients_accumulate(machine):
     eager, model, fast = pair()
     for number in range(8):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(step(fast, x, number), step(eager, x, number))
         same_state(model, eager)
     assert machine.replays >= 8
@@ -105,11 +112,11 @@ def test_gradients_accumulate(machine):
 def test_two_forwards_before_a_backward(machine):
     eager, model, fast = pair()
     for number in range(4):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         step(fast, x, number), step(eager, x, number)
     replays = machine.replays
     for number in range(5):
-        x, y = torch.randn(5, 8), torch.randn(5, 8)
+        x, y = randn(5, 8), randn(5, 8)
         for call, module in ((fast, model), (eager, eager)):
             module.zero_grad()
             torch.manual_seed(number)
@@ -129,7 +136,7 @@ def test_two_forwards_before_a_backward(machine):
 def test_a_graph_that_is_kept(machine):
     eager, model, fast = pair()
     for number in range(8):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         for call, module in ((fast, model), (eager, eager)):
             module.zero_grad()
             torch.manual_seed(number)
@@ -146,7 +153,7 @@ def test_forwards_without_a_backward(machine):
     eager, model, fast = pair()
     kept = []
     for number in range(8):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         results = []
         for call in (fast, eager):
             torch.manual_seed(number)
@@ -169,9 +176,9 @@ def test_gradients_of_gradients(machine):
         return torch.tanh(torch.softmax(x @ w, -1) @ w.t()).sum()
 
     fast = framefuse.compile(f, mode=MODE)
-    w = torch.randn(8, 8, requires_grad=True)
+    w = randn(8, 8, requires_grad=True)
     for _ in range(8):
-        x = torch.randn(5, 8, requires_grad=True)
+        x = randn(5, 8, requires_grad=True)
         found = []
         for call in (fast, f):
             (first,) = torch.autograd.grad(call(x, w), x, create_graph=True)
@@ -186,9 +193,9 @@ def test_gradients_are_safe_to_keep(machine):
         return torch.tanh(torch.softmax(x @ w, -1) @ w.t())
 
     fast = framefuse.compile(f, mode=MODE)
-    w, kept = torch.randn(8, 8, requires_grad=True), []
+    w, kept = randn(8, 8, requires_grad=True), []
     for _ in range(8):
-        x = torch.randn(5, 8, requires_grad=True)
+        x = randn(5, 8, requires_grad=True)
         results = [call(x, w) for call in (fast, f)]
         kept.append([(y.detach(), torch.autograd.grad(y.square().sum(), (x, w))) for y in results])
         for found, expected in kept:
@@ -200,7 +207,7 @@ def test_sizes_that_change(machine):
     eager, model, fast = pair()
     for number in range(4):
         for rows in (4, 7, 5):
-            x = torch.randn(rows, 8)
+            x = randn(rows, 8)
             for module in (model, eager):
                 module.zero_grad()
             same(step(fast, x, number), step(eager, x, number))
@@ -211,7 +218,7 @@ def test_sizes_that_change(machine):
 def test_hooks_of_saved_tensors_see_eagers(machine):
     eager, model, fast = pair()
     for number in range(7):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         counts = []
         for call, module in ((fast, model), (eager, eager)):
             module.zero_grad()
@@ -233,7 +240,7 @@ def test_what_the_device_is_busy_with_is_not_captured(machine, monkeypatch):
     machine.clock = (1e-3, 2e-3)
     eager, model, fast = pair()
     for number in range(6):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         for module in (model, eager):
             module.zero_grad()
         same(step(fast, x, number), step(eager, x, number))
@@ -249,7 +256,7 @@ def test_calls_that_torch_differentiates_are_not_captured(machine):
     model = copy.deepcopy(eager)
     fast = framefuse.compile(model, mode=MODE)
     for _ in range(6):
-        x = torch.randn(3, 4, 8)
+        x = randn(3, 4, 8)
         for call, module in ((fast, model), (eager, eager)):
             module.zero_grad()
             (call(x)[0] * x).sum().backward()
@@ -262,7 +269,7 @@ def test_without_room_no_run_keeps_what_it_could_let_go_of(machine):
     machine.free = 100
     eager, model, fast = pair()
     for number in range(6):
-        x = torch.randn(2048, 8)
+        x = randn(2048, 8)
         for module in (model, eager):
             module.zero_grad()
         same(step(fast, x, number), step(eager, x, number))
@@ -273,7 +280,7 @@ def test_without_room_no_run_keeps_what_it_could_let_go_of(machine):
 def test_graphs_end_with_their_function(machine):
     _, _, fast = pair()
     for number in range(6):
-        step(fast, torch.randn(5, 8), number)
+        step(fast, randn(5, 8), number)
     assert len(machine.graphs) >= 2
     framefuse.reset()
     gc.collect()

@@ -17,12 +17,19 @@ from framefuse.api import compiled_function
 from framefuse.runtime import captures
 
 MODE = "reduce-overhead"
+made = []  # every tensor of a test lives to its end, so that no two of them lie at one address
+
+
+def randn(*sizes, **options):
+    made.append(torch.randn(*sizes, **options))
+    return made[-1]
 
 
 @pytest.fixture
 def machine():
     with on_cpu() as machine:
         yield machine
+    made.clear()
 
 
 def regions(fast):
@@ -47,9 +54,9 @@ def layer(x, w):
 
 def test_results_are_eagers_and_stay(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w, kept = torch.randn(8, 8), []
+    w, kept = randn(8, 8), []
     for _ in range(7):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         kept.append((fast(x, w), layer(x, w), x))
         for found, expected, _ in kept:
             same(found, expected)
@@ -63,13 +70,13 @@ def test_results_are_eagers_and_stay(machine):
 
 def test_an_input_that_moves_later_is_copied_from_then_on(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    x, w = torch.randn(5, 8), torch.randn(8, 8)
+    x, w = randn(5, 8), randn(8, 8)
     for _ in range(4):
         same(fast(x, w), layer(x, w))
     assert only(fast).copied == 0 and machine.captures == 1
     kept = []
     for _ in range(5):
-        kept.append(torch.randn(5, 8))
+        kept.append(randn(5, 8))
         same(fast(kept[-1], w), layer(kept[-1], w))
     assert only(fast).copied == 1 and machine.captures == 2
     assert machine.replays == 7
@@ -78,10 +85,10 @@ def test_an_input_that_moves_later_is_copied_from_then_on(machine):
 def test_large_inputs_that_move_are_captured_where_they_lie(machine, monkeypatch):
     monkeypatch.setattr(captures, "SMALL", 200)  # bytes: less than w, more than x
     fast = framefuse.compile(layer, mode=MODE)
-    weights = [torch.randn(8, 8) for _ in range(2)]
+    weights = [randn(8, 8) for _ in range(2)]
     for turn in range(12):
         w = weights[turn // 3 % 2]
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 2 and machine.replays == 9
 
@@ -93,7 +100,7 @@ def test_each_size_and_number_is_a_case(machine):
     fast = framefuse.compile(f, mode=MODE)
     for _ in range(3):
         for rows, scale, n in ((4, 0.5, 2), (6, 0.5, 2), (4, 1.5, 2), (4, 0.5, 3), (1, 0.5, 2)):
-            x = torch.randn(rows, 8)
+            x = randn(rows, 8)
             same(fast(x, scale, n), f(x, scale, n))
     assert machine.replays >= 4
     assert sum(region.captures.count for region in regions(fast)) == machine.captures
@@ -101,10 +108,10 @@ def test_each_size_and_number_is_a_case(machine):
 
 def test_the_number_of_graphs_is_bounded(machine):
     fast = framefuse.compile(layer, mode=MODE, options={"graph_limit": 2})
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(4):
         for rows in (2, 3, 4, 5):
-            x = torch.randn(rows, 8)
+            x = randn(rows, 8)
             same(fast(x, w), layer(x, w))
     assert machine.captures == 2 and machine.replays > 2
     assert "2 graphs are captured, the limit" in str(framefuse.explain(fast))
@@ -113,9 +120,9 @@ def test_the_number_of_graphs_is_bounded(machine):
 def test_a_capture_that_fails_is_not_seen(machine):
     machine.fails = RuntimeError("operation not permitted when stream is capturing\nmore")
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(5):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     state = compiled_function(fast)
     assert machine.replays == 0 and state.dispatch.hits == 4 and state.dispatch.declines == 0
@@ -126,9 +133,9 @@ def test_a_capture_that_fails_is_not_seen(machine):
 def test_a_call_that_waits_is_not_captured(machine):
     machine.waits = "called a synchronizing CUDA operation"
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(5):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 0 and compiled_function(fast).dispatch.hits == 4
     assert "a library call waits for the device" in only(fast).why
@@ -136,9 +143,9 @@ def test_a_call_that_waits_is_not_captured(machine):
 
 def test_an_error_before_a_replay_is_left_to_the_steps(machine, monkeypatch):
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(3):
-        fast(torch.randn(5, 8), w)
+        fast(randn(5, 8), w)
 
     def fails(tensor):
         raise torch.OutOfMemoryError("no memory")
@@ -146,7 +153,7 @@ def test_an_error_before_a_replay_is_left_to_the_steps(machine, monkeypatch):
     before = machine.replays
     with monkeypatch.context() as patch:
         patch.setattr(torch, "empty_like", fails)
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.replays == before
     same(fast(x, w), layer(x, w))
@@ -159,17 +166,17 @@ def test_many_inputs_of_several_dtypes(machine):
 
     fast = framefuse.compile(f, mode=MODE)
     for _ in range(5):
-        args = (torch.randn(4, 3), torch.randn(4, 3), torch.randn(4).half(), torch.randn(4).double(), torch.arange(4))
+        args = (randn(4, 3), randn(4, 3), randn(4).half(), randn(4).double(), torch.arange(4))
         same(fast(*args), f(*args))
     assert machine.replays == 2  # so many that move might lie still from then on
 
 
 def test_while_the_user_captures_nothing_is_replayed(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for turn in range(9):
         machine.users = turn in (2, 5, 6)
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 1 and machine.replays == 4
     assert compiled_function(fast).dispatch.declines == 0
@@ -186,7 +193,7 @@ def test_writes_to_inputs_happen_once_a_call(machine):
     ours = [torch.zeros(8), torch.zeros(())]
     theirs = [torch.zeros(8), torch.zeros(())]
     for _ in range(6):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, *ours), f(x, *theirs))
         same(ours, theirs)
         assert [t._version for t in ours] == [t._version for t in theirs]
@@ -216,7 +223,7 @@ def test_running_statistics(machine):
     fast = framefuse.compile(model, mode=MODE)
     with torch.no_grad():
         for _ in range(6):
-            x = torch.randn(2, 3, 6, 6)
+            x = randn(2, 3, 6, 6)
             same(fast(x), eager(x))
             for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
                 same(ours, theirs)
@@ -229,7 +236,7 @@ def test_random_numbers_go_on(machine):
 
     fast = framefuse.compile(f, mode=MODE)
     for number in range(6):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         torch.manual_seed(number)
         found = fast(x)
         after = torch.rand(2)
@@ -245,10 +252,10 @@ def test_results_that_share_memory_share_it_again(machine):
         return first, second, (x @ w).expand(2, -1, -1), (x @ w).t()
 
     fast = framefuse.compile(f, mode=MODE)
-    w = torch.randn(6, 6)
+    w = randn(6, 6)
     kept = []
     for _ in range(6):
-        x = torch.randn(4, 6)
+        x = randn(4, 6)
         kept.append((fast(x, w), f(x, w)))
         for found, expected in kept:
             same(found, expected)
@@ -266,9 +273,9 @@ def test_a_result_that_is_a_view_of_an_input(machine):
         return x[1:], torch.softmax(x @ w, -1)
 
     fast = framefuse.compile(f, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(5):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         found = fast(x, w)
         same(found, f(x, w))
         found[0].zero_()
@@ -278,15 +285,15 @@ def test_a_result_that_is_a_view_of_an_input(machine):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.randn(1, 8).expand(5, 8),
-        lambda: torch.randn(8, 5).t(),
-        lambda: torch.randn(12, 17)[::2, 1::2][:5],
-        lambda: torch.randn(41)[1:].view(5, 8),
+        lambda: randn(1, 8).expand(5, 8),
+        lambda: randn(8, 5).t(),
+        lambda: randn(12, 17)[::2, 1::2][:5],
+        lambda: randn(41)[1:].view(5, 8),
     ],
 )
 def test_inputs_are_copied_as_they_lie(machine, make):
     fast = framefuse.compile(layer, mode=MODE)
-    w, kept = torch.randn(8, 8), []
+    w, kept = randn(8, 8), []
     for _ in range(6):
         kept.append(make())
         same(fast(kept[-1], w), layer(kept[-1], w))
@@ -295,33 +302,33 @@ def test_inputs_are_copied_as_they_lie(machine, make):
 
 def test_settings_that_change_are_another_case(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for turn in range(12):
         machine.told = ("tf32",) if turn >= 6 else ()
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 2 and machine.replays == 10
 
 
 def test_another_stream_waits_for_the_last_replay(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for turn in range(8):
         machine.now = (turn // 3, 0, 1)
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.followed == [(0, 0, 1), (1, 0, 1)] and machine.replays == 6
 
 
 def test_threads_do_not_meet_in_the_memory_of_a_graph(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w, failures = torch.randn(8, 8), []
+    w, failures = randn(8, 8), []
     for _ in range(3):
-        fast(torch.randn(5, 8), w)
+        fast(randn(5, 8), w)
 
     def work():
         for _ in range(60):
-            x = torch.randn(5, 8)
+            x = randn(5, 8)
             try:
                 same(fast(x, w), layer(x, w))
             except AssertionError as error:
@@ -336,7 +343,7 @@ def test_threads_do_not_meet_in_the_memory_of_a_graph(machine):
     pool = captures.pool_of("cpu")
     before = machine.replays
     with pool.lock:  # as if another thread were replaying
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.replays == before and compiled_function(fast).dispatch.declines == 0
 
@@ -345,9 +352,9 @@ def test_few_launches_are_not_captured():
     with on_cpu() as machine, pytest.MonkeyPatch.context() as patch:
         patch.setattr(captures, "REPLAY", 30000)
         fast = framefuse.compile(layer, mode=MODE)
-        w = torch.randn(8, 8)
+        w = randn(8, 8)
         for _ in range(4):
-            x = torch.randn(5, 8)
+            x = randn(5, 8)
             same(fast(x, w), layer(x, w))
     assert machine.captures == 0 and compiled_function(fast).dispatch.hits == 3
     assert "2 launches and 1 library calls cost no more than a replay" in str(framefuse.explain(fast))
@@ -356,9 +363,9 @@ def test_few_launches_are_not_captured():
 def test_sizes_that_never_come_again_end_the_attempts(machine, monkeypatch):
     monkeypatch.setattr(captures, "PATIENCE", 5)
     fast = framefuse.compile(layer, mode=MODE, dynamic=True)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for rows in range(2, 14):
-        x = torch.randn(rows, 8)
+        x = randn(rows, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 0
     assert any("differed from those before them" in region.captures.why for region in regions(fast))
@@ -370,7 +377,7 @@ def test_sizes_that_never_come_again_end_the_attempts(machine, monkeypatch):
 def test_modes(machine, mode, captured):
     fast = framefuse.compile(layer, mode=mode)
     for _ in range(4):
-        fast(torch.randn(5, 8), torch.randn(8, 8))
+        fast(randn(5, 8), randn(8, 8))
     assert machine.captures == captured
     assert ("replayed" in str(framefuse.explain(fast))) == bool(captured)
 
@@ -383,9 +390,9 @@ def test_around_a_break(machine):
         return (y @ w).tanh()
 
     fast = framefuse.compile(f, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(6):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), f(x, w))
     assert machine.captures == 2 and machine.replays >= 6
 
@@ -396,7 +403,7 @@ def test_what_is_not_only_computing_is_not_captured(machine):
 
     fast = framefuse.compile(found, mode=MODE)
     for _ in range(4):
-        x = torch.randn(50)
+        x = randn(50)
         same(fast(x), found(x))
     assert machine.captures == 0
     assert any("known only when it has run" in text for text in regions(fast) if isinstance(text, str)), regions(fast)
@@ -407,7 +414,7 @@ def test_an_error_of_the_program_is_its_own(machine):
         return (x * 2)[i] @ x.t()
 
     fast = framefuse.compile(f, mode=MODE)
-    x = torch.randn(5, 8)
+    x = randn(5, 8)
     for turn in range(6):
         i = torch.tensor([turn % 5, 1])
         same(fast(x, i), f(x, i))
@@ -417,16 +424,16 @@ def test_an_error_of_the_program_is_its_own(machine):
 
 def test_graphs_end_with_their_function(machine):
     fast = framefuse.compile(layer, mode=MODE)
-    w = torch.randn(8, 8)
+    w = randn(8, 8)
     for _ in range(4):
-        fast(torch.randn(5, 8), w)
+        fast(randn(5, 8), w)
     (replay,) = captures.pool_of("cpu").graphs
     replay = weakref.ref(replay)
     framefuse.reset()
     gc.collect()
     assert replay() is None and not len(machine.graphs)
     for _ in range(4):
-        x = torch.randn(5, 8)
+        x = randn(5, 8)
         same(fast(x, w), layer(x, w))
     assert machine.captures == 2 and len(machine.graphs) == 1
     del fast
@@ -437,7 +444,7 @@ def test_graphs_end_with_their_function(machine):
 def test_explain_tells_the_price(machine):
     fast = framefuse.compile(layer, mode=MODE)
     for _ in range(4):
-        fast(torch.randn(5, 8), torch.randn(8, 8))
+        fast(randn(5, 8), randn(8, 8))
     said = str(framefuse.explain(fast))
     assert "replayed  1 CUDA graph: " in said and "2 inputs and 2 results copied in each call" in said
     assert framefuse.explain(fast).graphs[0].replays.graphs == 1
