@@ -435,6 +435,19 @@ FOUND = {
             yield call(data(4, 2, 3))
             yield call(data(4, 3, 3))
     """),
+    "what a list says of a slice to which no iterable is assigned": (0, "native", """
+        def target(x, y):
+            x[1:] = y
+            return x
+
+        def calls():
+            yield call(data(1, 2, 3), 0.5)
+            yield call(data(1, 2, 3), 0.5)
+            yield call([], 0.5)
+            yield call([1, 2], data(2).sum())
+            yield call([1, 2], data(2))
+            yield call([1, 2], None)
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

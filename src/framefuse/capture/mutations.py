@@ -6,6 +6,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from framefuse.capture.contents import ATOMS, entries, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
@@ -110,7 +112,7 @@ def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> 
     recorder = machine.recorder
     sources = recorder.sources
     if isinstance(key, slice):
-        if isinstance(holder, deque):
+        if isinstance(holder, deque) or not _may_iterate(bare(value)):
             return MISSING
         value = list(machine.iterable(value)) if not isinstance(value, (list, tuple)) else machine.elements(value)
         pin_nested(key)
@@ -132,6 +134,13 @@ def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> 
             sources.written[id(holder), "item", (int, key)] = value
         recorder.journal.operation(holder, "__setitem__", (key, value))
     return _native(holder, "__setitem__")(key, value)
+
+
+def _may_iterate(value: Any) -> bool:
+    """Whether ``iter`` takes the value; where it does not, a list has words of its own for that."""
+    if isinstance(value, torch.Tensor):
+        return value.dim() > 0
+    return any(hasattr(type(value), name) for name in ("__iter__", "__getitem__"))
 
 
 @changes((list, deque, dict, set), "clear")
