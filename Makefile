@@ -13,7 +13,7 @@ PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test gpu fuzz lint map ops bench clean
+.PHONY: help setup demo test gpu fuzz lint map ops bench clean missing
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,8 @@ bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about half
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build src/*.egg-info src/framefuse/_native*.so .mypy_cache .pytest_cache .ruff_cache demo-out bench-out
 
+missing:
+
 # Each stamp holds one step of the setup, so that a second `make` does only what has changed.
 $(VENV)/.torch:
 	@echo "setup: python environment in $(VENV), $(TORCH)"
@@ -67,7 +69,8 @@ $(VENV)/.tools: $(VENV)/.torch pyproject.toml
 	@$(PIP) --no-deps timm torchvision
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.tools $(BUILD)
+# Without the library the extension is built again, whatever the stamp says.
+$(VENV)/.built: $(VENV)/.tools $(BUILD) $(if $(wildcard src/framefuse/_native.*.so),,missing)
 	@echo "setup: framefuse and its C extension, warnings are errors"
 	@FRAMEFUSE_WERROR=1 $(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
