@@ -29,7 +29,7 @@ from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
-from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
+from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number, reads_values
 from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
@@ -38,6 +38,7 @@ from framefuse.capture.twins import inside_ddp_forward
 from framefuse.capture.unseen import PLAIN, compared, shown
 from framefuse.ir.classes import immutable
 
+HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
 SIMPLE = frozenset(
     (
         int,
@@ -356,7 +357,11 @@ class Calls(Natives):
         self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None
     ) -> Any:
         """A binary operation or comparison; Python methods of the operands get frames."""
+        if complex in (type(left), type(right)):
+            left, right = plain_number(left), plain_number(right)
         kind, other = type(left), type(right)
+        if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
+            pin_nested((left, right))
         if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):
             attempts = self.attempts(function, left, right, name, reflected)
             if attempts:

@@ -395,6 +395,36 @@ def _install() -> None:
 _install()
 
 
+def applied(function: Callable[..., Any], left: Any, right: Any, reflected: str) -> Any:
+    """``function(left, right)``, a binary operation or comparison whose method of ``right`` is ``reflected``.
+
+    The C code of bools, floats and complex numbers takes an int of any class on the right by its value, and asks its
+    class first only where that is one of their own subclasses: a tracked number is asked here.
+    """
+    kind = type(left)
+    if type(right) is Integer:
+        if kind is bool:
+            return function(int(left), right)
+        if kind is float:
+            method = getattr(right, reflected, None)
+            value = NotImplemented if method is None else method(left)
+            return function(left, right.plain()) if value is NotImplemented else value
+    if kind is complex and type(right) in (Integer, Float):
+        right = right.plain()
+    return function(left, right)
+
+
+def reads_values(value: Any, depth: int = 0) -> bool:
+    """Whether nested containers hold a number of a class whose C code takes the other operand by its value: what
+    compares or adds the elements would ask no tracked number.
+    """
+    if type(value) in (bool, float, complex):
+        return True
+    if depth > 4 or not isinstance(value, (tuple, list, dict)):
+        return False
+    return any(reads_values(part, depth + 1) for part in (value.values() if isinstance(value, dict) else value))
+
+
 def extreme(name: str, values: tuple[Any, ...]) -> Any:
     """``min`` or ``max`` of ints of which some are tracked, as one expression; NotImplemented for anything else."""
     owner = next((value.owner for value in values if type(value) is Integer), None)

@@ -19,7 +19,7 @@ from framefuse.capture.leaves import runs_natively
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number, reads_values
 from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
@@ -150,7 +150,8 @@ class Natives(Operations):
             recorder.sources.whole(part)
         for part in kwargs.values():
             recorder.sources.whole(part)
-        if target not in KEEPS_NUMBERS if kind_hashable(target) else True:
+        keeps = kind_hashable(target) and target in KEEPS_NUMBERS
+        if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
             pin_nested(getattr(target, "__self__", None))
             for part in (*args, *kwargs.values()):
                 pin_nested(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import functools
+import operator
 import sys
 import types
 import typing
@@ -17,7 +18,7 @@ import torch
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
-from framefuse.capture.numbers import Float, Integer, bare, extreme
+from framefuse.capture.numbers import Float, Integer, applied, bare, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
@@ -444,7 +445,7 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
         total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
         machine.recorder.sources.whole(args[0])
         for value in args[0]:
-            total = total + value
+            total = applied(operator.add, total, value, "__radd__")
         frame.stack.append(total)
         return None
     return MISSING
@@ -458,7 +459,8 @@ def _count_elements(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: d
 @special(divmod)
 def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 2 and any(type(value) is Integer for value in args):
-        frame.stack.append((args[0] // args[1], args[0] % args[1]))
+        whole = applied(operator.floordiv, *args, "__rfloordiv__")
+        frame.stack.append((whole, applied(operator.mod, *args, "__rmod__")))
         return None
     return MISSING
 

@@ -13,7 +13,7 @@ from framefuse.capture.code import handles
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested
+from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
 from framefuse.capture.unseen import compared
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -46,14 +46,14 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
     left = stack.pop()
     if argument < 13:
         if type(left) in DIRECT and type(right) in DIRECT:
-            stack.append(FUNCTIONS[argument](left, right))
+            stack.append(applied(FUNCTIONS[argument], left, right, f"__r{ORDER[argument]}__"))
             return None
         name = ORDER[argument]
         return machine.binary(frame, FUNCTIONS[argument], left, right, f"__{name}__", f"__r{name}__")
     argument -= 13
     name, kind = ORDER[argument], type(left)
     if kind in DIRECT and type(right) in DIRECT:
-        stack.append(IN_PLACE[argument](left, right))
+        stack.append(applied(IN_PLACE[argument], left, right, f"__r{name}__"))
         return None
     method = python_method(kind, f"__i{name}__")
     if method is not None:
@@ -84,7 +84,7 @@ def compare_op(machine: Any, frame: Frame, argument: int) -> Any:
     left = frame.stack.pop()
     name, function = COMPARE[argument]
     if (type(left) in DIRECT or type(left) is str) and (type(right) in DIRECT or type(right) is str):
-        frame.stack.append(function(left, right))
+        frame.stack.append(applied(function, left, right, REFLECTED_COMPARE[name]))
         return None
     return machine.binary(frame, function, left, right, name, REFLECTED_COMPARE[name])
 
@@ -138,7 +138,7 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
         machine.recorder.sources.typed(container)
         return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
     sources = machine.recorder.sources
-    if type(value) in TRACKED and not isinstance(container, (tuple, list)):
+    if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
         value = value.plain()
     if not sources.membership(container, value):
         sources.whole(container)
