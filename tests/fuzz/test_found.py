@@ -448,6 +448,37 @@ FOUND = {
             yield call([1, 2], data(2))
             yield call([1, 2], None)
     """),
+    "ints by floats and bools on their left": (1, "native", """
+        def target(x, n):
+            scale = 1.5 * n - True * n + 2.5 / n
+            return x * scale, True + n, 0.5 < n, [1.0] == [n]
+
+        def calls():
+            for n in (3, 2, 5, 1, 3, 7):
+                yield call(data(1, 2), n)
+    """),
+    "a view of one of two tensors with equal contents": (1, "native", """
+        def target(x, numbers):
+            other = {"a": x + 1}
+            v = x + 1
+            view = v.unsqueeze(0)
+            numbers.sort(key=lambda i: -i)
+            return v, view, other
+
+        def calls():
+            for _ in range(3):
+                yield call(data(1, 2, 3), [1, 2])
+    """),
+    "how often a tensor of the call was written": (1, "native", """
+        def target(x):
+            v = torch.tril(x)
+            v.add_(1)
+            return v._version > 0, v._version
+
+        def calls():
+            for _ in range(3):
+                yield call(data(1, 2, 3))
+    """),
     "numbers where a call may write a tensor": (0, "eager", """
         def target(x):
             torch.add(x, x, out=x)

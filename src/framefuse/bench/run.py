@@ -86,7 +86,7 @@ def vit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=usual.batch, help=f"pictures in a batch ({usual.batch})")
     parser.add_argument("--model", default=usual.model, help=f"any classifier of timm ({usual.model})")
     parser.add_argument("--dtype", nargs="+", choices=dtypes, default=dtypes, help="bfloat16 is by autocast (both)")
-    parser.add_argument("--modes", nargs="+", choices=modes, default=modes, metavar="MODE", help=f"{', '.join(modes)}")
+    parser.add_argument("--modes", nargs="+", choices=modes, default=modes, metavar="MODE", help="of compile (all)")
     parser.add_argument("--only", nargs="+", choices=names, default=(), metavar="NAME", help=f"{', '.join(names)}")
     parser.add_argument("--seconds", type=float, default=turns.SECONDS, help=f"for dtype and mode ({turns.SECONDS:g})")
     parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too")

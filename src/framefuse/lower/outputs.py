@@ -275,7 +275,7 @@ class Outputs:
         if order is None:
             fact = "A result is a view of memory with gaps."
             raise Stop(Reason("shared-memory", fact, "Return its clone().", self.definer[value].call.line))
-        if node.op in ("input", "result"):
+        if node.op in ("input", "result") or node in self.given:  # the contents may be another tensor's too
             return self._clone(node, meta)
         if order == tuple(range(len(order))):
             return node

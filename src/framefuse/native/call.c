@@ -14,12 +14,12 @@ static inline PyObject *lent(const PlanProgram *plan, const Frame *frame, const 
 /* The place in front of the arguments is free. */
 static PyObject *call_with(const CallInfo *call, PyObject *const *args)
 {
-    bool off = !call->grad && abi_grad_enabled();
-    if (off)
-        abi_set_grad_enabled(false);
+    bool before = abi_grad_enabled();
+    if (before != call->grad)
+        abi_set_grad_enabled(call->grad);
     PyObject *result = PyObject_Vectorcall(call->function, args, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
-    if (off)
-        abi_set_grad_enabled(true);
+    if (before != call->grad)
+        abi_set_grad_enabled(before);
     return result;
 }
 

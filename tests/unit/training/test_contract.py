@@ -503,3 +503,21 @@ def test_writing_inside_to_what_eager_saved_is_eagers_error():
     for _ in range(4):
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             compiled(leaf(3)).backward()
+
+
+def test_gradients_flow_behind_a_step_where_they_are_off():
+    """The second stretch begins with gradients off; what it computes after they are on again requires grad."""
+
+    def run(x):
+        with torch.no_grad():
+            scale = x.sum().item()
+        return (x * scale).sin().sum()
+
+    fast = framefuse.compile(run)
+    for number in range(4):
+        torch.manual_seed(number)
+        x = torch.randn(3, requires_grad=True)
+        found, expected = fast(x), run(x)
+        assert found.requires_grad
+        torch.testing.assert_close(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
+        assert torch.is_grad_enabled()

@@ -25,6 +25,10 @@ EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
     holder, name = frame.stack.pop(), frame.code.names[argument]
     if f"get {name}" in STOPPED and isinstance(holder, torch.Tensor) and machine.recorder.alive:
+        writes = machine.recorder.own_writes(holder) if name == "_version" else None
+        if writes is not None:
+            frame.stack.append(writes)
+            return None
         return machine.native(frame, getattr, (holder, name), {})
     found = machine.attribute(frame, holder, name)
     if type(found) is tuple:
