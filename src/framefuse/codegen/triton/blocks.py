@@ -140,8 +140,7 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         assert parallel is not None
         found[id(parallel)] = Dimension(0, points, False)
         shape = points, width
-        each = 2 * share if across else share  # elements of a thread
-        return Blocks(points, 2, found, warps(points * width, each), shape, form=form, longest=longest)
+        return Blocks(points, 2, found, warps(points * width, share), shape, form=form, longest=longest)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     return Blocks(1, 1, found, count, (width,), form=form, longest=longest)
 

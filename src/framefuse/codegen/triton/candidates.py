@@ -78,4 +78,4 @@ def _across(blocks: Blocks, rows: int) -> Iterator[Choice]:
         if points <= power(rows) and width <= 2 * power(blocks.longest):
             yield Choice(points, width, min(8, max(1, points * width // (8 * WARP))))
     yield Choice(blocks.points, blocks.shape[-1], blocks.warps, STAGES)
-    yield Choice(blocks.points, blocks.shape[-1], min(16, 2 * blocks.warps))
+    yield Choice(blocks.points, blocks.shape[-1], max(1, blocks.warps // 2))
