@@ -129,8 +129,8 @@ class MatmulStep:
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """Calls a Python callable (usually torch's own builtin) with gradient mode off unless ``grad``: ``outs`` are (path
-    of indices into the result, slot).
+    """Calls a Python callable (usually torch's own builtin) with gradient mode on or off as ``grad`` says, or left as
+    it is (``keeps_mode``): ``outs`` are (path of indices into the result, slot).
 
     ``args`` are templates, ``kwargs`` pairs of name and template. ``binds`` are (slot, dimension, number) to be set
     from a result's real sizes. A slot in ``normal`` must have the sizes and strides that its Slot says (kernels read
@@ -149,6 +149,7 @@ class CallStep:
     normal: tuple[int, ...] = ()
     inside: bool = False
     grad: bool = False
+    keeps_mode: bool = False
     commits: bool = False
 
 

@@ -14,11 +14,11 @@ static inline PyObject *lent(const PlanProgram *plan, const Frame *frame, const 
 /* The place in front of the arguments is free. */
 static PyObject *call_with(const CallInfo *call, PyObject *const *args)
 {
-    bool before = abi_grad_enabled();
-    if (before != call->grad)
+    bool before = abi_grad_enabled(), change = !call->keeps_mode && before != call->grad;
+    if (change)
         abi_set_grad_enabled(call->grad);
     PyObject *result = PyObject_Vectorcall(call->function, args, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
-    if (before != call->grad)
+    if (change)
         abi_set_grad_enabled(before);
     return result;
 }

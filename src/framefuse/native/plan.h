@@ -36,7 +36,7 @@ typedef struct {
     int32_t bind_count;
     int32_t *normal; /* owned */
     int32_t normal_count;
-    bool grad, commits;
+    bool grad, keeps_mode, commits;
 } CallInfo;
 
 typedef struct {

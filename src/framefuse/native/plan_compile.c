@@ -242,7 +242,9 @@ static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
     for (int32_t i = 0; i < call->normal_count; i++)
         if (plan->slots[call->normal[i]].place != CALL)
             return wrong("a normal slot that is no call slot", source);
-    return field_bool(source, "grad", &call->grad) < 0 ? -1 : field_bool(source, "commits", &call->commits);
+    if (field_bool(source, "grad", &call->grad) < 0 || field_bool(source, "keeps_mode", &call->keeps_mode) < 0)
+        return -1;
+    return field_bool(source, "commits", &call->commits);
 }
 
 static int read_numbers_step(PlanProgram *plan, PyObject *source, Step *step)

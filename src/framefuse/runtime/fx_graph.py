@@ -241,7 +241,7 @@ def backend_plan(
     places = tuple(place for place, value in tensors if value in written)
     whole = _undoing(function, places) if places else function
     commits = any(getattr(call.target, "commits", False) for call in trace.calls)
-    step = CallStep("backend", whole, args, (), tuple(outs), grad=True, commits=commits)
+    step = CallStep("backend", whole, args, (), tuple(outs), keeps_mode=True, commits=commits)
     devices = dict.fromkeys(("cpu", *(meta.device for meta in trace.metas)))
     found = map(default_generator, devices) if any(call.random for call in trace.calls) else ()
     generators = tuple(("const", generator) for generator in found if generator is not None)
