@@ -47,7 +47,7 @@ stops: $(VENV)/.built ## write the pages under docs/stops from the catalogue of 
 ops: $(VENV)/.built ## the primitives by element type, and which of torch's functions become them
 	@$(PY) -m framefuse.cli ops
 
-bench: $(VENV)/.built ## every figure of the README, into bench-out/ (about half an hour)
+bench: $(VENV)/.built ## the README's figures of the CPU, into bench-out/ (about half an hour)
 	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
 
 clean: ## remove .venv and everything built

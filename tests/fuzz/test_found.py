@@ -496,3 +496,15 @@ def test_found(name: str) -> None:
     hits, backend, source = FOUND[name]
     tally = run(Program(HEAD + textwrap.dedent(source), backend=backend))
     assert tally.hits >= hits, tally
+
+
+def test_a_program_that_eager_does_not_end_is_no_difference() -> None:
+    source = """
+        def target(x):
+            for _ in x:
+                x += [1]
+
+        def calls():
+            yield call([1])
+    """
+    assert run(Program(HEAD + textwrap.dedent(source)), seconds=1).calls == 0

@@ -341,3 +341,16 @@ def _holds_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
     return isinstance(value, (tuple, list)) and any(_holds_tensor(part) for part in value)
+
+
+def own_writes(recorder: Any, tensor: torch.Tensor) -> int | None:
+    """The version of a tensor that was made in this recording, in memory that no input shares: it is the same in each
+    call. None for any other tensor.
+    """
+    found = recorder.numbers.get(id(tensor))
+    if found is None or found in recorder.inputs:
+        return None
+    with torch._C.DisableTorchFunction():
+        memory = tensor.untyped_storage()._cdata
+        shared = any(recorder.tensors[number].untyped_storage()._cdata == memory for number in recorder.inputs)
+        return None if shared else tensor._version

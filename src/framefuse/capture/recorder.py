@@ -299,18 +299,6 @@ class Recorder:
         found: bool = tensor.requires_grad
         return found
 
-    def own_writes(self, tensor: Any) -> int | None:
-        """The version of a tensor that was made in this recording, in memory that no input shares: it is the same in
-        each call. None for any other tensor.
-        """
-        found = self.numbers.get(id(tensor))
-        if found is None or found in self.inputs:
-            return None
-        with torch._C.DisableTorchFunction():
-            memory = tensor.untyped_storage()._cdata
-            shared = any(self.tensors[number].untyped_storage()._cdata == memory for number in self.inputs)
-            return None if shared else int(tensor._version)
-
     def element(self, tensor: Any) -> float | None:
         """The element of a tensor as a run-time number, None where reading it must be a step."""
         number = self.number(tensor) if self.symbolic else None

@@ -51,7 +51,7 @@ class Derivative:
             own=own,
             roots=len(piece.roots),
             numbers=len(piece.numbers),
-            name=piece.primal.name,
+            name=piece.primal.name.rpartition(".")[2],
         )
 
 

@@ -521,3 +521,12 @@ def test_gradients_flow_behind_a_step_where_they_are_off():
         assert found.requires_grad
         torch.testing.assert_close(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
         assert torch.is_grad_enabled()
+
+
+def test_a_node_has_the_name_of_the_function_alone():
+    def run(x):
+        return x.sin().sum()
+
+    fast = framefuse.compile(run)
+    found = [fast(torch.randn(3, requires_grad=True)) for _ in range(2)][1]
+    assert found.grad_fn.name() == "runBackward"

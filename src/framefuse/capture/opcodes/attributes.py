@@ -14,7 +14,7 @@ from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
-from framefuse.capture.queries import STOPPED
+from framefuse.capture.queries import STOPPED, own_writes
 from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import compared
 
@@ -25,7 +25,7 @@ EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
     holder, name = frame.stack.pop(), frame.code.names[argument]
     if f"get {name}" in STOPPED and isinstance(holder, torch.Tensor) and machine.recorder.alive:
-        writes = machine.recorder.own_writes(holder) if name == "_version" else None
+        writes = own_writes(machine.recorder, holder) if name == "_version" else None
         if writes is not None:
             frame.stack.append(writes)
             return None

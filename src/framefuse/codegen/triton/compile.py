@@ -23,7 +23,7 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.triton.blocks import Choice
-from framefuse.codegen.triton.emitter import Module, emit
+from framefuse.codegen.triton.emitter import Launch, Module, emit
 from framefuse.codegen.triton.products import emit_product
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
@@ -65,7 +65,7 @@ class TritonKernel:
     binary: bytes
     aligned: bool
     limits: tuple[Expr, ...]
-    by_python: Callable[[Sequence[Any], Sequence[int | float], int], int] | None
+    by_python: Launch | None
     seconds: Mapping[str, float]
     keep: Any
     programs: Expr | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from framefuse.codegen.triton.blocks import Blocks, Choice, choose
 from framefuse.codegen.triton.builder import Builder, Tile
@@ -18,6 +19,8 @@ from framefuse.ir.numbers import Expr, Symbol
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
+# What runs a kernel from Python: (tensors by buffer, numbers, extent) to 0, or 1 where a check failed.
+Launch = Callable[[Sequence[Any], Sequence[int | float], int], int]
 IMPORTS = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice

@@ -14,10 +14,8 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from framefuse.codegen.triton import device
-from framefuse.codegen.triton.emitter import Module
+from framefuse.codegen.triton.emitter import Launch, Module
 from framefuse.ir.loops import Kernel
-
-Launch = Callable[[Sequence[torch.Tensor], Sequence[int | float], int], int]
 
 
 def is_on() -> bool:

@@ -9,8 +9,7 @@ from types import ModuleType
 import torch
 import triton
 
-from framefuse.codegen.triton.emitter import Module
-from framefuse.codegen.triton.interpreted import Launch
+from framefuse.codegen.triton.emitter import Launch, Module
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.loops import Kernel
 
