@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import io
 import itertools
 import linecache
@@ -12,7 +13,6 @@ import re
 import signal
 import sys
 import time
-import traceback
 import types
 import warnings
 from collections import Counter
@@ -118,10 +118,9 @@ class World:
         """The exception as the user sees it: type, text, causes, and the program's own frames of the traceback."""
         error, found = self.error, []
         while error is not None:
-            frames = [
-                (f.name, f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename == self.file
-            ]
-            found.append((type(error).__name__, str(error), frames if not NOTRACE else 0))
+            frames = [each for each in lines(error) if each[0].co_filename == self.file]
+            names = [(code.co_name, line) for code, line in frames]
+            found.append((type(error).__name__, str(error), names if not NOTRACE else 0))
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return tuple(found)
 
@@ -136,6 +135,24 @@ class World:
         }
         local = dict(frame.f_locals) if frame is not None else {}
         return {"state": state, "between": local, "given": self.given, "result": self.result, "earlier": self.results}
+
+
+def lines(error: BaseException) -> Iterator[tuple[types.CodeType, int]]:
+    """The code and the line of each frame of a traceback.
+
+    CPython 3.11 runs some pairs of instructions as one once a function is warm, and then names the first of them where
+    the second finds a local unbound: its line is that of the second here, as it is in a function that is not warm.
+    """
+    step = error.__traceback__
+    while step is not None:
+        code, line = step.tb_frame.f_code, step.tb_lineno
+        if isinstance(error, UnboundLocalError):
+            pair = itertools.islice((i for i in dis.get_instructions(code) if i.offset >= step.tb_lasti), 2)
+            reads = [i for i in pair if i.opname.startswith("LOAD_FAST") and f"'{i.argval}'" in str(error)]
+            if reads and reads[0].positions is not None:
+                line = reads[0].positions.lineno or line
+        yield code, line
+        step = step.tb_next
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

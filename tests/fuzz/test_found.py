@@ -488,6 +488,19 @@ FOUND = {
             yield call(data(1, 2))
             yield call(True)
     """),
+    "the line of an unbound local in a warm function": (0, "native", """
+        def target(x):
+            for _ in range(9):
+                y = x
+            y = x
+            TABLE |= {"c": y}
+
+        TABLE = {}
+
+        def calls():
+            for _ in range(4):
+                yield call(data(1, 2))
+    """),
 }  # fmt: skip
 
 
