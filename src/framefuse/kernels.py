@@ -16,6 +16,7 @@ from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
 from framefuse.tuning import Tuner, Tuning
+from framefuse.variants import compiled_together
 
 COMPILERS = 8  # threads in which kernels are compiled where that is slow
 
@@ -64,7 +65,8 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
         if isinstance(made[key], Unsupported):
             raise Uncompiled(made[key], wanted[index].device)
     tuning = tuner.run(distinct, made) if tuner is not None else None
-    return {index: made[key] for index, key in keys.items()}, tuning
+    codes = {index: made[key] for index, key in keys.items()}
+    return compiled_together(wanted, codes, COMPILERS), tuning
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr, Relation, expr
+from framefuse.ir.numbers import Relation, expr
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -171,9 +171,8 @@ def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:
     named = {symbol: values[0] for symbol, values in p["schedule"].largest if len(values) == 1}
     for index, compiled in p["kernels"].items():
         item = p["schedule"].items[index]
-        values = {n.symbol: v for n, v in zip(item.kernel.numbers, item.numbers, strict=True) if isinstance(v, Expr)}
         for limit in compiled.code.limits if isinstance(compiled, Launched) else ():
-            last = limit.substitute(values).substitute(named)
+            last = limit.substitute(item.sizes).substitute(named)
             found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
             found[Relation("<=", expr(0), last, "positions of 32 bits")] = None
     return tuple(found)

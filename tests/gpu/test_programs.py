@@ -47,7 +47,7 @@ def kernels(products):
         code
         for product in products
         for code in product.stages["kernels"].values()
-        if hasattr(code, "unaligned") or hasattr(code, "by_python")
+        if hasattr(code, "variant") or hasattr(code, "by_python")
     ]
     assert bool(launched) is bool(there)
     return len(there)

@@ -24,13 +24,13 @@ Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The code of a kernel that a driver launches: ``code`` for pointers that are multiples of 16, and what compiles it
-    for any pointers when that is needed and gives the function and its bytes of shared memory; ``threads`` of one
-    program.
+    """The code of a kernel that a driver launches: ``code`` for pointers that are multiples of 16 and numbers like the
+    recorded ones; ``variant(aligned)``, which compiles it for any numbers, and for such or any pointers, when that is
+    needed and gives the function and its bytes of shared memory; ``threads`` of one program.
     """
 
     code: Any  # a TritonKernel
-    unaligned: Callable[[], tuple[int, int]]
+    variant: Callable[[bool], tuple[int, int]]
     threads: int
 
 
@@ -140,15 +140,17 @@ def _launched_by_triton(
 def _launched(
     kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
 ) -> Any:
-    def compile(aligned: bool) -> Any:
-        return triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded, load=load, choice=choice)
+    def compile(aligned: bool, fitted: bool = False) -> Any:
+        return triton.compile_kernel(
+            kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded, load=load, choice=choice
+        )
 
-    def unaligned() -> tuple[int, int]:
-        made = compile(False)
+    def variant(aligned: bool) -> tuple[int, int]:
+        made = compile(aligned)
         return made.function, made.shared
 
-    code = compile(True)
-    return Launched(code, unaligned, code.warps * machine(device).warp)
+    code = compile(True, fitted=True)
+    return Launched(code, variant, code.warps * machine(device).warp)
 
 
 def _triton(device: str) -> Target:

@@ -75,19 +75,20 @@ class LaunchStep:
     programs of ``threads`` threads and ``shared`` bytes of dynamic shared memory; nothing where the number ``extent``
     is 0.
 
-    ``function`` is the driver's handle of the kernel for pointers that are all multiples of 16 (see
-    ``_native.load_module``). ``unaligned`` compiles the variant for any pointers when one first asks for it, and gives
-    its handle and its own bytes of shared memory; where it is None or raises, a run with such a pointer declines.
-    ``arguments`` are ("pointer", slot of that device), ("int64", number), ("int32", number), ("real64", number) or
-    ("real32", number), in the kernel's order; a number that 32 bits do not hold makes the run decline. So that no run
-    declines behind a call step that ``commits``, what can be known of the launches behind it is looked at before it. A
-    launch that fails is a RuntimeError with the driver's text.
+    ``function`` is the driver's handle of the kernel (see ``_native.load_module``) for pointers that are all multiples
+    of 16, and numbers that fit: each of ``fits``, (number, multiple, low, high), is such a multiple from low to high.
+    ``variant(aligned)`` compiles the code for any numbers, and for such or (not ``aligned``) any pointers, when it is
+    first asked for, and gives its handle and its own bytes of shared memory; where it is None or raises, such a run
+    declines. ``arguments`` are ("pointer", slot of that device), ("int64", number), ("int32", number), ("real64",
+    number) or ("real32", number), in the kernel's order; a number that 32 bits do not hold makes the run decline. So
+    that no run declines behind a call step that ``commits``, what can be known of the launches behind it is looked at
+    before it. A launch that fails is a RuntimeError with the driver's text.
     ``keep`` holds what the kernel lives in.
     """
 
     name: str
     function: int
-    unaligned: Callable[[], tuple[int, int]] | None
+    variant: Callable[[bool], tuple[int, int]] | None
     arguments: tuple[tuple[str, int], ...]
     extent: int
     blocks: int
@@ -95,6 +96,7 @@ class LaunchStep:
     shared: int
     device: int
     keep: Any
+    fits: tuple[tuple[int, int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ def _step(step: Step) -> str:
         return f"kernel  {step.name}({buffers})" + ("  in threads above the break-even" if step.parallel else "")
     if isinstance(step, LaunchStep):
         arguments = ", ".join(f"{'t' if kind == 'pointer' else 'n'}{place}" for kind, place in step.arguments)
-        return f"launch  {step.name}({arguments})  {step.blocks} of n{step.extent} a program, {step.threads} threads"
+        text = f"launch  {step.name}({arguments})  {step.blocks} of n{step.extent} a program, {step.threads} threads"
+        fits = " and ".join(_fit(*fit) for fit in step.fits)
+        return f"{text}, for {fits}" if fits else text
     if isinstance(step, MatmulStep):
         return f"matmul  t{step.out} = t{step.a} @ t{step.c}"
     if isinstance(step, CallStep):
@@ -46,3 +48,9 @@ def _step(step: Step) -> str:
         return f"release {', '.join(f't{slot}' for slot in step.slots)}"
     assert isinstance(step, NumbersStep)
     return "numbers " + "; ".join(f"n{slot} = {op}({left}, {right})" for op, slot, left, right in step.numbers)
+
+
+def _fit(number: int, multiple: int, low: int, high: int) -> str:
+    if multiple > 1:
+        return f"n{number} % {multiple} == 0"
+    return f"n{number} == {low}" if low == high else f"n{number} <= {high}"

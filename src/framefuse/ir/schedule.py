@@ -48,6 +48,12 @@ class RunKernel:
     parallel: bool
     device: str = "cpu"
 
+    @property
+    def sizes(self) -> dict[Symbol, Expr]:
+        """The values, in the graph's symbols, of the numbers of the kernel that are integers."""
+        pairs = zip(self.kernel.numbers, self.numbers, strict=True)
+        return {number.symbol: value for number, value in pairs if isinstance(value, Expr)}
+
 
 @dataclass(frozen=True, slots=True)
 class RunMatmul:

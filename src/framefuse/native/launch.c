@@ -40,43 +40,73 @@ static int read_arguments(PlanProgram *plan, PyObject *source, LaunchInfo *info)
     return status;
 }
 
+static int read_fits(PlanProgram *plan, PyObject *source, LaunchInfo *info)
+{
+    PyObject *tuple = field_tuple(source, "fits");
+    int status = tuple && (info->fits = zeros((size_t)PyTuple_GET_SIZE(tuple), sizeof *info->fits)) ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *row = PyTuple_GET_ITEM(tuple, i);
+        struct LaunchFit *out = &info->fits[info->fit_count++];
+        long long multiple, low, high;
+        if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "iLLL", &out->index, &multiple, &low, &high) || multiple < 1 || out->index < 0
+            || out->index >= plan->count)
+            status = wrong("a fit that is no number with its multiple and bounds", row);
+        else
+            out->multiple = multiple, out->low = low, out->high = high;
+    }
+    Py_XDECREF(tuple);
+    return status;
+}
+
 /* The step holds what is borrowed here. */
 static int read_functions(PyObject *source, LaunchInfo *info)
 {
-    PyObject *function = PyObject_GetAttrString(source, "function"), *unaligned = PyObject_GetAttrString(source, "unaligned");
-    info->aligned.function = function ? PyLong_AsUnsignedLongLong(function) : 0;
-    info->make_unaligned = unaligned == Py_None ? NULL : unaligned;
-    bool callable = !info->make_unaligned || PyCallable_Check(unaligned);
+    PyObject *function = PyObject_GetAttrString(source, "function"), *variant = PyObject_GetAttrString(source, "variant");
+    info->codes[LAUNCH_FITTED].function = function ? PyLong_AsUnsignedLongLong(function) : 0;
+    info->variant = variant == Py_None ? NULL : variant;
+    bool callable = !info->variant || PyCallable_Check(variant);
     Py_XDECREF(function);
-    Py_XDECREF(unaligned);
-    return PyErr_Occurred() ? -1 : callable && info->aligned.function ? 0 : wrong("no function", source);
+    Py_XDECREF(variant);
+    return PyErr_Occurred() ? -1 : callable && info->codes[LAUNCH_FITTED].function ? 0 : wrong("no function", source);
 }
 
 int launch_read(PlanProgram *plan, PyObject *source, LaunchInfo *info)
 {
     if (read_functions(source, info) < 0 || field_int(source, "extent", 0, plan->count, &info->extent) < 0
         || field_int(source, "blocks", 1, INT32_MAX, &info->blocks) < 0 || field_int(source, "threads", 1, 1025, &info->threads) < 0
-        || field_int(source, "shared", 0, INT32_MAX, &info->aligned.shared) < 0 || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
+        || field_int(source, "shared", 0, INT32_MAX, &info->codes[LAUNCH_FITTED].shared) < 0 || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
         return -1;
-    return read_arguments(plan, source, info) < 0 ? -1 : driver_ready(info->device);
+    return read_arguments(plan, source, info) < 0 || read_fits(plan, source, info) < 0 ? -1 : driver_ready(info->device);
 }
 
 bool launch_takes_slot(const struct LaunchArgument *argument) { return argument->kind == POINTER; }
 
 /* ---- running it ---- */
 
-/* The code for any pointers, of function 0 without one. The kernel may be compiled now: once, at the first pointer that asks for it. */
-static const struct LaunchCode *unaligned_of(LaunchInfo *info)
+static inline bool fits(const LaunchInfo *info, const int64_t *numbers)
 {
-    struct LaunchCode *code = &info->unaligned;
-    if (!code->function && info->make_unaligned) {
-        PyObject *made = PyObject_CallNoArgs(info->make_unaligned);
+    for (int32_t i = 0; i < info->fit_count; i++) {
+        const struct LaunchFit *fit = &info->fits[i];
+        int64_t number = numbers[fit->index];
+        if (number < fit->low || number > fit->high || number % fit->multiple)
+            return false;
+    }
+    return true;
+}
+
+/* The code for these pointers and numbers, of function 0 without one. It may be compiled now: once, when it is first asked for. */
+static const struct LaunchCode *code_for(LaunchInfo *info, bool aligned, const int64_t *numbers)
+{
+    int which = !aligned ? LAUNCH_ANY : fits(info, numbers) ? LAUNCH_FITTED : LAUNCH_ALIGNED;
+    struct LaunchCode *code = &info->codes[which];
+    if (UNLIKELY(!code->function) && info->variant && !code->refused) {
+        PyObject *made = PyObject_CallOneArg(info->variant, aligned ? Py_True : Py_False);
         unsigned long long function = 0;
         int shared = 0;
         if (made && PyTuple_Check(made) && PyArg_ParseTuple(made, "Ki", &function, &shared) && function && shared >= 0)
-            *code = (struct LaunchCode){function, shared};
+            *code = (struct LaunchCode){function, shared, false};
         else
-            info->make_unaligned = NULL; /* it would fail again: each run that needs it declines */
+            code->refused = true; /* it would fail again: each run that needs it declines */
         Py_XDECREF(made);
         PyErr_Clear();
     }
@@ -111,7 +141,7 @@ bool launch_may(const PlanProgram *plan, const Frame *frame, LaunchInfo *info)
         if (argument->kind == POINTER && frame->tensors[slot])
             aligned &= (uintptr_t)slot_data(plan, frame, argument->index) % ALIGNMENT == 0;
     }
-    return aligned || unaligned_of(info)->function;
+    return code_for(info, aligned, frame->numbers)->function;
 }
 
 int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
@@ -145,7 +175,7 @@ int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
     }
     for (int32_t i = 0; i < SPARE; i++)
         parameters[info->argument_count + i] = &none;
-    const struct LaunchCode *code = LIKELY(together % ALIGNMENT == 0) ? &info->aligned : unaligned_of(info);
+    const struct LaunchCode *code = code_for(info, together % ALIGNMENT == 0, frame->numbers);
     if (UNLIKELY(!code->function || !abi_stream(info->device, &stream)))
         return -1;
     if (LIKELY(driver_launch(code->function, info->device, (unsigned)count, (unsigned)info->threads, (unsigned)code->shared, stream, parameters) == 0))
@@ -157,5 +187,6 @@ int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
 void launch_free(LaunchInfo *info)
 {
     PyMem_Free(info->arguments);
+    PyMem_Free(info->fits);
     PyMem_Free(info);
 }

@@ -53,11 +53,15 @@ typedef struct {
     bool parallel;
 } KernelInfo;
 
+/* The variants of a kernel's code: for pointers that are multiples of 16 and numbers that fit, for such pointers and any numbers, for all. */
+enum { LAUNCH_FITTED, LAUNCH_ALIGNED, LAUNCH_ANY, LAUNCH_VARIANTS };
+
 typedef struct {
-    struct LaunchCode { uint64_t function; int32_t shared; } aligned, unaligned; /* for multiples of 16, and for any pointers; 0: none */
-    PyObject *make_unaligned; /* borrowed from the plan: gives `unaligned`, or NULL */
+    struct LaunchCode { uint64_t function; int32_t shared; bool refused; } codes[LAUNCH_VARIANTS]; /* function 0: none */
+    PyObject *variant; /* borrowed from the plan: compiles those that are not there, or NULL */
     struct LaunchArgument { uint8_t kind; int32_t index; } *arguments; /* owned */
-    int32_t argument_count;
+    struct LaunchFit { int32_t index; int64_t multiple, low, high; } *fits; /* owned: of numbers */
+    int32_t argument_count, fit_count;
     int32_t extent, blocks, threads, device;
 } LaunchInfo;
 

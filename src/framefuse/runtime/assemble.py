@@ -66,9 +66,14 @@ def launch_extent(item: RunKernel, code: Any) -> Expr:
     """The extent of a launch of a kernel's ``code``: of its parallel axis, or the programs that the code asks for."""
     if code.programs is None:
         return item.extent
-    values = {n.symbol: v for n, v in zip(item.kernel.numbers, item.numbers, strict=True) if isinstance(v, Expr)}
-    programs: Expr = code.programs.substitute(values)
+    programs: Expr = code.programs.substitute(item.sizes)
     return programs
+
+
+def launch_fits(item: RunKernel, code: Any) -> Iterator[tuple[Expr, tuple[int, int, int]]]:
+    """What a launch of a kernel's ``code`` asks of the graph's numbers: a value, (multiple, low, high)."""
+    for fit in code.fits:
+        yield fit.value.substitute(item.sizes), (fit.multiple, fit.low, fit.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +249,7 @@ class _Assembler:
 
     def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> Step:
         kernel: Kernel = item.kernel
-        if hasattr(compiled, "unaligned"):
+        if hasattr(compiled, "variant"):
             return self._launch(item, compiled)
         if hasattr(compiled, "by_python"):
             return self._by_python(item, compiled)
@@ -265,7 +270,7 @@ class _Assembler:
         return LaunchStep(
             name=code.name,
             function=code.function,
-            unaligned=compiled.unaligned,
+            variant=compiled.variant,
             arguments=tuple(self._argument(item, kind, place) for kind, place in code.arguments),
             extent=self.numbers.slot_of(launch_extent(item, code)),
             blocks=code.blocks,
@@ -273,6 +278,7 @@ class _Assembler:
             shared=code.shared,
             device=int(item.device.partition(":")[2] or 0),
             keep=code.keep,
+            fits=tuple((self.numbers.slot_of(value), *bounds) for value, bounds in launch_fits(item, code)),
         )
 
     def _argument(self, item: RunKernel, kind: str, place: int) -> tuple[str, int]:

@@ -236,7 +236,7 @@ def launcher(item: RunKernel, schedule: Schedule, code: Any) -> Callable[[Sequen
         for place, buffer in enumerate(item.kernel.buffers)
     )
     step = LaunchStep(
-        compiled.name, compiled.function, code.unaligned, compiled.arguments, count, compiled.blocks, code.threads,
+        compiled.name, compiled.function, code.variant, compiled.arguments, count, compiled.blocks, code.threads,
         compiled.shared, int(item.device.partition(":")[2] or 0), compiled.keep,
     )  # fmt: skip
     plan = Plan(

@@ -20,7 +20,7 @@ from framefuse.native import abi
 
 WORDS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "real64": ctypes.c_double, "real32": ctypes.c_float}
 KERNELS: list[tuple[Any, Any]] = [(None, None)]  # by number: a kernel and its code
-COUNTS = {"launches": 0, "unaligned": 0}
+COUNTS = {"launches": 0, "unaligned": 0, "sizes": 0}
 
 
 def memory_at(address: int, dtype: torch.dtype) -> torch.Tensor:
@@ -50,14 +50,15 @@ def launched(number: int, grid: int, threads: int, parameters: Any) -> int:
 
 
 def compiled(kernel: Any, hints: Any, device: str, guarded: bool, load: Any) -> targets.Launched:
-    def one(aligned: bool) -> Any:
+    def one(aligned: bool, fitted: bool = False) -> Any:
         COUNTS["unaligned"] += not aligned
-        code = triton.compile_kernel(kernel, hints, device, aligned=aligned, guarded=guarded)
+        COUNTS["sizes"] += aligned and not fitted
+        code = triton.compile_kernel(kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded)
         KERNELS.append((kernel, code))
         return replace(code, function=load(str(len(KERNELS) - 1).encode() + b"\0", code.name, 0))
 
-    code = one(True)
-    return targets.Launched(code, lambda: one(False).function, 32 * code.warps)
+    code = one(True, fitted=True)
+    return targets.Launched(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
 
 
 def driver() -> Any:
@@ -83,5 +84,5 @@ if __name__ == "__main__":
                                       compile=compiled, lacks=lambda: None)  # fmt: skip
     os.environ["FRAMEFUSE_TEST_DEVICE"] = "cpu"
     status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *sys.argv[1:]])
-    print(f"{COUNTS['launches']} launches, {COUNTS['unaligned']} compiled for any pointers")
-    sys.exit(status or not COUNTS["launches"] or not COUNTS["unaligned"])
+    print(f"{COUNTS['launches']} launches, {COUNTS['unaligned']} for any pointers, {COUNTS['sizes']} for any sizes")
+    sys.exit(status or not all(COUNTS.values()))

@@ -28,7 +28,7 @@ class Launched:
     """As :class:`framefuse.codegen.targets.Launched`."""
 
     code: Any
-    unaligned: Callable[[], tuple[int, int]]
+    variant: Callable[[bool], tuple[int, int]]
     threads: int
     by_python: Any
 
@@ -71,11 +71,16 @@ def launched() -> Iterator[FakeDriver]:
     stream = abi.FALLBACKS["stream"]
 
     def compile(kernel: Kernel, hints: Any, device: str, guarded: bool, load: Any, choice: Any = None) -> Launched:
-        made = triton.compile_kernel(kernel, hints, device, guarded=guarded, choice=choice)
-        function, called = function_of(driver, kernel, made)
-        kept.append(called)
-        code = dataclasses.replace(made, function=function)
-        return Launched(code, lambda: (function, 0), 32 * made.warps, made.by_python)
+        def one(aligned: bool, fitted: bool = False) -> Any:
+            made = triton.compile_kernel(
+                kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded, choice=choice
+            )
+            function, called = function_of(driver, kernel, made)
+            kept.append(called)
+            return dataclasses.replace(made, function=function)
+
+        code = one(True, fitted=True)
+        return Launched(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps, code.by_python)
 
     with fake_driver() as driver:
         targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile)

@@ -90,10 +90,10 @@ class Writer:
         self.steps.append(KernelStep("negative", address, (x,), (), extent, self.const(100), False, kernels))
 
     def launch(
-        self, function: int, arguments: Sequence[tuple[str, int]], extent: int, unaligned: Any = None, **rest: Any
+        self, function: int, arguments: Sequence[tuple[str, int]], extent: int, variant: Any = None, **rest: Any
     ) -> None:
         shape = {"blocks": 4, "threads": 128, "shared": 0, "device": 0, **rest}
-        self.steps.append(LaunchStep("launch", function, unaligned, tuple(arguments), extent, keep=None, **shape))
+        self.steps.append(LaunchStep("launch", function, variant, tuple(arguments), extent, keep=None, **shape))
 
     def call(self, function: Any, args: Sequence[Any], out: int | None = None, **rest: Any) -> None:
         outs = () if out is None else (((), out),)

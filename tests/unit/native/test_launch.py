@@ -42,14 +42,14 @@ def driver(streams: dict[int, int]) -> Iterator[FakeDriver]:
         yield driver
 
 
-def axpy_plan(driver: FakeDriver, unaligned: Any = None, scale: float = 2.0, **rest: Any) -> Any:
+def axpy_plan(driver: FakeDriver, variant: Any = None, scale: float = 2.0, **rest: Any) -> Any:
     """``scale * x + y`` over the bound number of elements."""
     w = Writer(bound=1)
     x, y = w.input(0, (0,)), w.input(1, (0,))
     out = w.fresh((0,))
     number = w.real(scale)
     arguments = [("pointer", x), ("pointer", y), ("pointer", out), ("real32", number), ("int32", 0)]
-    w.launch(driver.function("axpy"), arguments, 0, unaligned, **rest)
+    w.launch(driver.function("axpy"), arguments, 0, variant, **rest)
     return w.plan(("tensor", out))
 
 
@@ -124,7 +124,8 @@ def test_the_variant_follows_the_addresses(driver: FakeDriver) -> None:
     x, y = torch.randn(8), torch.randn(8)
     shifted = unaligned_like(x)
     assert shifted.data_ptr() % 16 == 4 and x.data_ptr() % 16 == 0
-    program = _native.PlanProgram(axpy_plan(driver, lambda: (driver.function("axpy_unaligned"), 512), shared=1024))
+    plan = axpy_plan(driver, lambda aligned: (driver.function("axpy_unaligned"), 512), shared=1024)
+    program = _native.PlanProgram(plan)
     for given, name, shared in ((x, "axpy", 1024), (shifted, "axpy_unaligned", 512), (x, "axpy", 1024)):
         assert torch.equal(program.run((given, y), (8,)), 2 * x + y)
         assert (driver.launches[-1].name, driver.launches[-1].shared) == (name, shared)
@@ -144,7 +145,8 @@ def test_without_the_variant_the_run_declines(driver: FakeDriver) -> None:
 def test_the_variant_is_compiled_when_it_is_first_needed(driver: FakeDriver) -> None:
     made = []
 
-    def make() -> tuple[int, int]:
+    def make(aligned: bool) -> tuple[int, int]:
+        assert aligned is False
         made.append(driver.function("axpy_unaligned"))
         return made[-1], 0
 
@@ -161,7 +163,7 @@ def test_the_variant_is_compiled_when_it_is_first_needed(driver: FakeDriver) -> 
 def test_a_variant_that_cannot_be_compiled_declines(driver: FakeDriver, answer: Any) -> None:
     asked = []
 
-    def make() -> Any:
+    def make(aligned: bool) -> Any:
         asked.append(1)
         if isinstance(answer, type):
             raise answer
@@ -176,6 +178,41 @@ def test_a_variant_that_cannot_be_compiled_declines(driver: FakeDriver, answer: 
     assert torch.equal(program.run((x, x), (8,)), 3 * x)
 
 
+def test_the_variant_follows_the_numbers(driver: FakeDriver) -> None:
+    """The step's code is for multiples of 4 from 4 to 16; there are others for any number and for any address."""
+    asked = []
+
+    def make(aligned: bool) -> tuple[int, int]:
+        asked.append(aligned)
+        return driver.function("axpy_unaligned"), 256 if aligned else 512
+
+    plan = axpy_plan(driver, make, shared=1024, fits=((0, 4, 4, 16),))
+    assert plan_text(plan).count("for n0 % 4 == 0") == 1
+    program = _native.PlanProgram(plan)
+    for size, shared in ((8, 1024), (16, 1024), (7, 256), (20, 256), (4, 1024), (20, 256)):
+        x, y = torch.randn(size), torch.randn(size)
+        assert torch.equal(program.run((x, y), (size,)), 2 * x + y)
+        assert driver.launches[-1].shared == shared
+    assert asked == [True]
+    for size in (8, 9):
+        x, y = unaligned_like(torch.randn(size)), torch.randn(size)
+        assert torch.equal(program.run((x, y), (size,)), 2 * x + y)
+        assert driver.launches[-1].shared == 512
+    assert asked == [True, False] and program.declines == 0
+
+
+def test_without_code_for_other_numbers_the_run_declines(driver: FakeDriver) -> None:
+    seen: list[int] = []
+    program = _native.PlanProgram(axpy_plan(driver, fits=((0, 1, 8, 8),)))
+    with pytest.raises(_native.Declined):
+        program.run((torch.randn(9), torch.randn(9)), (9,))
+    program = committing(driver, None, seen, fits=((0, 1, 8, 8),))
+    x, y = torch.randn(8), torch.randn(8)
+    with pytest.raises(_native.Declined):
+        program.run((x, y), (4,))
+    assert not seen and driver.launch_count == 0
+
+
 def test_views_are_looked_at_where_they_begin(driver: FakeDriver) -> None:
     """A view of an aligned tensor may begin anywhere."""
     w = Writer(bound=1)
@@ -184,7 +221,7 @@ def test_views_are_looked_at_where_they_begin(driver: FakeDriver) -> None:
     view = w.slot("view", (four,), base=x, offset=0)
     out = w.fresh((four,))
     arguments = [("pointer", view), ("pointer", view), ("pointer", out), ("real32", w.real(1.0)), ("int32", four)]
-    w.launch(driver.function("axpy"), arguments, four, lambda: (driver.function("axpy_unaligned"), 0))
+    w.launch(driver.function("axpy"), arguments, four, lambda aligned: (driver.function("axpy_unaligned"), 0))
     program = _native.PlanProgram(w.plan(("tensor", out)))
     x_given = torch.randn(8)
     for offset, name in ((0, "axpy"), (1, "axpy_unaligned"), (4, "axpy"), (3, "axpy_unaligned")):
@@ -195,13 +232,13 @@ def test_views_are_looked_at_where_they_begin(driver: FakeDriver) -> None:
 # ---- what cannot run twice ----
 
 
-def committing(driver: FakeDriver, unaligned: Any, seen: list[int]) -> Any:
+def committing(driver: FakeDriver, variant: Any, seen: list[int], **rest: Any) -> Any:
     """A step that commits, then ``x = 2 * x + y`` in place, with the number 0 as a 32-bit argument."""
     w = Writer(bound=1)
     x, y = w.input(0, (w.const(8),)), w.input(1, (w.const(8),))
     w.call(lambda: seen.append(1), (), commits=True, outs=())
     arguments = [("pointer", x), ("pointer", y), ("pointer", x), ("real32", w.real(2.0)), ("int32", 0)]
-    w.launch(driver.function("axpy"), arguments, 0, unaligned)
+    w.launch(driver.function("axpy"), arguments, 0, variant, **rest)
     return _native.PlanProgram(w.plan(("const", None)))
 
 
@@ -221,7 +258,8 @@ def test_a_launch_declines_before_what_cannot_run_twice(driver: FakeDriver) -> N
 def test_the_variant_is_compiled_before_what_cannot_run_twice(driver: FakeDriver) -> None:
     seen: list[int] = []
 
-    def make() -> tuple[int, int]:
+    def make(aligned: bool) -> tuple[int, int]:
+        assert aligned is False
         seen.append(0)
         return driver.function("axpy_unaligned"), 0
 
@@ -309,7 +347,8 @@ def test_steps_that_break_the_rules_are_refused(driver: FakeDriver) -> None:
     good = axpy_plan(driver)
     step = next(step for step in good.steps if isinstance(step, LaunchStep))
     changes: list[dict[str, Any]] = [
-        {"function": 0}, {"unaligned": "f"}, {"unaligned": 0}, {"arguments": (("pointer", 9),)},
+        {"function": 0}, {"variant": "f"}, {"variant": 0}, {"arguments": (("pointer", 9),)},
+        {"fits": ((99, 1, 0, 1),)}, {"fits": ((0, 0, 0, 1),)}, {"fits": ((0, 1, 0),)}, {"fits": (0,)}, {"fits": None},
         {"arguments": (("int32", 99),)},
         {"arguments": (("int16", 0),)}, {"arguments": ("pointer", 0)}, {"arguments": [("pointer", 0)]}, {"extent": 99},
         {"blocks": 0}, {"threads": 0}, {"threads": 2048}, {"shared": -1}, {"device": -1},
@@ -580,7 +619,7 @@ def test_a_device_without_memory_declines(driver: FakeDriver, made: list[tuple[i
 
 
 def test_nothing_leaks(driver: FakeDriver) -> None:
-    plan = axpy_plan(driver, lambda: (driver.function("axpy_unaligned"), 0))
+    plan = axpy_plan(driver, lambda aligned: (driver.function("axpy_unaligned"), 0))
     x = torch.randn(8)
     shifted = unaligned_like(x)
 

@@ -15,7 +15,10 @@ WARP = 32
 BUSY, TILE = 512, 2048
 # A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
 ROW, TURN = 16384, 8192
-ACROSS = 32, 64  # points along memory, and turns' rows, where a reduction runs across it
+# Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
+# bytes of shared memory that the elements under way may take.
+ACROSS = 64, 32
+STAGES, UNDER_WAY = 3, 48 << 10
 # Such rows of short code are faster with fewer warps than elements would fill, since less is said between warps.
 FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
@@ -140,9 +143,17 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         assert parallel is not None
         found[id(parallel)] = Dimension(0, points, False)
         shape = points, width
-        return Blocks(points, 2, found, warps(points * width, share), shape, form=form, longest=longest)
+        count = warps(points * width, 2 * share if across else share)
+        stages = _stages(loops, points * width) if across and longest > width else 1
+        return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     return Blocks(1, 1, found, count, (width,), form=form, longest=longest)
+
+
+def _stages(loops: Sequence[Loop], elements: int) -> int:
+    """The stages in which turns of so many elements overlap: each but the last holds what it loaded."""
+    loads = {(v.buffer, v.index): v.dtype.size for v in values_of(loops) if isinstance(v, Load)}
+    return STAGES if sum(loads.values()) * elements * (STAGES - 1) <= UNDER_WAY else 1
 
 
 def _fits(loop: Loop, block: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from framefuse.codegen.triton.blocks import ROW, WARP, Blocks, Choice, choose, estimate, per_thread, power
+from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, Choice, choose, estimate, per_thread, power
 from framefuse.codegen.triton.products import choices
 from framefuse.codegen.walk import statements
 from framefuse.ir.loops import Check, Kernel
@@ -15,7 +15,6 @@ LEAST_POINTS, MOST_POINTS = 128, 8192
 MOST_WARPS = 32
 LEAST_PROGRAMS = 16  # that several rows a program leave
 TURNS = 1024, 2048, 4096, 8192  # widths of a row that goes in turns
-STAGES = 3
 # (points along memory, rows of a turn) of a reduction across memory
 ACROSS = (32, 64), (64, 32), (128, 16), (64, 64), (128, 32), (32, 32), (16, 64), (256, 8)
 
@@ -76,6 +75,7 @@ def _rows(blocks: Blocks, rows: int, share: int) -> Iterator[Choice]:
 def _across(blocks: Blocks, rows: int) -> Iterator[Choice]:
     for points, width in ACROSS:
         if points <= power(rows) and width <= 2 * power(blocks.longest):
-            yield Choice(points, width, min(8, max(1, points * width // (8 * WARP))))
-    yield Choice(blocks.points, blocks.shape[-1], blocks.warps, STAGES)
-    yield Choice(blocks.points, blocks.shape[-1], max(1, blocks.warps // 2))
+            yield Choice(points, width, min(8, max(1, points * width // (16 * WARP))), blocks.stages)
+    width = blocks.shape[-1]
+    yield Choice(blocks.points, width, blocks.warps, STAGES if blocks.stages == 1 else 1)
+    yield Choice(blocks.points, width, min(8, 2 * blocks.warps), blocks.stages)

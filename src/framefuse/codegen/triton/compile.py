@@ -23,7 +23,7 @@ import torch
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.triton.blocks import Choice
-from framefuse.codegen.triton.emitter import Launch, Module, emit
+from framefuse.codegen.triton.emitter import Fit, Launch, Module, emit
 from framefuse.codegen.triton.products import emit_product
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
@@ -50,9 +50,9 @@ class TritonKernel:
     a launch in place of the kernel's. A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with
     ``shared`` bytes of shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded.
     ``aligned`` says that every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's
-    numbers, must be at least 0 and below 2**31 - 2**20 at a launch. ``by_python`` runs the kernel where no plan can
-    launch it; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed. ``seconds`` are those of
-    this call by step.
+    numbers, must be at least 0 and below 2**31 - 2**20 at a launch, and all of ``fits`` must hold. ``by_python`` runs
+    the kernel where no plan can launch it; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed.
+    ``seconds`` are those of this call by step.
     """
 
     path: str
@@ -69,6 +69,7 @@ class TritonKernel:
     seconds: Mapping[str, float]
     keep: Any
     programs: Expr | None = None
+    fits: tuple[Fit, ...] = ()
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -127,6 +128,7 @@ def compile_kernel(
     device: str,
     *,
     aligned: bool = True,
+    fitted: bool = False,
     guarded: bool = False,
     load: Load | None = None,
     on: Machine | None = None,
@@ -135,14 +137,15 @@ def compile_kernel(
     """The code of ``kernel`` for a device of torch; thread-safe.
 
     ``hints`` gives the recorded values of the kernel's numbers: blocks are chosen for them, any values are computed
-    right. ``aligned`` code takes pointers that are multiples of 16 only. ``guarded`` says that launches check
+    right. ``aligned`` code takes pointers that are multiples of 16 only, ``fitted`` code numbers that pass ``fits``,
+    which those recorded do. ``guarded`` says that launches check
     ``limits``; else positions have 64 bits where sizes are numbers. ``load`` (binary, name, shared bytes) gives the
     handle of the function; ``on`` is the GPU (None: that of ``device``); ``choice`` is one of blocks that was measured.
     Where Triton interprets, nothing is compiled.
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = module_of(kernel, hints, guarded, aligned, choice)
+    made = module_of(kernel, hints, guarded, aligned, choice, fitted)
     kinds = _arguments(kernel, made)
     path = _written(made, kernel)
     emitted = time.perf_counter() - begun
@@ -162,7 +165,7 @@ def compile_kernel(
     return TritonKernel(
         str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
         code.functions.get(device, 0), code.binary, aligned, made.width.limits, by_python,
-        {"emit": emitted, **seconds}, code, made.programs,
+        {"emit": emitted, **seconds}, code, made.programs, made.fits,
     )  # fmt: skip
 
 
@@ -189,10 +192,12 @@ def module_of(
     guarded: bool = False,
     aligned: bool = True,
     choice: Choice | None = None,
+    fitted: bool = False,
 ) -> Module:
     """The module of a kernel: a product's, or that of any other nest. Raises Unsupported."""
-    make = emit if kernel.product is None else emit_product
-    return make(kernel, hints, guarded, aligned, choice)
+    if kernel.product is not None:
+        return emit_product(kernel, hints, guarded, aligned, choice)
+    return emit(kernel, hints, guarded, aligned, choice, fitted)
 
 
 def signature(kernel: Kernel, hints: Mapping[Symbol, int], device: str) -> str:

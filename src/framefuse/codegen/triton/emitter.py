@@ -30,10 +30,21 @@ from framefuse.codegen.triton import device
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """What fitted code asks of a ``value`` over its numbers: a ``multiple`` of so many, from ``low`` to ``high``."""
+
+    value: Expr
+    multiple: int = 1
+    low: int = 0
+    high: int = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Module:
     """The text of a module without its heading, the function's ``name``, how it is cut into blocks, and ``constants``,
     the values of the parameters of the function that are known when it is compiled. ``programs``, over the kernel's
-    numbers, is the grid where it is not that of one axis; ``stages`` overlap loads with products.
+    numbers, is the grid where it is not that of one axis; ``stages`` overlap loads with products. It is right for
+    numbers that pass all of ``fits``.
     """
 
     text: str
@@ -45,6 +56,7 @@ class Module:
     checks: bool
     programs: Expr | None = None
     stages: int | None = None
+    fits: tuple[Fit, ...] = ()
 
     def heading(self, kernel: Kernel) -> str:
         """The user's lines and the loop nest that this is the code of, as comments."""
@@ -57,6 +69,7 @@ def emit(
     guarded: bool = False,
     aligned: bool = True,
     choice: Choice | None = None,
+    fitted: bool = False,
 ) -> Module:
     """The module of ``kernel``: a function of its buffers, then its numbers in order, for a grid of
     ``ceil(extent / points)`` programs. Right for any sizes, good for those in ``hints``.
@@ -64,45 +77,89 @@ def emit(
     ``guarded`` says that a launch checks ``width.limits`` before it runs the kernel: then integers may be narrow
     although sizes are not known. ``aligned`` code is for pointers that are multiples of 16. What is bound by memory is
     written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16, so that memory is seen to
-    move by 16 bytes; rows that fit a tile), and for any. ``choice`` is one of blocks that was measured. Raises
-    Unsupported.
+    move by 16 bytes; rows that fit a tile), and for any. ``fitted`` code is for the former only, which compiles in half
+    the time; a launch then checks ``fits``. ``choice`` is one of blocks that was measured. Raises Unsupported.
     """
     blocks, integers = choose(kernel, hints, choice), width(kernel, hints, guarded)
     work, name = _body(kernel, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    whole = [work.names[size] for size in numbers if aligned and blocks.simple and work.reads(work.names[size])]
-    tests = [f"({size} % {STEP} == 0)" for size in whole] + work.fits(blocks)
-    if not tests:
+    whole = [number for number in numbers if aligned and blocks.simple and work.reads(work.names[number])]
+    fits: tuple[Fit, ...] = ()
+    if not whole and not blocks.held:
         functions = [work.function(name, constants)]
     else:
         row = _body(kernel, blocks.holding, integers) if blocks.held else work
-        functions = [work.function("work", constants)]
+        likely = _Likely(work, blocks, whole, work.filled(blocks, hints))
+        functions = [work.function("work", constants)] if row is work or not fitted else []
         if row is not work:
             functions.insert(0, row.function("row", constants))
-        call = [*work.parameters, *(constant for constant, _ in constants)]
-        seen = [f"{part} // {STEP} * {STEP}" if part in whole else part for part in call]
-        if blocks.may_shrink:  # turns move single elements: fewer of them need fewer registers
-            call[-1] = f"{call[-1]} // {TURNS}"
-        filled = work.filled(blocks, hints)
+        if fitted:
+            fits, lines = likely.fits(), likely.only("work" if row is work else "row")
+        else:
+            lines = likely.first("work" if row is work else "row")
+        functions.append(work.function(name, constants, lines))
+    text = "\n\n".join([IMPORTS, *functions])
+    checks = "tl.device_assert(" in text
+    return Module(text, name, blocks, integers, tuple(work.parameters), constants, checks, fits=fits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Likely:
+    """What numbers like the recorded ones are: multiples of :data:`STEP` those of ``whole``, and the vector loops that
+    are held fit their blocks. One of them that is ``filled`` (its number and the constant of its block) is known: rows
+    are one whole tile, without a mask.
+    """
+
+    work: _Body
+    blocks: Blocks
+    whole: Sequence[Symbol]
+    filled: tuple[Symbol, str] | None
+
+    def fits(self) -> tuple[Fit, ...]:
+        """What a launch of code for such numbers alone must check."""
+        if self.filled is not None:
+            number, constant = self.filled
+            size = self.blocks.shape[int(constant.removeprefix("BLOCK"))]
+            return Fit(number.expr, low=size, high=size), *(Fit(n.expr, STEP) for n in self.whole if n is not number)
+        rows = (Fit(loop.extent, high=self.blocks.loops[id(loop)].block) for loop in self.blocks.held)
+        return (*(Fit(number.expr, STEP) for number in self.whole), *dict.fromkeys(rows))
+
+    def only(self, function: str) -> list[str]:
+        """Calls the ``function`` for such numbers."""
+        return [f"    {function}({', '.join(self._arguments(full=True, stepped=True))})"]
+
+    def first(self, function: str) -> list[str]:
+        """Calls the ``function`` for such numbers where they are, else ``work``."""
+        names = self.work.names
+        tests = [f"({names[number]} % {STEP} == 0)" for number in self.whole] + self.work.fits(self.blocks)
         lines = []
-        if filled is not None:  # a row is known to be one whole tile, without a mask
-            number, constant = filled
-            known = f"{number} * 0 + {constant}"  # of the number's type
-            whole_row = [known if part == number else part for part in work.parameters]
+        if self.filled is not None:
+            number, constant = self.filled
             lines += [
-                f"    if {number} == {constant}:",
-                f"        row({', '.join([*whole_row, *(name for name, _ in constants)])})",
+                f"    if {names[number]} == {constant}:",
+                f"        row({', '.join(self._arguments(full=True, stepped=False))})",
             ]
-        lines += [
+        call = self._arguments(full=False, stepped=False)
+        if self.blocks.may_shrink:  # turns move single elements: fewer of them need fewer registers
+            call[-1] = f"{call[-1]} // {TURNS}"
+        return [
+            *lines,
             f"    {'elif' if lines else 'if'} {' & '.join(tests)}:",
-            f"        {'work' if row is work else 'row'}({', '.join(seen)})",
+            f"        {function}({', '.join(self._arguments(full=False, stepped=True))})",
             "    else:",
             f"        work({', '.join(call)})",
         ]
-        functions.append(work.function(name, constants, lines))
-    text = "\n\n".join([IMPORTS, *functions])
-    return Module(text, name, blocks, integers, tuple(work.parameters), constants, "tl.device_assert(" in text)
+
+    def _arguments(self, full: bool, stepped: bool) -> list[str]:
+        """The arguments of a function for any numbers (neither), for rows that are one whole tile, for multiples."""
+        known = {self.work.names[number]: f"{self.work.names[number]} // {STEP} * {STEP}" for number in self.whole}
+        known = known if stepped else {}
+        if full and self.filled is not None:
+            name = self.work.names[self.filled[0]]
+            known[name] = f"{name} * 0 + {self.filled[1]}"  # of the number's type
+        constants = (f"BLOCK{place}" for place in range(len(self.blocks.shape)))
+        return [*(known.get(part, part) for part in self.work.parameters), *constants]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +176,7 @@ class _Body:
         tests = (f"({loop.extent.substitute(names)} <= {blocks.loops[id(loop)].block})" for loop in blocks.held)
         return list(dict.fromkeys(tests))
 
-    def filled(self, blocks: Blocks, hints: Mapping[Symbol, int]) -> tuple[str, str] | None:
+    def filled(self, blocks: Blocks, hints: Mapping[Symbol, int]) -> tuple[Symbol, str] | None:
         """The number that is the length of every loop that may be held, and the constant of the block that it fills at
         the recorded sizes.
         """
@@ -131,7 +188,7 @@ class _Body:
         number = next((symbol for symbol in self.names if symbol.expr is length), None)
         if number is None or hints.get(number) != blocks.shape[place]:
             return None
-        return self.names[number], f"BLOCK{place}"
+        return number, f"BLOCK{place}"
 
     def reads(self, name: str) -> bool:
         return any(re.search(rf"\b{name}\b", line) for line in self.lines)

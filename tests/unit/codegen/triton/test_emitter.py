@@ -94,6 +94,35 @@ def test_every_candidate_compiles_for_a_gpu(kernel, hints):
     assert len(names) == 2 and signature(kernel, known, "cpu") == signature(kernel, known, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("kernel", "hints", "asked"),
+    [
+        (k.softmax(), {"rows": 8192, "cols": 4096}, [("cols", 1, 4096, 4096)]),
+        (k.softmax(), {"rows": 8192, "cols": 4080}, [("cols", 16, 0, 2**63 - 1), ("cols", 1, 0, 4096)]),
+        (k.softmax(), {"rows": 8192, "cols": 4081}, [("cols", 1, 0, 4096)]),
+        (k.column_operation("sum"), {"rows": 4096, "cols": 4096}, [(n, 16, 0, 2**63 - 1) for n in ("rows", "cols")]),
+        (k.column_operation("sum"), {"rows": 4095, "cols": 4095}, []),
+    ],
+    ids=["filled", "multiples", "rows", "across", "any"],
+)
+def test_fitted_code_is_half_as_long(kernel, hints, asked):
+    """Code for sizes like the recorded ones says what it asks of them, and leaves out what others need."""
+    known = {number.symbol: hints[number.symbol.name] for number in kernel.numbers}
+    fitted, general = (module.module_of(kernel, known, fitted=wanted) for wanted in (True, False))
+    assert [(str(fit.value), fit.multiple, fit.low, fit.high) for fit in fitted.fits] == asked
+    assert not general.fits
+    if not asked:
+        assert fitted.text == general.text
+        return
+    assert " if " not in fitted.text.partition(f"def {fitted.name}(")[2] and "else:" in general.text
+    assert (fitted.parameters, fitted.constants) == (general.parameters, general.constants)
+    binaries = [compile_kernel(kernel, known, "cpu", on=REFERENCE, fitted=wanted) for wanted in (True, False)]
+    assert len(binaries[0].binary) < 0.8 * len(binaries[1].binary)
+    assert binaries[0].fits == fitted.fits and binaries[0].aligned
+    same = {(made.blocks, made.warps, made.arguments) for made in binaries}
+    assert len(same) == 1, "a launch takes the one or the other"
+
+
 @pytest.mark.parametrize(("lie", "sizes"), [("nt", None), ("tn", (512, 512, 512)), ("nn", (100, 72, 30))])
 def test_products_compile_for_a_gpu(lie, sizes):
     kernel = linear_relu(BFLOAT16, lie, sizes)

@@ -1,0 +1,59 @@
+"""Compiles the code for any sizes of a graph's kernels once sizes stop being like the recorded ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.schedule import RunKernel
+from framefuse.runtime.assemble import launch_fits
+
+Variant = tuple[int, int]
+
+
+class Siblings:
+    """The kernels of one graph that are compiled for sizes like the recorded ones. A new size asks for the code of one
+    after the other while they are launched; so all that it concerns are compiled when the first of them asks, in
+    ``workers`` threads.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.symbols: dict[int, set[Symbol]] = {}  # by kernel: the sizes that its fits depend on
+        self.compile: dict[int, Callable[[bool], Variant]] = {}
+        self.made: dict[int, Future[Variant]] = {}
+        self.lock = threading.Lock()
+
+    def add(self, item: RunKernel, launched: Any) -> Any:
+        """The code of a kernel, compiled with its siblings when it is asked for other sizes."""
+        key = id(launched.code)
+        found = {symbol for value, _ in launch_fits(item, launched.code) for symbol in value.symbols}
+        self.symbols.setdefault(key, set()).update(found)
+        self.compile[key] = launched.variant
+        return dataclasses.replace(launched, variant=lambda aligned: self.variant(key, aligned))
+
+    def variant(self, key: int, aligned: bool) -> Variant:
+        """The function and its bytes of shared memory; raises what its compiler raised."""
+        if not aligned:
+            return self.compile[key](False)
+        with self.lock:
+            if key not in self.made:
+                self._compile([k for k in self.symbols if k not in self.made and self.symbols[k] & self.symbols[key]])
+            return self.made[key].result()
+
+    def _compile(self, keys: list[int]) -> None:
+        with ThreadPoolExecutor(min(len(keys), self.workers)) as pool:
+            self.made |= {key: pool.submit(self.compile[key], True) for key in keys}
+
+
+def compiled_together(items: Mapping[int, RunKernel], codes: Mapping[int, Any], workers: int) -> dict[int, Any]:
+    """The codes of a graph's kernels by the number of their item, those that were compiled for sizes like the recorded
+    ones as :class:`Siblings`.
+    """
+    siblings = Siblings(workers)
+    fitted = {index for index, code in codes.items() if hasattr(code, "variant") and code.code.fits}
+    return {index: siblings.add(items[index], code) if index in fitted else code for index, code in codes.items()}
