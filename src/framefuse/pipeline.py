@@ -60,7 +60,7 @@ class Pass:
 
 
 def _lower(p: Mapping[str, Any], options: Options) -> Any:
-    graph = lower(p["trace"], exact=options["numerics"] == "eager")
+    graph = lower(p["trace"], exact=options["numerics"] == "eager", targets=targets(options["cpu_target"]))
     if options["check"]:
         verify(graph)
     return graph
@@ -123,6 +123,8 @@ def _fuse(p: Mapping[str, Any], options: Options) -> Schedule:
         why = lacking(device, options["cpu_target"])
         if why is not None:
             return _on_aten(graph, options, device, why)
+    if p["trace"].assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
+        return _scheduled(on_aten(graph), options)  # a forward made again, where terms are to be added in order now
     return _scheduled(graph, options, products=p["chosen"].products)
 
 
@@ -226,7 +228,7 @@ CASE = (
     Pass("autodiff", _halves, ("lowered", "trace"), "halves"),
     Pass("autodiff", _forward, ("lowered", "halves"), "graph"),
     Pass("fuse", _products, ("graph",), "chosen"),
-    Pass("fuse", _fuse, ("graph", "chosen"), "planned"),
+    Pass("fuse", _fuse, ("graph", "chosen", "trace"), "planned"),
     Pass("codegen", _codegen, ("planned", "graph", "chosen"), "code"),
     Pass("codegen", lambda p, options: p["code"][0], ("code",), "schedule"),
     Pass("codegen", lambda p, options: p["code"][1], ("code",), "kernels"),

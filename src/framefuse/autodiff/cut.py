@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from framefuse.autodiff.flow import SINK, SOURCE, UNBOUNDED, sink_side
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.ops import CALL, CREATE, REDUCE, TABLE, VIEW
+from framefuse.ir.ops import CALL, CREATE, REDUCE, SCATTER, TABLE, VIEW
 
 # Nanoseconds. The rates are those of memory beyond the caches, where the values of training live.
 MOVE = 0.05  # to read or write a byte
@@ -46,7 +46,8 @@ def choose_saved(
     The choice has the least sum of what saving and computing again cost, on a model that knows which operations join
     the loops of their readers. Keeping few values and computing the others again: Chen et al., Training Deep Nets with
     Sublinear Memory Cost, 2016. As the least cut of a network: the partitioner of functorch. Operations that are not
-    computed again: library calls, products, whatever is random, and values that are read far apart.
+    computed again: library calls, products, whatever is random, sums whose terms come in any order, and values that are
+    read far apart.
     """
     joint = _Joint(forward, backward, gradients)
     prices = _Prices(forward, frozenset(free), frozenset(forbidden), hints)
@@ -144,7 +145,7 @@ class _Prices:
         calls = 0
         for node in self.forward:
             kind = TABLE[node.op].kind
-            if kind in (CALL, REDUCE):
+            if kind in (CALL, REDUCE, SCATTER):
                 self.in_memory.add(node)
             if kind == CALL:
                 self._in_memory(node.inputs)
@@ -212,7 +213,7 @@ class _Prices:
             elif node.op == "expand":
                 light = node.inputs[0] in found or self.count(node) != self.count(node.inputs[0])
             else:
-                light = kind not in (CALL, REDUCE) and all(operand in found for operand in _operands(node))
+                light = kind not in (CALL, REDUCE, SCATTER) and all(operand in found for operand in _operands(node))
             if light:
                 found.add(node)
         return found
@@ -241,7 +242,7 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
         if use is None or node.op == "full":
             continue
         kind = TABLE[node.op].kind
-        kept = kind == CALL or node.op == "input"
+        kept = kind in (CALL, SCATTER) or node.op == "input"
         shared: list[tuple[Node, Use]] = []
         if not kept and kind != VIEW and node not in unread:
             shared = list(_shared(node, use, joint.uses))

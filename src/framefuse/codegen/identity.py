@@ -8,6 +8,7 @@ from framefuse.ir.loops import (
     Accumulate,
     Accumulator,
     Apply,
+    AtomicAdd,
     Check,
     Const,
     Index,
@@ -50,6 +51,8 @@ class _Keys:
                 return ("accumulate", name, self.value(value), index)
             case Store(buffer, index, value):
                 return ("store", buffer, index, self.value(value))
+            case AtomicAdd(buffer, index, value, mask):
+                return ("add", buffer, index, self.value(value), None if mask is None else self.value(mask))
             case Check(ok):
                 return ("check", self.value(ok))
             case Loop(axis, extent, body, kind):

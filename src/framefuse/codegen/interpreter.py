@@ -14,6 +14,7 @@ from framefuse.ir.loops import (
     Accumulate,
     Accumulator,
     Apply,
+    AtomicAdd,
     Check,
     Const,
     Index,
@@ -89,6 +90,9 @@ class _Run:
                 self.accumulators[name].add(self.value(value), position)
             case Store(buffer, index, value):
                 self.memory[buffer][self.position(buffer, index.evaluate(self.ints))] = self.value(value)
+            case AtomicAdd(buffer, index, value, mask):
+                if mask is None or bool(self.value(mask)):
+                    self.memory[buffer][self.position(buffer, index.evaluate(self.ints))] += self.value(value)
             case Scratch(name, dtype, size):
                 self.memory[name] = torch.zeros(size.evaluate(self.ints), dtype=dtype.torch)
             case Check(ok):

@@ -154,7 +154,7 @@ def _launched(
 
 
 def _triton(device: str) -> Target:
-    return Target(device, "triton", launch=2500.0, products=False, scratch=False)
+    return Target(device, "triton", launch=2500.0, products=False, scratch=False, atomics=True)
 
 
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}

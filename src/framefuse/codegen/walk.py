@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from framefuse.ir.loops import Accumulate, Apply, Check, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops import Accumulate, Apply, AtomicAdd, Check, Let, Load, Loop, Statement, Store, Value
 
 
 def statements(body: Sequence[Statement]) -> Iterator[Statement]:
@@ -22,6 +22,8 @@ def values_of(body: Sequence[Statement]) -> Iterator[Value]:
         roots: list[Value] = []
         if isinstance(statement, (Let, Accumulate, Store)):
             roots = [statement.value]
+        elif isinstance(statement, AtomicAdd):
+            roots = [statement.value] if statement.mask is None else [statement.value, statement.mask]
         elif isinstance(statement, Check):
             roots = [statement.ok]
         while roots:

@@ -21,8 +21,9 @@ class Cell:
 
     ``load`` from the memory of ``node``; ``op`` from ``kids``; ``reduce`` over the axes ``inner`` from its one kid; an
     empty kind is not decided yet. ``tests`` are the conditions under which each kid of a pad or cat, or the data of a
-    take or gather, exists. ``position`` is the symbol of the index that a take or gather reads;
-    ``inner_index`` the index along the dimensions that a reduction removes.
+    take or gather, exists. ``position`` is the symbol of the index that a take, gather or scatter_add reads;
+    ``inner_index`` the index along the dimensions that a reduction removes, or along that which a scatter_add replaces
+    by its position: its cell is what it adds to, its kids are the position and what it adds.
     """
 
     node: Node
@@ -42,7 +43,7 @@ class Group:
 
     ``axes`` are all axes with their extents, ``domain`` those of the first root. ``rows`` is None until a reduction is
     in the group; then the axes on which reductions' results depend. ``roots`` are the values that the group leaves in
-    memory.
+    memory; one that ``adds`` has a scatter_add as its only root, and runs over what is added.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Group:
     cells: dict[tuple[Node, Index, Mask], Cell] = field(default_factory=dict)
     reduces: list[Cell] = field(default_factory=list)
     counter: int = 0
+    adds: bool = False
 
     @property
     def device(self) -> str:
@@ -74,6 +76,16 @@ class Group:
         index = tuple(ZERO if size.constant == 1 else self.fresh(size).expr for size in node.shape)
         self.domain = tuple(self.axes)
         return self.cell(node, index, ())
+
+    def open_sum(self, node: Node) -> Cell:
+        """The only root, a scatter_add: one axis for each dimension of what it adds."""
+        places = tuple(ZERO if size.constant == 1 else self.fresh(size).expr for size in node.inputs[2].shape)
+        self.domain, self.adds = tuple(self.axes), True
+        axis, position = node.attr("axis"), Symbol(f"@t{self.counter}")
+        self.counter += 1
+        cell = self.cell(node, (*places[:axis], position.expr, *places[axis + 1 :]), ())
+        cell.position, cell.inner_index = position, places[axis : axis + 1]
+        return cell
 
     def cell(self, node: Node, index: Index, mask: Mask) -> Cell:
         """The cell of ``node`` itself at this index."""
@@ -135,6 +147,8 @@ class Group:
             return self._pieces(cell)
         if node.op in ("take", "gather"):
             return self._indirect(cell)
+        if node.op == "scatter_add":
+            return self._added(cell)
         return ()
 
     def _pieces(self, cell: Cell) -> tuple[Cell, ...]:
@@ -173,6 +187,15 @@ class Group:
         tests = () if size.constant else (t, size - 1 - t)
         cell.tests = (tests,)
         return (where, self.demand(data, index, join(cell.mask, tests)))
+
+    def _added(self, cell: Cell) -> tuple[Cell, ...]:
+        _, positions, source = cell.node.inputs
+        axis, size = cell.node.attr("axis"), cell.node.shape[cell.node.attr("axis")]
+        assert cell.position is not None
+        t = cell.position.expr
+        cell.tests = (() if size.constant else (t, size - 1 - t),)
+        index = (*cell.index[:axis], *cell.inner_index, *cell.index[axis + 1 :])
+        return self.demand(positions, index, ()), self.demand(source, index, ())
 
     def _inside(self, index: Index, sizes: Sequence[Expr]) -> Mask:
         tests = [test for position, size in zip(index, sizes, strict=True) for test in (position, size - 1 - position)]

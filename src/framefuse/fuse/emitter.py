@@ -25,7 +25,20 @@ from framefuse.fuse.values import (
 )
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.loops import Apply, Check, Const, Index, Let, Load, Local, Scalar, Statement, Store, Value
+from framefuse.ir.loops import (
+    Apply,
+    AtomicAdd,
+    Check,
+    Const,
+    Index,
+    Let,
+    Load,
+    Local,
+    Scalar,
+    Statement,
+    Store,
+    Value,
+)
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
 
@@ -261,11 +274,23 @@ class Emitter:
         scope.known[cell] = Computed(Local(local, found.value.dtype), found.rounded)
 
     def store(self, cell: Cell) -> None:
-        """Writes a root to its memory."""
+        """Writes a root to its memory, or adds to it."""
+        if cell.node.op == "scatter_add":
+            self.add(cell)
+            return
         name = self.parameters.buffer(cell.node, cell.node.dtype, write=True)
         where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
         value = stored(self.value(cell), cell.node.dtype)
         self.scopes[-1].body.append(Store(name, where, value))
+
+    def add(self, cell: Cell) -> None:
+        """Adds what a scatter_add adds at this point."""
+        self._position(cell)
+        value = stored(self.value(cell.kids[1]), cell.node.dtype)
+        mask = self.holds(cell.tests[0]) if cell.tests[0] else None
+        name = self.parameters.buffer(cell.node, cell.node.dtype, write=True)
+        where = self.parameters.index(address(cell.index, self.strides_of(cell.node)))
+        self.scopes[-1].body.append(AtomicAdd(name, where, value, mask))
 
 
 def _operations(value: Value) -> int:

@@ -90,6 +90,8 @@ class Grouping:
             return
         if node.op == "matmul":
             self.matmul(node)
+        elif node.op == "scatter_add":
+            self.scatter(node)
         elif not required and self.may_inline(node, users):
             for group, cells in users.items():
                 for cell in tuple(cells):
@@ -149,6 +151,20 @@ class Grouping:
                 self.orders[operand] = product_order(operand, self.strides_of, self.graph.hints)
             self.read(group, node, number, view)
 
+    def scatter(self, node: Node) -> None:
+        """A kernel that adds to the memory of the first operand, which is then that of the node."""
+        group = self.open(None)
+        cell = group.open_sum(node)
+        group.roots[node] = cell
+        self.home[node] = group
+        begun = node.inputs[0]
+        self.orders.pop(begun, None)
+        if node in self.orders:
+            self.orders[begun] = self.orders[node]
+        self.compute(group, cell)
+        self.read(group, node, 0, None)
+        self.publish(node, group)
+
     def read(self, group: Group, node: Node, number: int, view: View | None) -> None:
         """Notes that ``group`` needs an operand in memory: as a view of its base, or (None) by itself."""
         if view is None:
@@ -195,7 +211,7 @@ class Grouping:
         return group.size_hint(outer[:needed])
 
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
-        if group.node is not None or len(cells) != 1:
+        if group.node is not None or group.adds or len(cells) != 1:
             return False
         target = self.targets(cells[0].node.device)
         few = TILED if target is not None and target.tiles else PLAIN if self.threads else None
@@ -297,7 +313,9 @@ class Grouping:
 
     def may_host(self, group: Group, node: Node, users: dict[Group, list[Cell]]) -> bool:
         """Whether ``group`` may leave one more value in memory: no other reader of it may run before the group."""
-        if group.node is not None or len(group.roots) >= ROOTS_LIMIT or len(group.cells) > CELLS_LIMIT:
+        if group.node is not None or group.adds:
+            return False
+        if len(group.roots) >= ROOTS_LIMIT or len(group.cells) > CELLS_LIMIT:
             return False
         bit = 1 << group.number
         others = [*users, *self.readers.get(node, ())]

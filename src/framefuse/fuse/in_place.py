@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from framefuse.ir.loops import Accumulate, Apply, Check, Kernel, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops import Accumulate, Apply, AtomicAdd, Check, Kernel, Let, Load, Loop, Statement, Store, Value
 from framefuse.ir.numbers import Expr, Symbol
 
 Path = tuple[Expr, ...]
@@ -71,6 +71,9 @@ def _touches(body: Iterable[Statement], path: Path, depths: dict[Symbol, Expr]) 
             case Store(buffer, index, value):
                 yield from _loads(value, path, depths)
                 yield Touch(buffer, True, False, index.substitute(depths), path)
+            case AtomicAdd(buffer, index, value, mask):  # its memory is begun by another kernel
+                for part in (value,) if mask is None else (value, mask):
+                    yield from _loads(part, path, depths)
 
 
 def _loads(value: Value, path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:

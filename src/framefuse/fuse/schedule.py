@@ -20,6 +20,7 @@ from framefuse.fuse.nest import Built, Partial
 from framefuse.fuse.overwrite import overwrite
 from framefuse.fuse.products import is_blas, run_matmul
 from framefuse.fuse.ranges import ONE
+from framefuse.fuse.scatters import beginnings, with_own_sums
 from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.fuse.tiled import build_tiled
@@ -42,7 +43,7 @@ def fuse(
     the schedule says which products could be kernels of ours; those in ``products`` are.
     """
     graph, sizes = with_named_sizes(graph)
-    graph = with_single_copies(graph)
+    graph = with_own_sums(with_single_copies(graph))
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()
@@ -136,7 +137,7 @@ class _Writer:
         for (caller, _), view in self.grouping.views.items():
             if caller.op == "library" and not may_see_views(caller):
                 found.add(view.base)
-        return found
+        return beginnings(self.graph.nodes, found)
 
     def schedule(self) -> Schedule:
         """Writes everything."""
@@ -187,7 +188,9 @@ class _Writer:
         """The buffer of a node or partial result."""
         found = self.numbers.get(key)
         if found is None:
-            found = self.numbers[key] = self.buffers.add(self._value(key))
+            begun = key.inputs[0] if isinstance(key, Node) and key.op == "scatter_add" else None
+            found = self.buffers.add(self._value(key)) if begun is None else self.number(begun)
+            self.numbers[key] = found
         return found
 
     def _value(self, key: Node | Partial) -> Value:

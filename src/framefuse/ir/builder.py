@@ -352,6 +352,10 @@ class Builder:
         """torch.gather."""
         return self.make("gather", (node, index), (("axis", axis),), node.dtype, index.shape)
 
+    def scatter_add(self, node: Node, index: Node, source: Node, axis: int) -> Node:
+        """torch.scatter_add, of a source of the index's shape."""
+        return self.make("scatter_add", (node, index, source), (("axis", axis),), node.dtype, node.shape)
+
     def reduce(self, op: str, node: Node, axes: Sequence[int], keep: bool = False) -> Node:
         """A reduction over ``axes``; ``keep`` leaves them with size 1."""
         rule = RESULT[op]

@@ -8,6 +8,7 @@ from framefuse.ir.loops import (
     Accumulate,
     Accumulator,
     Apply,
+    AtomicAdd,
     Check,
     Const,
     Index,
@@ -77,6 +78,9 @@ def _statement(statement: Statement) -> Iterator[str]:
             yield f"{name} <- {value_text(value)}" + (f" at {index}" if index is not None else "")
         case Store(buffer, index, value):
             yield f"{buffer}[{index}] = {value_text(value)}"
+        case AtomicAdd(buffer, index, value, mask):
+            condition = "" if mask is None else f"if {value_text(mask)}: "
+            yield f"{condition}{buffer}[{index}] += {value_text(value)}  # atomically"
         case Scratch(name, dtype, size):
             yield f"{name} = scratch({dtype}, {size})"
         case Check(ok):

@@ -150,6 +150,18 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class AtomicAdd:
+    """Adds ``value`` to element ``index`` of ``buffer``, where ``mask`` (a bool Value) is not given or true; several
+    points of the loops around it may add to one element, in any order. Nothing else in the kernel touches the buffer.
+    """
+
+    buffer: str
+    index: Expr
+    value: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """A private row of ``size`` elements that lives until the end of the enclosing statement list; loads and stores
     use its name as a buffer.
@@ -187,7 +199,7 @@ class Loop:
     kind: str = "serial"
 
 
-Statement = Let | Accumulator | Accumulate | Store | Scratch | Check | Loop
+Statement = Let | Accumulator | Accumulate | Store | AtomicAdd | Scratch | Check | Loop
 
 
 @dataclass(frozen=True, slots=True)

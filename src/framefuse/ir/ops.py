@@ -10,9 +10,11 @@ from dataclasses import dataclass
 #   create     no tensor operand
 #   view       moves indices only; fuse turns it into index arithmetic
 #   index      reads at computed positions
+#   scatter    adds at computed positions, in memory of its own, in any order
 #   reduce     removes or keeps (as size 1) the axes in attr ``axes``
 #   call       runs torch or BLAS
 POINTWISE, CREATE, VIEW, INDEX, REDUCE, CALL = "pointwise", "create", "view", "index", "reduce", "call"
+SCATTER = "scatter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,10 @@ def _reads() -> Iterable[Op]:
     formula = "torch.gather(a, axis, b.long())"
     vjp = ("scatter_add(g, b)", None)
     yield Op("gather", INDEX, 2, "first", attrs=("axis",), formula=formula, derivative=vjp, cost=1.0, fails=bad)
+    # a, with c[p] added to the element at p with p[axis] replaced by b[p], for every p: torch.scatter_add. The int64 b
+    # has the shape of c; the terms of one element come in any order. A bad index is eager's error.
+    formula, vjp = "torch.scatter_add(a, axis, b, c)", ("g", None, "gather(g, b)")
+    yield Op("scatter_add", SCATTER, 3, "first", "number", formula, vjp, attrs=("axis",), cost=1.0, fails=bad)
     # axes vanish from the shape. sum and prod accumulate in the node's dtype, to which the operand was cast before.
     for name, slope in (("sum", "expand(g)"), ("amax", "share(g, eq(a, r))"), ("amin", "share(g, eq(a, r))")):
         yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=(slope,), cost=0.06)

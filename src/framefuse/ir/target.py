@@ -15,7 +15,8 @@ class Target:
     ``device`` is torch's name of its type ("cpu", "cuda", which ROCm is to torch, "xpu") and ``emitter`` what turns
     loop nests into its code, "llvm" or "triton". ``launch`` is what one more kernel costs, in nanoseconds. ``products``
     says whether a matrix product is our own step over the BLAS that torch carries (else it is a library call),
-    ``scratch`` whether a kernel may keep a private row in memory of its own.
+    ``scratch`` whether a kernel may keep a private row in memory of its own, ``atomics`` whether its threads can add to
+    one element together, as eager's do there.
     """
 
     device: str
@@ -23,6 +24,7 @@ class Target:
     launch: float
     products: bool
     scratch: bool
+    atomics: bool = False
 
     @property
     def tiles(self) -> bool:

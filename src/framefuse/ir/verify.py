@@ -69,6 +69,8 @@ def _wrong_dtype(node: Node, row: Op) -> str | None:
         "same": dtypes[0] if dtypes else node.dtype, "first": dtypes[0] if dtypes else node.dtype, "bool": BOOL,
         "second": dtypes[1] if len(dtypes) > 1 else node.dtype, "index": INT64, "attr": node.dtype,
     }[row.dtype]  # fmt: skip
+    if node.op == "scatter_add" and (dtypes[1] is not INT64 or dtypes[2] is not dtypes[0]):
+        return f"operands of dtypes {', '.join(map(str, dtypes))}"
     if node.op == "cast" and node.attr("dtype") is not node.dtype:
         return "attr dtype is not the node's"
     return None if node.dtype is expected else f"dtype {node.dtype} for {expected}"
@@ -131,5 +133,6 @@ SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]
     "cat": _cat_fits,
     "take": _take_fits,
     "gather": lambda node, given, mine: mine == given[1],
+    "scatter_add": lambda node, given, mine: mine == given[0] and given[1] == given[2] and len(mine) == len(given[1]),
     "matmul": _matmul_fits,
 }

@@ -15,6 +15,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     products,
     random_numbers,
     reductions,
+    scatter,
     views,
 )
 from framefuse.lower.lower import lower

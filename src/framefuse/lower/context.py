@@ -28,10 +28,17 @@ def rounded(number: float, dtype: DType) -> float:
 
 class Lowering(Builder):
     """The builder as rules see it; ``default`` is torch's default dtype while recording. ``exact`` asks for eager's
-    digits: 16-bit floats are rounded after each operation, in kernels as well.
+    digits: 16-bit floats are rounded after each operation, in kernels as well. ``atomics`` says whether kernels on a
+    device may add to an element in any order.
     """
 
-    def __init__(self, hints: Mapping[Symbol, int], default: DType, exact: bool = False) -> None:
+    def __init__(
+        self,
+        hints: Mapping[Symbol, int],
+        default: DType,
+        exact: bool = False,
+        atomics: Callable[[str], bool] = lambda device: False,
+    ) -> None:
         super().__init__(hints)
         self.default = default
         self.exact = exact
@@ -39,6 +46,7 @@ class Lowering(Builder):
         self.drawn: list[Node] = []  # random calls that the rule at hand made
         self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
         self.place = "cpu"  # where the first result of the call at hand lies
+        self.atomics = atomics
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 

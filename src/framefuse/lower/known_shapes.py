@@ -12,8 +12,8 @@ from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
 SAME = (
-    "cumsum", "cumprod", "logcumsumexp", "argsort", "masked_scatter", "scatter", "scatter_add", "scatter_reduce",
-    "index_add", "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
+    "cumsum", "cumprod", "logcumsumexp", "argsort", "masked_scatter", "scatter", "scatter_reduce",
+    "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
     "empty_like", "renorm", "i0", "bucketize", "msort", "put", "diagonal_scatter",
     "select_scatter", "slice_scatter", "matrix_exp", "special.i0e", "special.i1",
     "special.i1e", "special.ndtr", "special.ndtri", "special.entr", "local_response_norm", "gumbel_softmax",

@@ -14,6 +14,7 @@ from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
 from framefuse.ir.strides import dense_order, dense_strides, irregular
+from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
@@ -42,23 +43,36 @@ from framefuse.lower.values import Values, outside, refs
 FALLBACK = (Unsupported, Unprovable, TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError)
 
 
-def lower(trace: Trace, *, notes: list[tuple[str, str]] | None = None, exact: bool = False) -> Graph:
-    """The graph of ``trace``; with eager's roundings where it is ``exact`` (option ``numerics``).
+def lower(
+    trace: Trace,
+    *,
+    notes: list[tuple[str, str]] | None = None,
+    exact: bool = False,
+    targets: Targets = on_cpu,
+) -> Graph:
+    """The graph of ``trace``; with eager's roundings where it is ``exact`` (option ``numerics``). ``targets`` knows the
+    devices whose kernels add atomically.
 
     Sizes of the graph are expressions over the symbols of inputs and, for results of library calls whose sizes no
     rule gives, over symbols bound at run time. ``notes`` receives (call name, reason) for each call that became a
     library call. Raises :class:`Stop` where no graph says what the program did.
     """
-    graph = _Lowerer(trace, notes if notes is not None else [], exact).graph()
+    graph = _Lowerer(trace, notes if notes is not None else [], exact, targets).graph()
     return with_equal_sizes(graph, trace.assumptions.relations)
 
 
 class _Lowerer:
-    def __init__(self, trace: Trace, notes: list[tuple[str, str]], exact: bool) -> None:
+    def __init__(self, trace: Trace, notes: list[tuple[str, str]], exact: bool, targets: Targets) -> None:
         self.trace = trace = each(trace)
         self.notes = notes
         default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
-        self.builder = Lowering(trace.hints, default, exact)
+        ordered = trace.assumptions.state.deterministic  # then eager adds in order as well
+
+        def atomics(device: str) -> bool:
+            target = targets(device)
+            return not ordered and target is not None and target.atomics
+
+        self.builder = Lowering(trace.hints, default, exact, atomics)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)

@@ -106,6 +106,10 @@ class Builder:
     def gather(self, a: Node, index: Node, axis: int) -> Node:
         return self.node("gather", (a, index), index.shape, a.dtype, axis=axis)
 
+    def scatter_add(self, a: Node, index: Node, source: Node, axis: int) -> Node:
+        index = self.expand(index, source.shape)
+        return self.node("scatter_add", (a, index, source), a.shape, a.dtype, axis=axis)
+
     def reduce(self, op: str, a: Node, *axes: int, keep: bool = False) -> Node:
         reduced = {axis % len(a.shape) for axis in axes}
         shape = [size for axis, size in enumerate(a.shape) if axis not in reduced]
@@ -232,6 +236,8 @@ def _evaluate(node: Node, operands: list[Any], shape: tuple[int, ...], tensors: 
             return a[(slice(None),) * axis + (index,)]
         case "gather":
             return torch.gather(a, node.attr("axis"), operands[1])
+        case "scatter_add":
+            return torch.scatter_add(a, node.attr("axis"), operands[1], operands[2])
         case "any" | "all" | "amax" | "amin" if node.attr("axes"):
             return getattr(torch, node.op)(a, node.attr("axes"))
         case "sum":

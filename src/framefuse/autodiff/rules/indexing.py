@@ -56,6 +56,11 @@ def rows_of_table(
     return builder.reshape(found, table.shape)
 
 
+@vjp("scatter_add")
+def scatter_add(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    return [g, None, builder.gather(g, node.inputs[1], node.attr("axis"))]
+
+
 @vjp("gather")
 def gather(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     source, index = node.inputs

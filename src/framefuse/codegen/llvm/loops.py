@@ -11,10 +11,11 @@ from framefuse.codegen.llvm.memory import STORED, Area, Memory
 from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
+from framefuse.codegen.unsupported import Unsupported
 from framefuse.codegen.walk import statements
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Accumulate, Accumulator, Check, Let, Loop, Scratch, Statement, Store
+from framefuse.ir.loops import Accumulate, Accumulator, AtomicAdd, Check, Let, Loop, Scratch, Statement, Store
 from framefuse.ir.numbers import Symbol
 
 ARG = ("argmax", "argmin")
@@ -51,6 +52,8 @@ class Loops:
                     self.accumulate(statement)
                 case Store(buffer, index, value):
                     self.values.write(buffer, index, self.values.node(value))
+                case AtomicAdd():
+                    raise Unsupported("an atomic sum")
                 case Scratch():
                     heaps += self.scratch(statement)
                 case Check():

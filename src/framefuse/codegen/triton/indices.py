@@ -5,7 +5,7 @@ from __future__ import annotations
 from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Accumulate, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 
 
@@ -72,7 +72,7 @@ def _never_negative(kernel: Kernel) -> set[Symbol]:
                 found.add(axis)
                 found |= _factors(extent)
                 expressions.append(extent)
-            case Store(_, index, _):
+            case Store(_, index, _) | AtomicAdd(_, index, _, _):
                 expressions.append(index)
             case Accumulate(_, _, Expr() as index):
                 expressions.append(index)

@@ -13,7 +13,20 @@ from framefuse.codegen.triton.values import Values
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import BOOL, INT64
-from framefuse.ir.loops import Accumulate, Accumulator, Check, Index, Let, Load, Loop, Scratch, Statement, Store, Value
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    AtomicAdd,
+    Check,
+    Index,
+    Let,
+    Load,
+    Loop,
+    Scratch,
+    Statement,
+    Store,
+    Value,
+)
 from framefuse.ir.numbers import Expr, Minimum, Symbol
 
 ARG = ("argmax", "argmin")
@@ -50,6 +63,9 @@ class Loops:
                 self.accumulate(statement)
             case Store(buffer, index, value):
                 self.values.store(buffer, index, self.values.value(value))
+            case AtomicAdd(buffer, index, value, mask):
+                condition = [] if mask is None else [self.values.value(mask)]
+                self.values.add(buffer, index, self.values.value(value), condition, self.open)
             case Scratch():
                 raise Unsupported("a private row")
             case Check(ok):

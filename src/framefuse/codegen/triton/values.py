@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
@@ -186,6 +186,16 @@ class Values:
         self.dirty.add(buffer)
         if value.constant is None and value.axes == axes:
             self.b.remember(_load(pointer, mask.text), self._version(buffer), value.text)
+
+    def add(
+        self, buffer: str, index: Expr, value: Tile, conditions: Sequence[Tile], points: frozenset[int]
+    ) -> None:
+        """Adds the value of each point of the dimensions ``points`` that exists, also where several meet."""
+        where = self.indices.index(index)
+        mask = self.mask(points, *(Tile(each.typed, BOOL, each.axes) for each in conditions)).text
+        pointer = self.pointer(buffer, where, points)
+        self.b.line(f'tl.atomic_add({pointer}, {value.typed}{f", {mask}" if mask else ""}, sem="relaxed")')
+        self.forget(buffer)
 
 
 def _load(pointer: str, mask: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from framefuse.codegen.triton.blocks import estimate
 from framefuse.codegen.walk import statements, values_of
-from framefuse.ir.loops import Accumulate, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
 
 # The last block of a loop reaches beyond its end.
@@ -64,7 +64,7 @@ class _Bounds:
             match statement:
                 case Loop(_, extent, _, _):
                     yield self.bound(extent)
-                case Store(_, index, _):
+                case Store(_, index, _) | AtomicAdd(_, index, _, _):
                     yield self.bound(index)
                 case Accumulate(_, _, Expr() as index):
                     yield self.bound(index)
