@@ -54,7 +54,8 @@ for _name, _formula in FORMULAS.items():
 def relu(lo: Lowering, input: Node, inplace: bool = False) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
-    return lo.compute(lambda a: e.maximum(a.number(0), a).derived("relu", a), input)
+    # Its gradient reads the result as it is in memory, where what comes next reads it too.
+    return lo.derived(lo.compute(lambda a: e.maximum(a.number(0), a), input), "relu", (input,))
 
 
 @rule("F.relu6", "nn.relu6")

@@ -2,8 +2,12 @@
 
 import pytest
 import torch
-from tests.unit.autodiff.gradient_graphs import check_lowered
+from tests.unit.autodiff.gradient_graphs import check_lowered, lowered, trace_of
 from torch.nn import functional as F
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.autodiff import halves
 
 POINTS = [
     -float("inf"), -1e30, -1e4, -200.0, -100.0, -50.0, -20.0, -3.0, -1.0, -0.5, -0.3, -0.0, 0.0, 0.2, 0.5, 1.0, 2.0,
@@ -206,3 +210,28 @@ def test_affine_norms():
     check_lowered(lambda x, w, b: F.group_norm(x, 2, w, b), x, weight, bias)
     check_lowered(lambda x, w, b: F.instance_norm(x, weight=w, bias=b), x, weight, bias)
     check_lowered(lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b), x, weight, bias, mean, variance, frozen=(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_relu_of_every_number_of_16_bits(dtype):
+    points = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
+    fast = framefuse.compile(lambda x: F.relu(x))
+    for function in (fast, fast, F.relu):
+        x = points.clone().requires_grad_()
+        y = function(x)
+        y.backward(torch.full_like(y, 3))
+        if function is fast:
+            given = y.detach(), x.grad
+    assert compiled_function(fast).dispatch.hits == 1
+    for ours, theirs in zip(given, (y.detach(), x.grad), strict=True):
+        assert torch.equal(ours.isnan(), theirs.isnan()) and torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_relu_keeps_its_result_and_not_what_it_is_computed_from(dtype):
+    x, w, v = (torch.randn(64, 64, dtype=dtype, requires_grad=True) for _ in range(3))
+    graph = lowered(trace_of(lambda x, w, v: F.linear(F.relu(F.linear(x, w)), v), x, w, v))
+    (piece,) = halves(graph, {0, 1, 2}, set()).pieces
+    (kept,) = [entry.node for entry in piece.saved if entry.kind == "own"]
+    assert kept.dtype.torch is dtype
+    assert (kept if kept.op == "maximum" else kept.inputs[0]).op == "maximum"
