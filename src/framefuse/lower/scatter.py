@@ -41,12 +41,13 @@ def scatter_add(lo: Lowering, input: Node, dim: Any, index: Node, src: Node, *, 
         if not input.shape or not len(input.shape) == len(index.shape) == len(src.shape):
             raise Unsupported("ranks")
         axis = lo.axis(dim, len(input.shape))
+        rank, whole = len(index.shape), lo.sizes(index.shape) == lo.sizes(src.shape)
         for place, (size, read, held) in enumerate(zip(index.shape, src.shape, input.shape, strict=True)):
-            lo.require("<=", size, read, "scatter_add")
+            lo.require("==" if whole else "<=", size, read, "scatter_add")
             if place != axis:
                 lo.require("<=", size, held, "scatter_add")
-        rank = len(index.shape)
-        return _added(lo, input, index, lo.slice(src, [0] * rank, [1] * rank, index.shape), axis)
+        source = src if whole else lo.slice(src, [0] * rank, [1] * rank, index.shape)
+        return _added(lo, input, index, source, axis)
 
     return _sum(lo, input, made)
 
