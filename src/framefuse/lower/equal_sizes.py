@@ -1,4 +1,6 @@
-"""Gives sizes of inputs that the program relies on to be equal one name, so that what has one shape is seen to."""
+"""Gives sizes of inputs that the program relies on to be equal one name, or the number that they are, so that what has
+one shape is seen to.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ Names = dict[Symbol, Expr]
 
 
 def with_equal_sizes(graph: Graph, relations: Iterable[Relation]) -> Graph:
-    """The graph with one symbol, that of the earliest input, for all sizes that ``relations`` or its own say are equal.
+    """The graph with one symbol, that of the earliest input, for all sizes that ``relations`` or its own say are equal,
+    and the number itself for those that they say are one.
 
     The relations stay as they are: guards compare the sizes that the tensors really have.
     """
@@ -37,8 +40,16 @@ def _names(graph: Graph, relations: Iterable[Relation]) -> Names:
             size = same[size]
         return size
 
+    known: dict[Expr, Expr] = {}  # sizes that are a number; below, by the first of their class
     for relation in relations:
-        if relation.op == "==" and relation.left in order and relation.right in order:
+        if relation.op != "==":
+            continue
+        for size, other in ((relation.left, relation.right), (relation.right, relation.left)):
+            if size in order and other.constant is not None:
+                known[size] = other
+        if relation.left in order and relation.right in order:
             left, right = sorted((first(relation.left), first(relation.right)), key=rank.__getitem__)
             same[right] = left
-    return {symbol: first(size) for size, symbol in order.items() if first(size) is not size}
+    known = {first(size): number for size, number in known.items()}
+    names = {symbol: known.get(first(size), first(size)) for size, symbol in order.items()}
+    return {symbol: name for symbol, name in names.items() if name is not expr(symbol)}

@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 import torch
 
 import framefuse
@@ -9,7 +10,9 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Graph, Output
 from framefuse.ir.numbers import Relation, Symbol, expr
+from framefuse.ir.schedule import RunKernel
 from framefuse.lower.equal_sizes import with_equal_sizes
+from framefuse.runtime.function import compiled_function
 
 A, C, D, E = (expr(Symbol(name)) for name in "acde")
 
@@ -51,9 +54,38 @@ def test_relations_of_the_graph_count_and_stay():
     assert found.inputs[1].shape == (A,) and found.relations == made.relations
 
 
+def test_a_size_that_is_a_number_is_that_number_in_all_that_equal_it():
+    shapes = [(A, C), (D, E)]
+    for relations in (
+        [equal(D, expr(3)), equal(E, A), equal(D, A)],
+        [equal(E, A), equal(D, A), equal(expr(3), A)],
+        [equal(expr(3), E), equal(D, A), equal(E, A)],
+    ):
+        found = with_equal_sizes(graph(*shapes), relations)
+        three = expr(3)
+        assert [node.shape for node in found.inputs] == [(three, C), (three, three)]
+        assert found.inputs[1].strides == (three, three)
+
+
+def test_a_norm_of_known_width_is_one_kernel():
+    """The rows are as long as the weights, which are known: what is computed of both is one loop."""
+    for dtype in (torch.float32, torch.bfloat16):
+        norm = torch.nn.LayerNorm(48).to(dtype)
+        compiled = framefuse.compile(norm)
+        with torch.no_grad():
+            for rows in (4, 4, 5):
+                x = torch.randn(rows, 48).to(dtype)
+                torch.testing.assert_close(compiled(x), norm(x))
+            (product,) = compiled_function(compiled).products
+            assert [node.shape[1].constant for node in product.stages["graph"].inputs[:1]] == [48]
+            assert len([item for item in product.stages["schedule"].items if isinstance(item, RunKernel)]) == 1
+            with pytest.raises(RuntimeError, match="48"):
+                compiled(torch.randn(4, 49).to(dtype))
+
+
 def test_nothing_else_is_taken_for_equality():
     made = graph((A,), (D,))
-    others = [Relation("<=", A, D), Relation("!=", A, D), equal(A, D + 1), equal(A, expr(3)), equal(A, E), equal(A, A)]
+    others = [Relation("<=", A, D), Relation("!=", A, D), equal(A, D + 1), equal(E, expr(3)), equal(A, E), equal(A, A)]
     assert with_equal_sizes(made, others) is made
 
 
