@@ -268,7 +268,7 @@ def test_a_graph_network_trains():
 
 def test_gradients_of_every_operand_and_of_gradients():
     def f(y, w, x, src, dst):
-        first = y.index_add(0, dst, x[src] * w[:, None], alpha=2)
+        first = y.index_add(0, dst, x.index_select(0, src) * w[:, None], alpha=2)
         return first.scatter_add(1, (src[:, None] + dst[:, None]) % 24, w[:, None] * w[:, None])
 
     fast = framefuse.compile(f)
@@ -286,6 +286,31 @@ def test_gradients_of_every_operand_and_of_gradients():
         for ours, theirs in zip(results[1], results[0], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     assert sums(checked(fast, 2))[0] == 2
+
+
+def test_gradients_of_what_was_read_are_added_atomically():
+    """Those of index_select and gather, as eager's; those of x[i] come in one order, as eager's."""
+
+    def f(x, w, src, dst):
+        selected = torch.zeros_like(x).index_add(0, dst, x.index_select(0, src) * w[:, None])
+        columns = x.index_select(1, src.remainder(24))
+        taken = x.gather(0, (dst[:5, None] + torch.arange(24, device=x.device)).remainder(x.shape[0]))
+        return selected.square().sum() + columns.square().sum() + taken.square().sum() + x[src].square().sum()
+
+    fast = framefuse.compile(f)
+    for number in range(4):
+        torch.manual_seed(number)
+        x, w, src, dst = edges(40 + number, 9)
+        results = []
+        for call in (f, fast):
+            leaf, weight = x.clone().requires_grad_(), w.clone().requires_grad_()
+            result = call(leaf, weight, src, dst)
+            results.append((result.detach(), *torch.autograd.grad(result, (leaf, weight))))
+        for ours, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+    products = checked(fast, 2)
+    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    assert all(sums([case]) == (3, ["embedding_dense_backward"]) for case in cases), [sums([case]) for case in cases]
 
 
 def test_gradients_made_again_in_order():

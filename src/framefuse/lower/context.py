@@ -18,6 +18,9 @@ from framefuse.lower.library import element_on
 from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
 
+# Of which a GPU adds numbers in memory by one instruction.
+ADDED = frozenset(("float32", "float64", "int32", "int64"))
+
 
 def rounded(number: float, dtype: DType) -> float:
     """A number as a tensor of a 16-bit float dtype holds it; another dtype leaves it as it is."""
@@ -161,6 +164,10 @@ class Lowering(Builder):
     def widen(self, node: Node) -> Node:
         """The node in the dtype in which eager computes with it."""
         return self.cast(node, self.row(node.dtype.compute))
+
+    def adds(self, node: Node) -> bool:
+        """Whether kernels may add to elements of such a tensor in any order, as eager's then do."""
+        return node.dtype.name in ADDED and self.atomics(node.device)
 
     # ---- random numbers ----------------------------------------------------------------------------------------------
 

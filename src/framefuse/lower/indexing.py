@@ -197,8 +197,9 @@ def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any =
         raise Unsupported("a matrix of positions")
     if not input.shape:
         return lo.reshape(lo.take(lo.reshape(input, (ONE,)), lo.reshape(index, (ONE,)), 0, False), ())
-    line = index if index.shape else lo.reshape(index, (ONE,))
-    return lo.take(input, line, lo.axis(dim, len(input.shape)), False)
+    line, axis = index if index.shape else lo.reshape(index, (ONE,)), lo.axis(dim, len(input.shape))
+    rows = lo.take(input, line, axis, False)
+    return lo.derived(rows, "rows_added", (input, line), axis) if lo.adds(input) else rows
 
 
 @rule("gather")
@@ -211,7 +212,9 @@ def gather(lo: Lowering, input: Node, dim: Any, index: Node, *, sparse_grad: boo
     for place, (mine, read) in enumerate(zip(input.shape, index.shape, strict=True)):
         if place != axis and mine is not read:
             lo.require("<=", read, mine, "gather")
-    return lo.gather(input, lo.cast(index, INT64), axis)
+    places = lo.cast(index, INT64)
+    found = lo.gather(input, places, axis)
+    return lo.derived(found, "elements_added", (input, places), axis) if lo.adds(input) else found
 
 
 @rule("take_along_dim")

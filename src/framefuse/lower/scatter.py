@@ -11,15 +11,12 @@ from framefuse.ir.graph import Node, Scalar
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
-# Of which a GPU adds numbers in memory by one instruction.
-ADDED = frozenset(("float32", "float64", "int32", "int64"))
-
 
 def _sum(lo: Lowering, input: Node, made: Callable[[], Node]) -> Node | Shapes:
     """What ``made`` gives; eager's own call where it refuses."""
     before = dict(lo.relations)
     try:
-        if not lo.atomics(input.device) or input.dtype.name not in ADDED:
+        if not lo.adds(input):
             raise Unsupported("terms are added one after the other")
         return made()
     except (Unsupported, Unprovable):

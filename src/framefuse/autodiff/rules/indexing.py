@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from framefuse.autodiff.library import call, calls, inside
-from framefuse.autodiff.registry import Gradient, vjp
+from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -65,15 +65,47 @@ def scatter_add(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> 
 def gather(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     source, index = node.inputs
     axis = node.attr("axis")
+    alone = element_of_rows(builder, g, index, source, axis)
+    if alone is not None:
+        return [alone, None]
+    return [call(builder, elements_added, (g, index, axis, source.shape), like=source), None]
+
+
+def element_of_rows(builder: Builder, g: Node, index: Node, source: Node, axis: int) -> Node | None:
+    """The gradient where one element of each row was read: a comparison, which fuses."""
     pairs = enumerate(zip(source.shape, index.shape, strict=True))
     same = all(builder.known_equal(a, b) for place, (a, b) in pairs if place != axis)
-    if index.shape[axis] is ONE and same:  # one element of each row: a comparison, which fuses
-        column = tuple(ONE if place == axis else size for place, size in enumerate(source.shape))
-        index, g = builder.resized(index, column), builder.resized(g, column)
-        row = builder.iota(0, 1, INT64, source.shape[axis], source.device)
-        lying = tuple(size if place == axis else ONE for place, size in enumerate(source.shape))
-        places = builder.expand(builder.reshape(row, lying), source.shape)
-        hit = builder.pointwise("eq", places, builder.expand(index, source.shape))
-        zero = builder.full(0, g.dtype, source.shape, g.device)
-        return [builder.pointwise("where", hit, builder.expand(g, source.shape), zero), None]
-    return [call(builder, elements_added, (g, index, axis, source.shape), like=source), None]
+    if index.shape[axis] is not ONE or not same:
+        return None
+    column = tuple(ONE if place == axis else size for place, size in enumerate(source.shape))
+    index, g = builder.resized(index, column), builder.resized(g, column)
+    row = builder.iota(0, 1, INT64, source.shape[axis], source.device)
+    lying = tuple(size if place == axis else ONE for place, size in enumerate(source.shape))
+    places = builder.expand(builder.reshape(row, lying), source.shape)
+    hit = builder.pointwise("eq", places, builder.expand(index, source.shape))
+    zero = builder.full(0, g.dtype, source.shape, g.device)
+    return builder.pointwise("where", hit, builder.expand(g, source.shape), zero)
+
+
+# ---- where eager adds gradients in any order, and kernels can --------------------------------------------------------
+
+
+@vjp_derived("elements_added")
+def elements_in_any_order(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    source, index = node.inputs[1:]
+    (axis,) = node.attr("parameters")
+    alone = element_of_rows(builder, g, index, source, axis)
+    if alone is not None:
+        return [None, alone, None]
+    zero = builder.full(0, g.dtype, source.shape, g.device)
+    return [None, builder.scatter_add(zero, index, g, axis), None]
+
+
+@vjp_derived("rows_added")
+def rows_in_any_order(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    source, index = node.inputs[1:]
+    (axis,) = node.attr("parameters")
+    lying = tuple(size if place == axis else ONE for place, size in enumerate(g.shape))
+    places = builder.expand(builder.reshape(builder.cast(index, INT64), lying), g.shape)
+    zero = builder.full(0, g.dtype, source.shape, g.device)
+    return [None, builder.scatter_add(zero, places, g, axis), None]
