@@ -26,9 +26,10 @@ def test_difference_sees_values_names_numbers_and_objects():
 
     x = torch.ones(3)
     assert capture.difference({"a": Holder(x)}, {"a": Holder(x + 1e-5)}) == "yes"
-    assert capture.difference({"a": Holder(x)}, {"a": Holder(x + 1e-3)}).startswith("no: result['a'].value: ")
+    far = capture.difference({"a": Holder(x)}, {"a": Holder(x + 1e-3)})
+    assert far.startswith(f"{capture.FAR} result['a'].value: ")
     assert capture.difference([x, 3], [x, 4]) == "no: result[1] is 3 instead of 4"
-    assert capture.difference([x.long()], [x.long() + 1]).startswith("no: ")
+    assert capture.difference([x.long()], [x.long() + 1]).startswith("no: result[0]: ")
     assert capture.difference([x], [x, x]).startswith("no: 1 values instead of 2")
     assert capture.difference([x / 0 * 0], [x / 0 * 0]).startswith("no: eager gives NaN")
 
@@ -73,6 +74,32 @@ def test_a_wrong_result_is_reported(monkeypatch):
     made = capture.Subject("wrong", Wrong(), lambda seed, batch: ((torch.ones(batch, 3),), {}))
     monkeypatch.setattr(capture, "subject", lambda name: made)
     assert capture.capture(lambda step: None, ["bert"])[0]["equal"].startswith("no: ")
+
+
+class Spreads(nn.Module):
+    """Rounding its weights moves its result by far more than rounding."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.weight, self.wrong = nn.Parameter(torch.tensor([1000.0, 2000.0])), wrong
+
+    def forward(self, x):
+        ours = framefuse.is_compiling()
+        weight = self.weight * (1 + 2**-23) if ours else self.weight
+        off = 0.5 if ours and self.wrong == "values" else 0.0
+        return (x * weight).sin() + off, torch.arange(3) + int(ours and self.wrong == "integers")
+
+
+def test_rounding_that_a_model_spreads_is_no_difference(monkeypatch):
+    rows = {}
+    for wrong in ("rounded", "values", "integers"):
+        made = capture.Subject("bert", Spreads(wrong), lambda seed, batch: ((torch.ones(batch, 2) * 7,), {}))
+        monkeypatch.setattr(capture, "subject", lambda name, made=made: made)
+        (rows[wrong],) = capture.capture(lambda step: None, ["bert"])
+    assert rows["rounded"]["equal"] == "yes" and 1e-4 < rows["rounded"]["spread"] < 1e-1
+    assert "moves eager's own result" in capture.findings([rows["rounded"]])[-1]
+    assert rows["values"]["equal"].startswith(capture.FAR) and rows["values"]["spread"] is None
+    assert rows["integers"]["equal"].startswith("no: ") and rows["integers"]["spread"] is None
 
 
 def test_speed_records_and_compiles_nothing(monkeypatch, tmp_path, capsys):
