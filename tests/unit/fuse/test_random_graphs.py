@@ -10,7 +10,7 @@ from framefuse.fuse import fuse, nest, passes, tiles, work
 from framefuse.fuse import kernels as kernel_forms
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loop_printer import kernel_text
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Symbol, expr
 
 HINTS = {"s0": 3, "s1": 4}
 UNARY = ("neg", "exp", "abs", "sin", "sigmoid")
@@ -116,6 +116,21 @@ class Growing:
         positions = self.b.node("iota", (), (a.shape[0],), INT64, start=a.shape[0] - 1, step=-1)
         return self.b.take(a, positions, 0)
 
+    def scatter(self):
+        """A value's elements added where a count along one of its axes says, to another value or to a number."""
+        a = self.pick()
+        if not a.shape:
+            return a
+        axis, along, count = self.axis(a), self.axis(a), self.draw(st.integers(1, 3))
+        line = self.b.node("iota", (), (a.shape[along],), INT64, start=1, step=1)
+        lying = [size if place == along else 1 for place, size in enumerate(a.shape)]
+        index = self.b.remainder(self.b.reshape(line, *lying), count)
+        shape = (*a.shape[:axis], expr(count), *a.shape[axis + 1 :])
+        number = self.b.node("full", (), shape, a.dtype, value=0.5)
+        onto = self.draw(st.sampled_from([number, *(v for v in self.values if v.shape == shape)]))
+        total = self.b.scatter_add(onto, index, a, axis)
+        return self.b.sin(total) if self.draw(st.booleans()) else total
+
     def matmul(self):
         a = self.pick()
         if len(a.shape) < 2:
@@ -125,7 +140,7 @@ class Growing:
 
 
 STEPS = ["unary", "binary", "row", "reduce", "permute", "flatten", "split", "expand", "slice", "pad", "cat", "take"]
-STEPS.append("matmul")
+STEPS += ["matmul", "scatter"]
 
 
 @st.composite
