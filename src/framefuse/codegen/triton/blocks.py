@@ -24,7 +24,8 @@ FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
 # written out for each, so that many of them compile slowly and spill registers.
 LONG = 0.2
-ANGLES = {"sin": 1.0, "cos": 1.0, "tan": 1.0}  # whose reduction is long code
+# Functions whose reduction of large angles is long code, and the bytes of the floats for which it counts.
+ANGLES = {"sin": (8,), "cos": (8,), "tan": (4, 8)}
 A_THREAD = ((1.5, 8), (4.0, 4), (1e9, 2))
 
 
@@ -94,7 +95,9 @@ def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = 
     ``choice`` that was measured is taken as it is.
     """
     share = per_thread(kernel)
-    found = replace(_choose(kernel, hints, share, choice), simple=share == A_THREAD[0][1])
+    angles = any(isinstance(value, Apply) and value.op in ANGLES for value in values_of(kernel.body))
+    simple = share == A_THREAD[0][1] and not angles
+    found = replace(_choose(kernel, hints, share, choice), simple=simple)
     if choice is not None:
         found = replace(found, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
@@ -206,7 +209,8 @@ def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, 
 def per_thread(kernel: Kernel) -> int:
     """The elements of each value that a thread should hold at most."""
     inner = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector"] or kernel.body
-    costs = [ANGLES.get(value.op, TABLE[value.op].cost) for value in values_of(inner) if isinstance(value, Apply)]
+    steps = [value for value in values_of(inner) if isinstance(value, Apply)]
+    costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
     work = sum(cost for cost in costs if cost >= LONG)
     return next(share for most, share in A_THREAD if work <= most)
 

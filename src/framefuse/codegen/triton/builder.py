@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +16,23 @@ TYPES = {
     "int64": "tl.int64", "float16": "tl.float16", "bfloat16": "tl.bfloat16", "float32": "tl.float32",
     "float64": "tl.float64",
 }  # fmt: skip
-RESERVED = frozenset(("tl", "triton", "libdevice", "device", "range", "float", *keyword.kwlist))
+RESERVED = frozenset(("tl", "triton", "libdevice", "device", "maths", "range", "float", *keyword.kwlist))
+UNBOUNDED = -math.inf, math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A value of the kernel: a name or literal, and the dimensions of the tile along which its elements differ.
 
-    ``constant`` is the value of a literal, whose type is that of what it is combined with.
+    ``constant`` is the value of a literal, whose type is that of what it is combined with. ``bounds`` are what a float
+    lies between, but for its rounding, where it is not NaN.
     """
 
     text: str
     dtype: DType
     axes: frozenset[int] = frozenset()
     constant: bool | int | float | None = None
+    bounds: tuple[float, float] = UNBOUNDED
 
     @property
     def typed(self) -> str:

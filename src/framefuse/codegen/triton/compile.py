@@ -275,7 +275,7 @@ def _versions() -> tuple[str, ...]:
     """What decides the code beside the module itself."""
     import triton
 
-    ours = (Path(__file__).parent / "device.py").read_bytes()
+    ours = b"".join((Path(__file__).parent / name).read_bytes() for name in ("device.py", "maths.py"))
     return triton.__version__, repr(OPTIONS), hashlib.sha256(ours).hexdigest()
 
 

@@ -1,4 +1,5 @@
-"""The functions that generated kernels call on the device: eager's conventions where Triton and libdevice have others.
+"""The functions that generated kernels call on the device: eager's conventions where Triton and libdevice have others
+(elementary functions of float32: ``maths``).
 
 Operands are tiles or scalars with a type, never plain Python numbers.
 """
@@ -45,33 +46,14 @@ def square_root(x):
 
 @triton.jit
 def sigmoid(x):
-    """As eager computes it, by one exponential."""
-    return divide(tl.full((), 1.0, x.dtype), 1.0 + libdevice.exp(-1.0 * x))
+    """Of float64, as eager computes it, by one exponential."""
+    return 1.0 / (1.0 + libdevice.exp(-1.0 * x))
 
 
 @triton.jit
 def quotient(x, y):
     """Within 2 ulp."""
     return x / y
-
-
-@triton.jit
-def near_sigmoid(x):
-    """To six digits; 0 where it is below 1e-38."""
-    return libdevice.fast_dividef(tl.full((), 1.0, x.dtype), 1.0 + tl.exp(-1.0 * x))
-
-
-@triton.jit
-def near_erf(x):
-    """Within 3e-7, and to six digits near 0: its series below 1/8, else Abramowitz and Stegun, 7.1.26."""
-    size = tl.abs(x)
-    square = x * x
-    small = size * (1.1283791670955126 + square * (-0.37612638903183754 + square * 0.11283791670955126))
-    t = libdevice.fast_dividef(tl.full((), 1.0, x.dtype), 1.0 + 0.3275911 * size)
-    rest = 1.421413741 + t * (-1.453152027 + t * 1.061405429)
-    rest = t * (0.254829592 + t * (-0.284496736 + t * rest))
-    large = 1.0 - rest * tl.exp(-1.0 * square)
-    return libdevice.copysign(tl.where(size < 0.125, small, large), x)
 
 
 @triton.jit

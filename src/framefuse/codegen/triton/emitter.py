@@ -25,7 +25,7 @@ IMPORTS = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from framefuse.codegen.triton import device
+from framefuse.codegen.triton import device, maths
 """
 
 

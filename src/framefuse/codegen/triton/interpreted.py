@@ -77,7 +77,6 @@ def _type_of(result: np.ndarray, args: Sequence[Any]) -> Any:
 
 NAMES: dict[str, Callable[..., torch.Tensor]] = {
     "nearbyint": torch.round,
-    "fast_dividef": torch.divide,
     # torch's own of float32 is wrong for denormal divisors
     "fmod": lambda x, y: torch.fmod(x.double(), y.double()).to(x.dtype),
     "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),
@@ -87,8 +86,9 @@ LIBRARY = _Library()
 
 def _prepare() -> None:
     """Mends, once, where the interpreter differs from a GPU: checks are on, float32 rounds to the nearest bfloat16
-    (the interpreter cuts digits off), products of 16-bit floats are those of their values, comparisons are bools also
-    of scalars, and reductions with functions of ours are not done element by element.
+    (the interpreter cuts digits off), ``exp`` of float32 rounds the exponent, ``fma`` rounds once, products of 16-bit
+    floats are those of their values, comparisons are bools also of scalars, and reductions with functions of ours are
+    not done element by element.
     """
     builder = interpreter.interpreter_builder
     if device.libdevice is LIBRARY:
@@ -111,15 +111,31 @@ def _prepare() -> None:
             made.dtype = tl.int1
         return made
 
+    exp = interpreter.InterpreterBuilder.create_exp
+
+    def by_power(self: Any, x: Any) -> Any:
+        if x.dtype.scalar != tl.float32:
+            return exp(self, x)
+        power = np.exp2((x.data * np.float32(1.4426950408889634)).astype(np.float64))
+        return interpreter.TensorHandle(power.astype(np.float32), tl.float32)
+
     dot = interpreter.InterpreterBuilder.create_dot
 
     def wide(self: Any, left: Any, right: Any, total: Any, *rest: Any) -> Any:
         return dot(self, *(_widened(tile) for tile in (left, right)), total, *rest)
 
+    interpreter.InterpreterBuilder.create_exp = by_power
+    interpreter.InterpreterBuilder.create_fma = _fused
     interpreter.InterpreterBuilder.create_dot = wide
     interpreter.InterpreterBuilder.cast_impl = cast
     interpreter.InterpreterBuilder.binary_op = compared
     interpreter.ReduceOps.generic_reduce = _by_halves
+
+
+def _fused(self: Any, x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, rounded once (but for what is lost in long doubles)."""
+    total = x.data.astype(np.longdouble) * y.data + z.data
+    return interpreter.TensorHandle(total.astype(z.data.dtype), z.dtype.scalar)
 
 
 def _widened(tile: Any) -> Any:

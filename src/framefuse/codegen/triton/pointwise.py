@@ -1,9 +1,10 @@
-"""Writes pointwise primitives as expressions: operators, functions of libdevice as eager calls them, or ours."""
+"""Writes pointwise primitives as expressions: operators, functions of ours, or of libdevice as eager calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from framefuse.codegen.triton.bounds import limits
 from framefuse.codegen.triton.builder import TYPES, Tile
 from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.unsupported import Unsupported
@@ -20,6 +21,11 @@ LIBRARY = {
         "atan2", "hypot", "pow", "copysign", "nextafter", "fmod", "fma",
     )
 } | {"round": "nearbyint"}  # fmt: skip
+# Rows that are a function of our module ``maths`` in float32.
+OWN = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt", "floor",
+    "ceil", "trunc", "round", "copysign", "fma",
+))  # fmt: skip
 # Rows that are a function of our module ``device``, with its name there.
 FLOATS = {
     "div": "divide", "sqrt": "square_root", "sigmoid": "sigmoid", "maximum": "maximum", "minimum": "minimum",
@@ -30,7 +36,9 @@ INTEGERS = {
     "floordiv": "integer_floor_divide", "remainder": "integer_remainder", "fmod": "integer_fmod",
 }  # fmt: skip
 # Rows for which a kernel that writes nothing but 16-bit floats has a shorter function, to six digits or more.
-NEAR = {"div": "device.quotient", "erf": "device.near_erf", "exp": "tl.exp", "sigmoid": "device.near_sigmoid"}
+NEAR = {"div": "device.quotient", "erf": "maths.near_erf", "exp": "tl.exp", "rsqrt": "maths.near_rsqrt"}
+# The size of an argument up to which Triton's own exp is within 4 ulp: its error grows with the argument.
+SHORT_EXP = 2.0
 WITH_BITS = {"pow": "integer_power", "shift_left": "shift_left", "shift_right": "shift_right"}
 BOOLS = {"add": "|", "mul": "&", "maximum": "|", "minimum": "&", "fmax": "|", "fmin": "&"}
 
@@ -88,6 +96,10 @@ def _of_floats(op: str, args: Sequence[Tile], dtype: DType) -> str:
     if op in INFIX:
         x, y = _operands(args)
         return f"{x} {INFIX[op]} {y}"
+    if op == "exp" and dtype is FLOAT32 and max(map(abs, limits(args[0]))) <= SHORT_EXP:
+        return _call("tl", "exp", args)
+    if op in OWN and dtype is FLOAT32:
+        return _call("maths", op, args)
     if op in FLOATS:
         return _call("device", FLOATS[op], args)
     if op in LIBRARY:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from framefuse.codegen.triton.bounds import bounds
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Indices
@@ -67,7 +69,8 @@ class Values:
             case Apply(op, args, dtype):
                 tiles = [self._value(arg, done) for arg in args]
                 axes = frozenset[int]().union(*(tile.axes for tile in tiles))
-                return self._named(apply(op, tiles, dtype, self.near), dtype, axes, wanted)
+                tile = self._named(apply(op, tiles, dtype, self.near), dtype, axes, wanted)
+                return replace(tile, bounds=bounds(op, tiles)) if dtype.is_float else tile
         raise Unsupported(f"the value {value!r}")
 
     def shortens(self, dtype: DType) -> bool:

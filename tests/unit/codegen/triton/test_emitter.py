@@ -1,5 +1,6 @@
 """Modules compile for a GPU that is not here, are compiled once, and compute what the oracle computes."""
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -20,6 +21,7 @@ from framefuse.codegen.triton import compile as module
 from framefuse.codegen.triton.blocks import choose
 from framefuse.codegen.triton.compile import Compiler
 from framefuse.codegen.triton.emitter import emit
+from framefuse.codegen.triton.pointwise import NEAR, OWN
 from framefuse.codegen.triton.target import REFERENCE
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
@@ -182,6 +184,34 @@ def test_every_pointwise_row_compiles_for_a_gpu(dtype):
     domains = {"float": ("any", "number", "float"), "int": ("any", "number", "integral"), "bool": ("any",)}
     names = [op.name for op in POINTWISE if op.domain in domains[dtype.kind]]
     assert compiled(long_list(names, dtype), n=100).binary
+
+
+@pytest.fixture
+def linked(monkeypatch):
+    """Grows with each kernel that is linked with libdevice."""
+    nvidia = importlib.import_module("triton.backends.nvidia.compiler")
+    calls = []
+
+    class Told:
+        def __getattr__(self, name):
+            if name == "link_extern_libs":
+                calls.append(name)
+            return getattr(plain, name)
+
+    plain = nvidia.llvm
+    monkeypatch.setattr(nvidia, "llvm", Told())
+    return calls
+
+
+def test_common_functions_are_compiled_without_libdevice(linked):
+    names = [*sorted(OWN), "sqrt", "div", "abs", "sign", "maximum", "minimum", "reciprocal", "isnan", "neg"]
+    assert compiled(long_list(names, FLOAT32), n=100).binary
+    near = [k.cast(k.apply(name, *[k.load("x0", k.I)] * TABLE[name].arity), BFLOAT16) for name in (*NEAR, "tanh")]
+    for value in near:
+        assert compiled(k.pointwise([FLOAT32], value), n=100).binary
+    assert compiled(k.softmax(), rows=8, cols=300).binary and compiled(k.layer_norm(), rows=8, cols=300).binary
+    assert linked == []
+    assert compiled(long_list(["atan"], FLOAT32), n=100).binary and linked == ["link_extern_libs"]
 
 
 def test_equal_kernels_are_compiled_once(tmp_path):
