@@ -158,11 +158,15 @@ def _symbol_name(device: str) -> str:
 
 
 def with_lifetimes(
-    items: Sequence[Item], buffers: Buffers, before: Mapping[int, Item], consumed: Collection[int] = ()
+    items: Sequence[Item],
+    buffers: Buffers,
+    before: Mapping[int, Item],
+    consumed: Collection[int] = (),
+    needless: Collection[int] = (),
 ) -> tuple[Item, ...]:
     """The items with an allocation before the first use of each fresh buffer and releases after the last use of fresh
     buffers, call results and the graph inputs number ``consumed``. ``before`` gives what stands in front of an item; no
-    allocation follows it.
+    allocation follows it. The ``needless`` items are left out.
     """
     latest = min(before, default=len(items))
     found: list[Item] = []
@@ -178,7 +182,8 @@ def with_lifetimes(
         found.extend(Allocate(number) for number in starts.get(position, ()))
         if position in before:
             found.append(before[position])
-        found.append(item)
+        if position not in needless:
+            found.append(item)
         if position in ends:
             found.append(Release(tuple(ends[position])))
     return tuple(found)

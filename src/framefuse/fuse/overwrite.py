@@ -8,25 +8,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from framefuse.fuse.in_place import overwritable
 from framefuse.fuse.memory_plan import Buffers
 from framefuse.ir.graph import Graph
-from framefuse.ir.loops import Check, Loop, Statement
+from framefuse.ir.loops import Check, Index, Let, Load, Loop, Statement, Store
 from framefuse.ir.schedule import Commit, Item, RunCall, RunKernel
+from framefuse.ir.target import Targets, on_cpu
 
 Writes = tuple[tuple[int, int, int], ...]
 
 
 def overwrite(
-    graph: Graph, items: Sequence[Item], buffers: Buffers, outputs: Sequence[int], writes: Writes
+    graph: Graph,
+    items: Sequence[Item],
+    buffers: Buffers,
+    outputs: Sequence[int],
+    writes: Writes,
+    targets: Targets = on_cpu,
 ) -> tuple[dict[int, Item], Writes]:
     """What stands before which item from now on (one Commit at most), and the writes that are left as copies.
 
-    A kernel may write an input where nothing reads the old contents later and nothing after it can fail: the program
-    could not run again on what is half written. Guards hold that written inputs share no memory with others. What a
-    call was given it may have kept, so that such an input is left alone, as are all where autograd saves inputs.
+    A kernel may write an input where nothing reads the old contents later and no call learns that something after it
+    failed: the program could not run again on what is half written. Guards hold that written inputs share no memory
+    with others. What a call was given it may have kept, so that such an input is left alone, as are all where autograd
+    saves inputs.
     """
     if not writes or graph.trains or graph.late or graph.bound:
         return {}, writes
     start = len(items)
-    while start > 0 and _cannot_fail(items[start - 1]):
+    while start > 0 and _cannot_fail(items[start - 1], targets):
         start -= 1
     given = {_root(buffers, number) for item in items if isinstance(item, RunCall) for number in item.operands}
     shared = Counter(value for _, value, _ in writes)
@@ -63,8 +70,29 @@ def _root(buffers: Buffers, number: int) -> int:
     return number
 
 
-def _cannot_fail(item: Item) -> bool:
-    return isinstance(item, RunKernel) and not any(isinstance(each, Check) for each in _statements(item.kernel.body))
+def _cannot_fail(item: Item, targets: Targets) -> bool:
+    if not isinstance(item, RunKernel):
+        return False
+    target = targets(item.device)
+    silent = target is not None and not target.reports
+    return silent or not any(isinstance(each, Check) for each in _statements(item.kernel.body))
+
+
+def needless(items: Sequence[Item], buffers: Buffers) -> frozenset[int]:
+    """The numbers of the kernels that would copy an input onto itself."""
+    return frozenset(place for place, item in enumerate(items) if isinstance(item, RunKernel) and _stays(item, buffers))
+
+
+def _stays(item: RunKernel, buffers: Buffers) -> bool:
+    names = {buffer.name: number for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
+    moves = [each for each in _statements(item.kernel.body) if not isinstance(each, Loop)]
+    store = moves[-1] if moves else None
+    if not isinstance(store, Store) or not isinstance(store.value, Load) or store.value.mask is not None:
+        return False
+    only = all(isinstance(each, Let) and isinstance(each.value, Index) for each in moves[:-1])
+    written = buffers.values[names[store.buffer]]
+    same = written.place == "input" and written.taken == names[store.value.buffer]
+    return only and same and store.index == store.value.index
 
 
 def _statements(body: Iterable[Statement]) -> Iterator[Statement]:

@@ -17,7 +17,7 @@ from framefuse.fuse.layout import Order
 from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
 from framefuse.fuse.named_sizes import with_named_sizes
 from framefuse.fuse.nest import Built, Partial
-from framefuse.fuse.overwrite import overwrite
+from framefuse.fuse.overwrite import needless, overwrite
 from framefuse.fuse.products import is_blas, run_matmul
 from framefuse.fuse.ranges import ONE
 from framefuse.fuse.scatters import beginnings, with_own_sums
@@ -169,13 +169,14 @@ class _Writer:
         )
         for number in (*outputs, *(w[1] for w in writes)):
             self.buffers.values[number].pinned = True
-        before, writes = overwrite(self.graph, self.items, self.buffers, outputs, writes)
+        before, writes = overwrite(self.graph, self.items, self.buffers, outputs, writes, self.targets)
         self.plan_in_place()
         found = self.buffers.place(frozenset(symbol for symbol, _, _ in self.graph.bound))
         largest = tuple(row for places in found.values() for row in places.largest)
         arenas = tuple((device, places.size) for device, places in found.items() if device != "cpu")
         placed = share([self.placed(item) for item in self.items])
-        items = with_lifetimes(placed, self.buffers, before, self.graph.consumed)
+        gone = needless(self.items, self.buffers)
+        items = with_lifetimes(placed, self.buffers, before, self.graph.consumed, gone)
         memories = self.buffers.memories()
         return Schedule(
             self.graph, memories, items, outputs, found["cpu"].size, writes, tuple(self.notes), largest, arenas,

@@ -16,7 +16,8 @@ class Target:
     loop nests into its code, "llvm" or "triton". ``launch`` is what one more kernel costs, in nanoseconds. ``products``
     says whether a matrix product is our own step over the BLAS that torch carries (else it is a library call),
     ``scratch`` whether a kernel may keep a private row in memory of its own, ``atomics`` whether its threads can add to
-    one element together, as eager's do there.
+    one element together, as eager's do there, ``reports`` whether a call learns that a check inside of it failed: where
+    it does not, that ends the use of the device, as it does under eager.
     """
 
     device: str
@@ -25,6 +26,7 @@ class Target:
     products: bool
     scratch: bool
     atomics: bool = False
+    reports: bool = True
 
     @property
     def tiles(self) -> bool:

@@ -1,16 +1,19 @@
 """Sums at positions are one kernel that adds what it computes to memory that another one began."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
+from tests.unit.fuse.graphs import Builder, Failed, check, evaluate, kernels, run, symbol
 
 from framefuse.codegen import llvm
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
-from framefuse.fuse.verify import reads_and_writes
+from framefuse.fuse.verify import problems, reads_and_writes
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Output
 from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.schedule import RunKernel
 from framefuse.ir.target import Target
 
 GPU = Target("cpu", "triton", launch=2500.0, products=False, scratch=False, atomics=True)
@@ -131,6 +134,37 @@ def test_columns_that_are_split_and_parts_that_are_summed():
     split = b.scatter_add(b.reshape(x, 6, 4), index, b.exp(b.permute(b.reshape(x, 4, 6), 1, 0)), 0)
     graph, schedule = fused(b, whole, b.neg(split))
     check(graph, schedule, torch.randn(3, 8), torch.randn(6, 5), torch.randint(0, 6, (6, 4)))
+
+
+@pytest.mark.parametrize("reports", [False, True])
+@pytest.mark.parametrize("case", ["alone", "read later", "itself read", "part of", "a call later", "result"])
+def test_an_input_that_is_added_to(case, reports):
+    """Where no call learns of a bad position, and nobody needs the old contents, the terms go to the input itself."""
+    b = Builder(**HINTS)
+    x, w, src, dst = edges(b)
+    y = b.input((N, 4))
+    read = y if case == "itself read" else x
+    terms = message(b, read, w, src)
+    total = b.scatter_add(b.exp(y) if case == "part of" else y, b.reshape(dst, E, 1), terms, 0)
+    results = {"read later": [b.reduce("sum", b.exp(total), 0)], "result": [total]}.get(case, [])
+    if case == "a call later":
+        results = [b.library(torch.cumsum, (b.neg(x),), (N, 4), x.dtype, args=(0,))]
+    graph = b.graph(*results, writes=[(4, total)])
+    schedule = fuse(graph, targets=lambda device: replace(GPU, reports=reports))
+    assert not problems(schedule)
+    adding = [item for item in schedule.items if isinstance(item, RunKernel) and "scatter_add" in item.kernel.title]
+    (number,) = (number for item in adding for number in reads_and_writes(item)[1])
+    itself = schedule.memories[number].place == "input"
+    assert itself == (not reports and case not in ("itself read", "a call later", "result"))
+    copies = [kernel.title for kernel in kernels(schedule)].count("copy")
+    assert copies == (0 if itself or case == "part of" else 1)
+    given = (*tensors(), torch.randint(-8, 9, (7, 4)) / 2)
+    values = evaluate(graph, [value.clone() for value in given])
+    wanted, expected = values[total], [values[output.node] for output in graph.outputs]
+    found = run(schedule, given)
+    torch.testing.assert_close(given[4], wanted)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_the_cpus_own_emitter_refuses_it():
