@@ -102,6 +102,13 @@ def elements(x, w, src, dst):
     return x.scatter_add(1, index[:, :9], torch.cat([x, x[src]])), index
 
 
+def by_name(x, w, src, dst):
+    """Sums are added; what is not a sum is eager's own call."""
+    message, index = x[src] * w[:, None], dst[:, None].expand(-1, 24)
+    x.scatter_reduce_(0, index, message, "sum")
+    return x.scatter_reduce(0, index, message, reduce="sum") + 1
+
+
 def reduced(x, w, src, dst):
     """A reduction before and one behind."""
     weight = (x[src] * x[dst]).sum(1, keepdim=True)
@@ -112,7 +119,7 @@ PROGRAMS = {
     "messages": (messages, 1), "scattered": (scattered, 1), "mean": (mean, 2), "onto": (onto, 2), "twice": (twice, 2),
     "parted": (parted, 2), "to_itself": (to_itself, 1), "in_place": (in_place, 3), "narrow_rows": (narrow_rows, 2),
     "columns": (columns, 2), "whole_numbers": (whole_numbers, 3), "one_place": (one_place, 2),
-    "elements": (elements, 1), "reduced": (reduced, 1),
+    "elements": (elements, 1), "reduced": (reduced, 1), "by_name": (by_name, 2),
 }  # fmt: skip
 
 
@@ -213,6 +220,34 @@ def test_nothing_to_add():
             given = edges(e, n)
             close(fast(*given), scattered(*given))
     checked(fast, 1)
+
+
+def test_what_is_no_plain_sum_is_eagers_own_call():
+    def f(x, w, src, dst):
+        index = dst[:, None].expand(-1, 24)
+        rest = x.scatter_reduce(0, index, x[src], "sum", include_self=False)
+        return rest, x.scatter_reduce(0, index, x[src] + 1, "amax")
+
+    fast = framefuse.compile(f)
+    with torch.no_grad():
+        for _ in range(3):
+            given = edges(40, 7)
+            close(fast(*given), f(*given))
+    (product,) = checked(fast, 2)
+    assert sums([product]) == (0, ["scatter_reduce", "scatter_reduce"])
+
+
+@pytest.mark.skipif(DEVICE != "cuda", reason="of GPUs only")
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_modes(mode):
+    """A graph that is replayed begins each sum anew; what is measured is not added to anything of the program's."""
+    fast = framefuse.compile(mean, mode=mode)
+    with torch.no_grad():
+        for number, (e, n) in enumerate([(400, 70)] * 5 + [(300, 50)] * 3):
+            torch.manual_seed(number)
+            given = edges(e, n)
+            close(fast(*given), mean(*given))
+    assert sums(checked(fast, 5)[:1]) == (2, [])
 
 
 def test_other_dtypes_are_eagers_own_call():

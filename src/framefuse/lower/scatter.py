@@ -49,6 +49,16 @@ def scatter_add(lo: Lowering, input: Node, dim: Any, index: Node, src: Node, *, 
     return _sum(lo, input, made)
 
 
+@rule("scatter_reduce")
+def scatter_reduce(
+    lo: Lowering, input: Node, dim: Any, index: Node, src: Node, reduce: str, *, include_self: bool = True,
+    out: Any = None,
+) -> Node | Shapes:  # fmt: skip
+    if reduce == "sum" and include_self is True:
+        return scatter_add(lo, input, dim, index, src)
+    return Shapes((input.shape,))
+
+
 @rule("index_add")
 def index_add(
     lo: Lowering, input: Node, dim: Any, index: Node, source: Node, *, alpha: Scalar = 1, out: Any = None
