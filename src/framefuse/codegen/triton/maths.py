@@ -319,28 +319,47 @@ def sine(r, n):
 
 
 @triton.jit
-def sin(x):
-    """Within 2.2 ulp. Where a tile holds a large angle, all of its angles go the long way too."""
-    t = tl.fma(x, 0.3183098861837907, 12582912.0)
-    r = less_pi(x, t - 12582912.0)
-    n = t.to(tl.int32, bitcast=True)
+def far_sine(x, y):
+    """``y``, or sin(x) where |x| is beyond 1e5."""
     if some_large(x):
-        m, rest = large_angle(x, 0)
-        far = tl.abs(x) > 1e5
-        r = tl.where(far, tl.where(x < 0.0, -1.0 * rest, rest), r)
-        n = tl.where(far, m, n)
-    return tl.where(x == 0.0, x, sine(r, n))
+        n, r = large_angle(x, 0)
+        y = tl.where(tl.abs(x) > 1e5, sine(tl.where(x < 0.0, -1.0 * r, r), n), y)
+    return y
+
+
+@triton.jit
+def far_cosine(x, y):
+    """``y``, or cos(x) where |x| is beyond 1e5."""
+    if some_large(x):
+        n, r = large_angle(x, 2)
+        y = tl.where(tl.abs(x) > 1e5, sine(r, n), y)
+    return y
+
+
+@triton.jit
+def sin(x):
+    """Within 2.2 ulp. A tile is tested for large angles as a whole; these go the long way one by one, since many at
+    once would take many registers.
+    """
+    t = tl.fma(x, 0.3183098861837907, 12582912.0)
+    y = sine(less_pi(x, t - 12582912.0), t.to(tl.int32, bitcast=True))
+    y = tl.where(x == 0.0, x, y)
+    if some_large(x):
+        if x.type.is_block():
+            y = tl.map_elementwise(far_sine, x, y)
+        else:
+            y = far_sine(x, y)
+    return y
 
 
 @triton.jit
 def cos(x):
     """Within 2.2 ulp: cos(x) = sin(x + pi / 2) = -sin(x - n pi - pi / 2) for odd ``n``; large angles as in ``sin``."""
     t = tl.fma(x, 0.3183098861837907, -0.5) + 12582912.0
-    r = -1.0 * less_pi(x, (t - 12582912.0) + 0.5)
-    n = t.to(tl.int32, bitcast=True)
+    y = sine(-1.0 * less_pi(x, (t - 12582912.0) + 0.5), t.to(tl.int32, bitcast=True))
     if some_large(x):
-        m, rest = large_angle(x, 2)
-        far = tl.abs(x) > 1e5
-        r = tl.where(far, rest, r)
-        n = tl.where(far, m, n)
-    return sine(r, n)
+        if x.type.is_block():
+            y = tl.map_elementwise(far_cosine, x, y)
+        else:
+            y = far_cosine(x, y)
+    return y
