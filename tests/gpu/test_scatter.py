@@ -250,6 +250,22 @@ def test_modes(mode):
     assert sums(checked(fast, 5)[:1]) == (2, [])
 
 
+def test_as_many_terms_as_only_the_run_tells():
+    def f(x, w, src, dst):
+        chosen = (w > 0).nonzero().squeeze(1)
+        count = chosen.shape[0]
+        ones = torch.zeros(x.shape[0], device=x.device).index_add(0, dst[:1].expand(count), w[:1].expand(count))
+        return torch.zeros_like(x).index_add(0, dst[chosen], x[src[chosen]] * w[chosen][:, None]), ones
+
+    fast = framefuse.compile(f)
+    with torch.no_grad():
+        for number in range(4):
+            torch.manual_seed(number)
+            given = edges(40 + number, 7)
+            close(fast(*given), f(*given))
+    assert all(sums([product])[0] == 2 for product in checked(fast, 2))
+
+
 def test_other_dtypes_are_eagers_own_call():
     def f(x, dst, y):
         return y.index_add(0, dst, x)

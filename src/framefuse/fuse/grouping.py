@@ -219,9 +219,12 @@ class Grouping:
 
     def compute(self, group: Group, cell: Cell) -> None:
         """Makes the group compute the cell, after the calls that set numbers of it."""
-        for symbol in _symbols((cell.node.shape, [value for _, value in cell.node.attrs])) if self.callers else ():
-            if symbol in self.callers:
-                self.precede(self.call_group(self.callers[symbol]), group)
+        if self.callers:
+            loops = TABLE[cell.node.op].kind in ("reduce", "scatter")  # over more than the node's own sizes
+            sizes = [operand.shape for operand in cell.node.inputs] if loops else ()
+            for symbol in _symbols((cell.node.shape, sizes, [value for _, value in cell.node.attrs])):
+                if symbol in self.callers:
+                    self.precede(self.call_group(self.callers[symbol]), group)
         if TABLE[cell.node.op].kind == "reduce":
             inner, axes = inner_index(group, cell)
             group.expand_reduce(cell, inner, axes)
