@@ -86,7 +86,7 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
         return Chosen()
     graph = schedule.graph
     keys = [
-        (*(each.kernel.identity for each in (o.fused, o.kernel, *o.before)), o.fused.device,
+        (*(each.kernel.identity for each in (o.fused, o.kernel, *o.before) if each is not None), o.fused.device,
          *_hints(o.fused, graph, options))
         for o in schedule.offers
     ]  # fmt: skip

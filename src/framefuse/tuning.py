@@ -198,7 +198,8 @@ class Tuner:
         except Unsupported:
             return None
         if offer is not None:
-            choices, signature = (LIBRARY, *choices), f"{signature}_product{len(offer.before)}"
+            alone = "" if offer.kernel is not None else "_epilogue"
+            choices, signature = (LIBRARY, *choices), f"{signature}_product{len(offer.before)}{alone}"
         if len(choices) < 2:
             return None
         winner = self.winners.get(signature, self.keep)
@@ -219,7 +220,7 @@ class Tuner:
             return None
         if offer is None:
             return _Case(key, item, signature, choices, [made[key]])
-        parts = [self._compiled(each, None) for each in (*offer.before, offer.kernel)]
+        parts = [self._compiled(each, None) for each in (*offer.before, offer.kernel) if each is not None]
         return None if None in parts else _Case(key, item, signature, choices, [parts], offer)
 
     def _won(self, key: Hashable, item: RunKernel, winner: Winner, code: Any, made: dict[Hashable, Any]) -> None:

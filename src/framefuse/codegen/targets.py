@@ -153,14 +153,15 @@ def _launched(
     return Launched(code, variant, code.warps * machine(device).warp)
 
 
-def _triton(device: str, reports: bool = True) -> Target:
-    return Target(device, "triton", launch=2500.0, products=False, scratch=False, atomics=True, reports=reports)
+def _triton(device: str, **more: bool) -> Target:
+    return Target(device, "triton", launch=2500.0, products=False, scratch=False, atomics=True, **more)
 
 
+_CUDA = _triton("cuda", reports=False, epilogues=torch.version.hip is None)
 _CHOICES: dict[str, Any] = {"choices": triton.candidates, "signature": triton.signature}
 BACKENDS: dict[str, Backend] = {
     "cpu": Backend(CPU, _llvm, _nothing, hinted=False),
-    "cuda": Backend(_triton("cuda", reports=False), _launched, _cuda_lacks, slow=True, **_CHOICES),
+    "cuda": Backend(_CUDA, _launched, _cuda_lacks, slow=True, **_CHOICES),
     "xpu": Backend(_triton("xpu"), _launched_by_triton, _xpu_lacks),  # never run: no such device was at hand
     # The way of a GPU on the CPU's tensors, by Triton's interpreter: for tests.
     "cpu by triton": Backend(_triton("cpu"), _interpreted, _triton_lacks, **_CHOICES),

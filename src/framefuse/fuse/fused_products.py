@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,7 +92,7 @@ def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
     """
     for node in grouping.graph.nodes:
         if node.op == "library":
-            found = _fused(grouping, node)
+            found = fused_product(grouping, node, DTYPES, LEAST)
             if found is not None:
                 yield found
                 before = tuple(_before(grouping, found))
@@ -120,7 +120,10 @@ def _before(grouping: Grouping, found: FusedProduct) -> Iterator[tuple[int, Grou
             yield number, group
 
 
-def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
+def fused_product(grouping: Grouping, node: Node, dtypes: Collection[str], least: int) -> FusedProduct | None:
+    """The call ``node`` if it is a product of one of these dtypes, with at least so many rows, columns and terms at the
+    recorded sizes, whose only reader is one pointwise kernel.
+    """
     target = grouping.targets(node.device)
     if target is None or not target.tiles or node.attr("random") or node.attr("kwargs") not in ({}, ()):
         return None
@@ -139,8 +142,8 @@ def _fused(grouping: Grouping, node: Node) -> FusedProduct | None:
         return None  # what is at a position is checked
     if group.covered(cells[0]) != frozenset(group.domain):
         return None
-    factors = _factors(grouping, node, result)
-    if factors is None or any(_hint(grouping, size) < LEAST for size in (factors.rows, factors.columns, factors.terms)):
+    factors = _factors(grouping, node, result) if result.dtype.name in dtypes else None
+    if factors is None or any(_hint(grouping, size) < least for size in (factors.rows, factors.columns, factors.terms)):
         return None
     found = FusedProduct(node, group, cells[0], factors, result in grouping.required)
     return found if _axes(found) is not None else None
@@ -159,7 +162,7 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
     target, args = node.attr("target"), node.attr("args")
     if any(node.inputs[n].dtype is not result.dtype for n in range(len(node.inputs))):
         return None
-    if result.dtype.name not in DTYPES or not all(isinstance(arg, Arg) for arg in args if arg is not None):
+    if not all(isinstance(arg, Arg) for arg in args if arg is not None):
         return None
     bias: Arg | None = None
     layout = getattr(target, "product", "")

@@ -9,6 +9,7 @@ from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
 from framefuse.fuse.copies import with_single_copies
+from framefuse.fuse.epilogues import Activated, activated
 from framefuse.fuse.fused_products import FusedProduct, build_product, fused_products
 from framefuse.fuse.grouping import Grouping
 from framefuse.fuse.in_place import in_place, overwritable
@@ -19,7 +20,7 @@ from framefuse.fuse.named_sizes import with_named_sizes
 from framefuse.fuse.nest import Built, Partial
 from framefuse.fuse.overwrite import needless, overwrite
 from framefuse.fuse.products import is_blas, run_matmul
-from framefuse.fuse.ranges import ONE
+from framefuse.fuse.ranges import ONE, ZERO
 from framefuse.fuse.scatters import beginnings, with_own_sums
 from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
@@ -48,6 +49,8 @@ def fuse(
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
     grouping.run()
     writer = _Writer(graph, wanted, grouping, threads, exact, targets)
+    if not exact:  # eager rounds the product before its activation
+        writer.activated = {found.group: found for found in activated(grouping)}
     if offers or products:
         writer.products = {
             (grouping.position[found.node], bool(found.before)): found for found in fused_products(grouping)
@@ -127,6 +130,7 @@ class _Writer:
         self.offering = False
         self.offers: list[Offer] = []
         self.calls: dict[Node, RunCall] = {}
+        self.activated: dict[Group, Activated] = {}  # by the kernel that is not needed
         self.made: set[Node] = set()  # results of calls that a kernel of ours makes
         self.escaping = self._escaping()
         self.called = {result for _, result, _ in graph.bound}
@@ -147,12 +151,16 @@ class _Writer:
         absorbed = {found.node for found in fused.values()}
         self.made = {found.cell.node for found in fused.values()}
         dropped = {group for found in fused.values() for _, group in found.before}
+        self.activated = {group: found for group, found in self.activated.items() if group not in (*fused, *dropped)}
+        absorbed |= {found.product.node for found in self.activated.values()}
         for group in self.grouping.sequence():
             if group in fused:
                 built = build_product(fused[group], self.grouping.strides_of, self.exact)
                 self.append(*self.item(built, group.device))
             elif group.node in absorbed or group in dropped:
                 continue
+            elif group in self.activated:
+                self.activation(self.activated[group])
             elif group.node is None:
                 self.kernels(group)
             elif group.node.op == "matmul":
@@ -289,11 +297,17 @@ class _Writer:
         item = self.items[-1]
         assert isinstance(item, RunKernel)
         self.single[group] = item
+        self.offer(group, item)
+
+    def offer(self, group: Group, kernel: RunKernel | None, call: RunCall | None = None) -> None:
+        """Says which products could be one kernel with ``group``, whose work is done by a ``kernel`` or by the ``call``
+        itself.
+        """
         for name, found in self.products.items() if self.offering else ():
-            if found.group is group:
+            if found.group is group and not any(other in self.activated for _, other in found.before):
                 fused, _, _ = self.item(build_product(found, self.grouping.strides_of, self.exact), group.device)
                 before = tuple(self.single[other] for _, other in found.before)
-                self.offers.append(Offer(name, self.calls[found.node], item, fused, found.groups, before))
+                self.offers.append(Offer(name, call or self.calls[found.node], kernel, fused, found.groups, before))
 
     def target(self, device: str) -> Target:
         target = self.targets(device)
@@ -327,6 +341,20 @@ class _Writer:
         self.buffers.values[out].place = "call"
         item = RunCall(matmul_call(node), operands, (((), out),), (), (out,), True)
         self.append(item, (*operands, out), "matmul")
+
+    def activation(self, found: Activated) -> None:
+        """The call that does the work of a product and of the kernel behind it."""
+        root, strides = found.root, self.grouping.strides_of(found.root)
+        operands = tuple(self.operand(view, as_tensor=True) for view in found.operands)
+        matrix = root.shape == found.flat.shape
+        out = self.numbers[root if matrix else found.flat] = self.buffers.add(self._value(found.flat))
+        item = RunCall(found.node, operands, (((), out),), (), (out,), True)
+        self.append(item, (*operands, out), str(found.node.attr("name")))
+        if not matrix and root in self.escaping:
+            self.numbers[root] = self.owned(View(root, found.flat, strides, ZERO))
+        elif not matrix:
+            self.numbers[root] = self.operand(View(root, found.flat, strides, ZERO), as_tensor=True)
+        self.offer(found.group, None, item)
 
     def call(self, node: Node) -> None:
         inside = may_see_views(node)

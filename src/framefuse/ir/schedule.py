@@ -112,12 +112,13 @@ Item = RunKernel | RunMatmul | RunCall | Allocate | Release | Commit
 class Offer:
     """Two ways to compute a product and what is done with it: the library's ``call`` with the ``kernel`` behind it (and
     kernels ``before`` it that make its operands), or one kernel ``fused``. ``product`` names the offer. Of offers that
-    have one of the groups ``covers`` in common, or one call, only one may be taken.
+    have one of the groups ``covers`` in common, or one call, only one may be taken. Without ``kernel`` the call does it
+    all.
     """
 
     product: tuple[int, bool]
     call: RunCall
-    kernel: RunKernel
+    kernel: RunKernel | None
     fused: RunKernel
     covers: frozenset[int] = frozenset()
     before: tuple[RunKernel, ...] = ()

@@ -17,7 +17,8 @@ class Target:
     says whether a matrix product is our own step over the BLAS that torch carries (else it is a library call),
     ``scratch`` whether a kernel may keep a private row in memory of its own, ``atomics`` whether its threads can add to
     one element together, as eager's do there, ``reports`` whether a call learns that a check inside of it failed: where
-    it does not, that ends the use of the device, as it does under eager.
+    it does not, that ends the use of the device, as it does under eager; ``epilogues`` whether the library computes
+    gelu in one kernel with a product and its bias.
     """
 
     device: str
@@ -27,6 +28,7 @@ class Target:
     scratch: bool
     atomics: bool = False
     reports: bool = True
+    epilogues: bool = False
 
     @property
     def tiles(self) -> bool:

@@ -68,7 +68,9 @@ class Trial:
         """
         item, call, (_, result) = offer.fused, offer.call, offer.call.outs[0]
         written = {n for b, n in zip(item.kernel.buffers, item.buffers, strict=True) if b.written}
-        wanted = [*item.buffers, *offer.kernel.buffers, *(n for each in offer.before for n in each.buffers)]
+        last = offer.kernel
+        own = last.buffers if last is not None else ()
+        wanted = [*item.buffers, *own, *(n for each in offer.before for n in each.buffers)]
         numbers = [number for number in dict.fromkeys(wanted) if number != result or number in item.buffers]
         lengths = [elements(schedule, number) for number in numbers]
         dtypes = [schedule.memories[number].dtype for number in numbers]
@@ -83,17 +85,19 @@ class Trial:
         operands = [_operand(schedule, number, held) for number in call.operands]
         target, args = call.node.attr("target"), call.node.attr("args")
         args = [operands[arg.index] if isinstance(arg, Arg) else arg for arg in args]
+        kwargs = call.node.attr("kwargs")  # numbers
         first = [
             functools.partial(launcher(each, schedule, code), [held[number] for number in each.buffers])
             for each, code in zip(offer.before, parts, strict=False)
         ]
-        behind = launcher(offer.kernel, schedule, parts[-1])
+        behind = None if last is None else launcher(last, schedule, parts[-1])
 
         def library() -> None:
             for run in first:
                 run()
-            made = target(*args)
-            behind([made if number == result else held[number] for number in offer.kernel.buffers])
+            made = target(*args, **kwargs)
+            if behind is not None:
+                behind([made if number == result else held[number] for number in own])
 
         tensors = [held[number] for number in item.buffers]
         runs = [functools.partial(launcher(item, schedule, code), tensors) for code in codes]

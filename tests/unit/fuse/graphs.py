@@ -190,6 +190,11 @@ def number(value: Any, ints: dict[Symbol, int]) -> Any:
     return value
 
 
+def numbers(value: Any, ints: dict[Symbol, int]) -> Any:
+    """The same of nested tuples."""
+    return tuple(numbers(part, ints) for part in value) if isinstance(value, tuple) else number(value, ints)
+
+
 def evaluate(graph: Graph, tensors: Sequence[torch.Tensor]) -> dict[Node, torch.Tensor]:
     """Every node's value, each operation by torch's own function."""
     ints = bind(graph, tensors)
@@ -359,7 +364,7 @@ class Machine:
             assert item.inside or self.schedule.memories[index].place in ("input", "fresh", "call")
         operands = [self.tensor(index) for index in item.operands]
         attrs = item.node.attr
-        args = [operands[part.index] if isinstance(part, Arg) else part for part in attrs("args")]
+        args = [operands[part.index] if isinstance(part, Arg) else numbers(part, self.ints) for part in attrs("args")]
         result = attrs("target")(*args, **attrs("kwargs"))
         for path, index in item.outs:
             value = result

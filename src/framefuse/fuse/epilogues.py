@@ -1,0 +1,158 @@
+"""Finds products whose only reader is an activation that the library computes with them, and makes both one call.
+
+That is gelu by tanh. The library has relu too, but some of its kernels make 0 of a NaN, which eager's relu keeps, and
+sizes and device decide which kernel runs; torch's convolution with relu asks cuDNN for the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.fuse.cells import Cell, Group
+from framefuse.fuse.fused_products import FusedProduct, fused_product
+from framefuse.fuse.grouping import Grouping
+from framefuse.fuse.ranges import ONE, ZERO, address, row_major
+from framefuse.fuse.strided import Strides, View, is_product_layout
+from framefuse.ir.dtypes import FLOAT32
+from framefuse.ir.graph import Arg, Node
+from framefuse.ir.numbers import Expr
+
+CELLS = 40  # of a kernel that is looked at
+SCHEMA = (
+    "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, "
+    "bool use_gelu=False) -> Tensor"
+)
+DTYPES = ("float16", "bfloat16")  # in float32 it is no faster than two kernels
+CUBE = "mul(mul(x, x), x)"
+GELU_TANH = (
+    f"mul(mul(0.5, x), add(1.0, tanh(mul(0.7978845608028654, fma({CUBE}, 0.044715, x)))))",  # torch's
+    # 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), as GPT-2's sources have it
+    f"mul(mul(x, 0.5), add(tanh(mul(add(x, mul({CUBE}, 0.044715)), 0.7978845608028654)), 1.0))",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """The call ``node`` on ``operands`` that does the work of ``product`` and of its kernel; ``flat``, its result, is
+    the kernel's root as a matrix.
+    """
+
+    product: FusedProduct
+    node: Node
+    operands: tuple[View, ...]
+    flat: Node
+
+    @property
+    def group(self) -> Group:
+        """The kernel that is not needed."""
+        return self.product.group
+
+    @property
+    def root(self) -> Node:
+        """What the kernel would leave in memory."""
+        (root,) = self.group.roots
+        return root
+
+
+@functools.cache
+def activating_call() -> Any:
+    """torch's product with bias and activation; None where this torch has another, or is told not to use the library
+    whose kernels do it at once. It is not public.
+    """
+    target = getattr(torch, "_addmm_activation", None)
+    overload = getattr(getattr(torch.ops.aten, "_addmm_activation", None), "default", None)
+    if os.environ.get("DISABLE_ADDMM_CUDA_LT") == "1" or str(getattr(overload, "_schema", "")) != SCHEMA:
+        return None
+    return target
+
+
+def activated(grouping: Grouping) -> Iterator[Activated]:
+    """The products that the library computes with the activation that alone reads them, in program order."""
+    for node in grouping.graph.nodes:
+        target = grouping.targets(node.device) if node.op == "library" else None
+        if target is None or not target.epilogues or activating_call() is None:
+            continue
+        product = fused_product(grouping, node, DTYPES, 2)
+        found = _call(grouping, product) if product is not None and _is_gelu(product) else None
+        if found is not None:
+            yield found
+
+
+def _is_gelu(product: FusedProduct) -> bool:
+    """Whether the kernel computes that and nothing else."""
+    group = product.group
+    if product.kept or len(group.roots) != 1 or len(group.cells) > CELLS:
+        return False
+    ((root, cell),) = group.roots.items()
+    if root.dtype is not product.cell.node.dtype or cell.node.op != "cast":
+        return False
+    return _formula(cell.kids[0], product.cell, {}) in GELU_TANH
+
+
+def _formula(cell: Cell, product: Cell, known: dict[Cell, str]) -> str:
+    """What a cell computes, in words; the product, as it is or in float32, is ``x``. Casts are left out where a kernel
+    keeps all digits.
+    """
+    found = known.get(cell)
+    if found is None:
+        node, kids = cell.node, cell.kids
+        if cell is product or (node.op == "cast" and kids == (product,) and node.dtype is FLOAT32):
+            found = "x"
+        elif cell.kind != "op":
+            found = cell.kind
+        elif node.op == "cast" and node.attr("loose"):
+            found = _formula(kids[0], product, known)
+        elif node.op == "full":
+            found = str(node.attr("value"))
+        else:
+            found = f"{node.op}({', '.join(_formula(kid, product, known) for kid in kids)})"
+        known[cell] = found
+    return found
+
+
+def _call(grouping: Grouping, product: FusedProduct) -> Activated | None:
+    """The call, where the library computes it in one kernel from memory as it is, and its result lies as the kernel's
+    would.
+    """
+    factors, group = product.factors, product.group
+    ((root, cell),) = group.roots.items()
+    if factors.bias is None or factors.bias[1][1:] != (ZERO, ONE):
+        return None
+    if not factors.terms.constant:  # of a sum without terms it does not compute the activation
+        return None
+    place = address(product.cell.index, row_major(product.cell.node.shape))
+    if address(cell.index, grouping.strides_of(root)) is not place:
+        return None
+    shapes = ((factors.columns,), (factors.rows, factors.terms), (factors.terms, factors.columns))
+    operands: list[View] = []
+    for (base, (offset, *steps)), shape in zip((factors.bias, factors.left, factors.right), shapes, strict=True):
+        strides = tuple(steps[-len(shape) :])
+        if len(shape) == 2 and not is_product_layout(*shape, *strides):
+            return None
+        operands.append(_view(grouping, base, shape, strides, offset))
+    old = product.node
+    attrs = (
+        ("target", activating_call()),
+        ("name", f"{old.attr('name')}_gelu_tanh"),
+        ("args", tuple(Arg(number) for number in range(3))),
+        ("kwargs", {"use_gelu": True}),
+        ("random", False),
+        ("orders", (None, None, None)),
+    )
+    node = Node("library", tuple(view.node for view in operands), attrs, root.dtype, (), None, old.line, old.device)
+    sizes, strides = (factors.rows, factors.columns), (factors.columns, ONE)
+    flat = Node("result", (node,), (("path", ()),), root.dtype, sizes, strides, old.line, old.device)
+    return Activated(product, node, tuple(operands), flat)
+
+
+def _view(grouping: Grouping, base: Node, shape: Strides, strides: Strides, offset: Expr) -> View:
+    if base.shape == shape and grouping.strides_of(base) == strides and offset is ZERO:
+        return View(base, base, strides, offset)
+    node = Node("reshape", (base,), (), base.dtype, shape, None, base.line, base.device)
+    return View(node, base, strides, offset)
