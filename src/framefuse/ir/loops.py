@@ -16,9 +16,9 @@ from framefuse.ir.source import Line
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A memory parameter of the kernel: elements of ``dtype``; ``written`` when the kernel stores to it. Buffers of
-    one kernel never overlap, except that a written buffer may be exactly one read buffer when ``aliases`` names it and
-    every load of an element comes before its store.
+    """A memory parameter of the kernel: elements of ``dtype``; ``written`` when the kernel stores or adds to it.
+    Buffers of one kernel never overlap, except that a written buffer may be exactly one read buffer when ``aliases``
+    names it and every load of an element comes before its store.
     """
 
     name: str
@@ -189,8 +189,8 @@ class Loop:
     A vector loop runs its body for W neighbouring values of the axis at once; loops inside it must be serial, but that
     on a GPU two vector loops, one directly in the other, are a tile, and any loop may hold vector loops. A
     parallel loop may be a vector loop as well: ``kind == "parallel_vector"``. The iterations of parallel and vector
-    loops are independent but for accumulators declared outside a vector loop. Chunks: a serial loop of a symbolic
-    number of blocks around a vector loop gives two-level sums.
+    loops are independent but for accumulators declared outside a vector loop, and for what is added atomically. Chunks:
+    a serial loop of a symbolic number of blocks around a vector loop gives two-level sums.
     """
 
     axis: Symbol
