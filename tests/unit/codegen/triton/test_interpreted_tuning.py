@@ -1,5 +1,6 @@
 """Every choice of blocks computes the same, and in the modes that measure each is launched on memory of its own."""
 
+import dataclasses
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.native.launched_programs import launched
 import framefuse
 from framefuse import tuning
 from framefuse.api import compiled_function
+from framefuse.codegen import targets
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.triton import Choice, candidates, compile_kernel
@@ -311,3 +313,24 @@ def test_an_input_that_is_multiplied_is_not_overwritten_meanwhile(products):
         torch.testing.assert_close(fast(ours, w), step(theirs, w), rtol=5e-2, atol=5e-2)
         torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=5e-2)
     assert compiled_function(fast).dispatch.hits == 3 and len(calls_of(fast)[1]) == 1
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+@pytest.mark.parametrize("shape", [(40, 32), (4, 10, 32)])
+def test_a_product_is_measured_against_the_call_that_has_its_activation(products, monkeypatch, chosen, shape):
+    monkeypatch.setattr(Products, "chosen", chosen)
+    found = targets.BACKENDS["cpu by triton"]
+    target = dataclasses.replace(found.target, epilogues=True)
+    monkeypatch.setitem(targets.BACKENDS, "cpu by triton", dataclasses.replace(found, target=target))
+    model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.GELU("tanh")).to(torch.bfloat16)
+    fast = framefuse.compile(model, mode=MODE)
+    for _ in range(3):
+        x = torch.randn(shape, dtype=torch.bfloat16)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=3e-2, atol=3e-2)
+    assert compiled_function(fast).dispatch.hits == 2
+    calls, titles = calls_of(fast)
+    view = ["as_strided"] if len(shape) > 2 else []
+    assert [call.node.attr("name") for call in calls] == ([] if chosen else ["linear_gelu_tanh", *view])
+    assert len(titles) == chosen
+    assert sum(len(made.given) for made in Counted.made) == 1
