@@ -48,8 +48,10 @@ def title_of(group: Group) -> str:
         if cell.kind in ("op", "reduce") and cell.node.op not in ("full", "cast", "expand", "reshape", "permute"):
             names[cell.node.op] = names.get(cell.node.op, 0) + 1
     reduces = [cell.node.op for cell in reversed(group.reduces)]
-    rest = [name for name in reversed(names) if name not in reduces]
-    return "_".join(dict.fromkeys([*reduces[:3], *rest[: 5 - min(3, len(reduces))]])) or "copy"
+    rest = [name for name in reversed(names) if name not in reduces][: 5 - min(3, len(reduces))]
+    if group.adds:
+        rest = [*(name for name in rest[:4] if name != "scatter_add"), "scatter_add"]
+    return "_".join(dict.fromkeys([*reduces[:3], *rest])) or "copy"
 
 
 def work_of(nest: Nest, passes: Sequence[Pass]) -> Expr:

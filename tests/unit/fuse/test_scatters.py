@@ -118,6 +118,14 @@ def test_a_sum_lies_as_eagers(order):
     check(graph, schedule, *tensors())
 
 
+def test_a_title_says_that_a_kernel_adds():
+    b = Builder(**HINTS)
+    x, w, src, dst = edges(b)
+    terms = b.sub(b.sin(b.exp(b.sigmoid(b.tanh(b.abs(message(b, x, w, src)))))), 1.0)
+    _, schedule = fused(b, b.scatter_add(zeros(b, x), b.reshape(dst, E, 1), terms, 0))
+    assert kernels(schedule)[-1].title == "take_mul_abs_tanh_scatter_add"
+
+
 def test_a_call_reads_a_sum():
     b = Builder(**HINTS)
     x, w, src, dst = edges(b)
