@@ -214,6 +214,19 @@ def test_common_functions_are_compiled_without_libdevice(linked):
     assert compiled(long_list(["atan"], FLOAT32), n=100).binary and linked == ["link_extern_libs"]
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(8, 5000), (100000, 64)], ids=["a row", "rows"])
+def test_sines_of_tiles_and_scalars_compile_for_a_gpu(linked, rows, cols):
+    """Of every element, of a value of each row, and of one of the whole kernel."""
+    at = k.I.expr * k.COLS.expr + k.J.expr
+    wave = k.apply("add", k.apply("sin", k.load("x", at)), k.apply("cos", k.load("y", k.I)))
+    wave = k.apply("mul", wave, k.apply("cos", k.load("z", 0)))
+    body = (Loop(k.J, k.COLS.expr, (Store("out", at, wave),), "vector"),)
+    buffers = [Buffer("x", FLOAT32, False), Buffer("y", FLOAT32, False), Buffer("z", FLOAT32, False)]
+    buffers.append(Buffer("out", FLOAT32, True))
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    assert compiled(kernel, rows=rows, cols=cols).binary and linked == []
+
+
 def test_equal_kernels_are_compiled_once(tmp_path):
     first, second = Compiler(DiskCache(tmp_path)), Compiler(DiskCache(tmp_path))
     kernel = k.row_operation("sum")
