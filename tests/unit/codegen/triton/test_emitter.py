@@ -214,6 +214,15 @@ def test_common_functions_are_compiled_without_libdevice(linked):
     assert compiled(long_list(["atan"], FLOAT32), n=100).binary and linked == ["link_extern_libs"]
 
 
+@pytest.mark.parametrize("name", ["erf", "atan"])
+def test_a_check_alone_does_not_link_libdevice(linked, name):
+    value = k.apply(name, k.apply("sqrt", k.load("x0", k.I)))
+    plain = k.pointwise([FLOAT32], value)
+    (loop,) = plain.body
+    checked = replace(plain, body=(replace(loop, body=(Check(k.apply("ge", value, k.const(0))), *loop.body)),))
+    assert compiled(checked, n=100).binary and linked == ["link_extern_libs"] * (name == "atan")
+
+
 @pytest.mark.parametrize(("rows", "cols"), [(8, 5000), (100000, 64)], ids=["a row", "rows"])
 def test_sines_of_tiles_and_scalars_compile_for_a_gpu(linked, rows, cols):
     """Of every element, of a value of each row, and of one of the whole kernel."""
