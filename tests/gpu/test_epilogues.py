@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.gpu.kernels import NEEDS_GPU
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import framefuse
@@ -38,7 +39,8 @@ def launches(function):
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         function()
         torch.cuda.synchronize()
-    return sum(not event.name.lower().startswith("mem") for event in seen.events())
+    there = (event for event in seen.events() if event.device_type is DeviceType.CUDA)  # others are calls of the driver
+    return sum(not event.name.lower().startswith("mem") for event in there)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -57,7 +59,7 @@ def test_layers(name, dtype, shape):
     x = torch.randn(shape, device="cuda", dtype=dtype)
     with torch.no_grad():
         ours, theirs = launches(lambda: fast(x)), launches(lambda: module(x))
-    assert ours <= theirs - fused(name, dtype)
+    assert 0 < ours <= theirs - fused(name, dtype)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -47,7 +47,11 @@ class GpuWriter(Writer):
         arguments = [("pointer", x), ("pointer", y), ("pointer", out), ("real32", self.real(scale)), ("int32", size)]
         function, shared = loaded("framefuse_test_axpy", True, self.device)
         shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": shared, "device": self.device, **rest}
-        self.launch(function, arguments, size, lambda: loaded("framefuse_test_axpy", False, self.device), **shape)
+
+        def variant(aligned: bool) -> tuple[int, int]:
+            return loaded("framefuse_test_axpy", aligned, self.device)
+
+        self.launch(function, arguments, size, variant, **shape)
 
     def program(self, result: Any) -> Any:
         return _native.PlanProgram(self.plan(result))

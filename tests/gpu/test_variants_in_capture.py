@@ -19,7 +19,7 @@ def test_capture_may_load_a_kernel() -> None:
     other = compiled("framefuse_test_axpy", False)
     arguments = [("pointer", x), ("pointer", x), ("pointer", out), ("real32", w.real(2.0)), ("int32", size)]
     shape = {"blocks": BLOCK, "threads": 32 * WARPS, "shared": shared}
-    w.launch(function, arguments, size, lambda: (other.load(), other.shared), **shape)
+    w.launch(function, arguments, size, lambda aligned: (other.load(), other.shared), **shape)
     program = w.program(("tensor", out))
     x_given = torch.randn(513, device="cuda")[1:]
     graph = torch.cuda.CUDAGraph()
