@@ -47,8 +47,8 @@ def test_angles_of_any_size(name):
 def test_sigmoid_errs_by_little_of_one_and_less_than_eager_notices():
     x = torch.linspace(-88.7, 40, 200001, device="cuda")
     found, exact = computed(torch.sigmoid, x), torch.sigmoid(x.double())
-    assert error(found[x > -2], exact[x > -2]) <= 8
-    assert (found - exact).abs().max() < 3e-7
+    assert error(found[x > -2], exact[x > -2]) <= 4
+    assert (found - exact).abs().max() < 2e-7
     assert ((found - exact).abs() / exact <= (1.25 * x.abs() + 12) * 2.0**-24)[x > -87].all()
     assert (found.diff() >= -2e-7).all() and found[-1] == 1 and found[0] > 0
     ends = torch.tensor([math.inf, -math.inf, -1e30, math.nan, 0.0, -88.0], device="cuda")
