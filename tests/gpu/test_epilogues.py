@@ -39,7 +39,7 @@ def launches(function):
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         function()
         torch.cuda.synchronize()
-    there = (event for event in seen.events() if event.device_type is DeviceType.CUDA)  # others are calls of the driver
+    there = (event for event in seen.events() if event.device_type == DeviceType.CUDA)  # others are calls of the driver
     return sum(not event.name.lower().startswith("mem") for event in there)
 
 
