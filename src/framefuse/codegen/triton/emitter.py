@@ -84,7 +84,8 @@ def emit(
     work, name = _body(kernel, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    whole = [number for number in numbers if aligned and blocks.simple and work.reads(work.names[number])]
+    twice = blocks.simple or fitted  # long code that arithmetic bounds is not written for any sizes as well
+    whole = [number for number in numbers if aligned and twice and work.reads(work.names[number])]
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:
         functions = [work.function(name, constants)]

@@ -125,6 +125,15 @@ def test_fitted_code_is_half_as_long(kernel, hints, asked):
     assert len(same) == 1, "a launch takes the one or the other"
 
 
+def test_long_code_is_fitted_but_not_written_twice():
+    kernel = k.pointwise([FLOAT32], k.apply("sin", k.load("x0", k.I)))
+    known = {number.symbol: 1 << 24 for number in kernel.numbers}
+    assert not choose(kernel, known).simple
+    fitted, general = (module.module_of(kernel, known, fitted=wanted) for wanted in (True, False))
+    assert [fit.multiple for fit in fitted.fits] == [16] and " // 16 * 16" in fitted.text
+    assert "def work(" not in general.text and not general.fits
+
+
 @pytest.mark.parametrize(("lie", "sizes"), [("nt", None), ("tn", (512, 512, 512)), ("nn", (100, 72, 30))])
 def test_products_compile_for_a_gpu(lie, sizes):
     kernel = linear_relu(BFLOAT16, lie, sizes)
