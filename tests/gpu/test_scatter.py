@@ -90,6 +90,12 @@ def whole_numbers(x, w, src, dst):
     return i.index_add(0, dst, i[src] * 2), j.index_add(0, dst.int(), j[src], alpha=3), y.index_add(0, dst, y[src])
 
 
+def half_numbers(x, w, src, dst):
+    """Each term is rounded before it is added, as eager's message is."""
+    y, v = x.half(), w.half()
+    return torch.zeros_like(y).index_add(0, dst, y[src] * v[:, None]), y.index_add(0, src, y[dst], alpha=2)
+
+
 def one_place(x, w, src, dst):
     """Every term goes to one element, and every term is one number."""
     nowhere = torch.zeros_like(dst)
@@ -120,6 +126,7 @@ PROGRAMS = {
     "parted": (parted, 2), "to_itself": (to_itself, 1), "in_place": (in_place, 3), "narrow_rows": (narrow_rows, 2),
     "columns": (columns, 2), "whole_numbers": (whole_numbers, 3), "one_place": (one_place, 2),
     "elements": (elements, 1), "reduced": (reduced, 1), "by_name": (by_name, 2),
+    "half_numbers": (half_numbers, 2),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from framefuse.lower.promotion import is_number, result_dtype, to_float
 from framefuse.lower.rules import Unsupported
 
 # Of which a GPU adds numbers in memory by one instruction.
-ADDED = frozenset(("float32", "float64", "int32", "int64"))
+ADDED = frozenset(("float16", "float32", "float64", "int32", "int64"))
 
 
 def rounded(number: float, dtype: DType) -> float:
