@@ -26,6 +26,7 @@ SHORT = 512  # points of an inner loop below which it is joined with the loops a
 PROGRAMS = 1024  # that keep a GPU busy
 ALONE = 16384  # elements that one program may as well reduce by itself
 CHUNK = 2048, 256  # least elements that one program of several takes of a reduction: along memory, and across it
+MOST = 8192  # of them along memory: one tile, without turns
 
 
 def build_tiled(group: Group, strides_of: Callable[[Node], Strides]) -> list[Built]:
@@ -250,7 +251,8 @@ def _chunk(nest: Nest, passes: Sequence[Pass], rows: Sequence[Symbol], vector: S
     least = CHUNK[vector is not None]
     if programs * 2 > PROGRAMS or length < 4 * least or length * max(1, count) < 4 * ALONE:
         return None
-    return max(least, _power(length * max(1, programs) // PROGRAMS))
+    chunk = max(least, _power(length * max(1, programs) // PROGRAMS))
+    return min(chunk, MOST) if vector is None else chunk
 
 
 def _two_stages(
