@@ -70,10 +70,23 @@ def transposed(x: Tensor) -> Tensor:
     return (x.t() + 1).contiguous()
 
 
+def messages(nodes: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """What a layer of a graph network adds to its nodes: along each edge a weighted node."""
+    return torch.zeros_like(nodes).index_add(0, target, nodes[source] * weights[:, None])
+
+
+def edges(nodes: Tensor) -> tuple[Tensor, ...]:
+    """A weight, a node where it begins and one where it ends for each of ten times as many edges as nodes."""
+    count, generator = 10 * len(nodes), torch.Generator(nodes.device).manual_seed(1)
+    ends = torch.randint(0, len(nodes), (2, count), generator=generator, device=nodes.device)
+    weights = torch.rand(count, generator=generator, device=nodes.device, dtype=nodes.dtype)
+    return weights, *ends
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """One case: `function` on a tensor of `shape` and `dtype`, with `threads` threads. It must move the tensor `moves`
-    times: 2 where the result is as large, 1 where it is small.
+    """One case: `function` on a tensor of `shape` and `dtype`, and what `others` makes for it, with `threads` threads.
+    It must move the tensor `moves` times: 2 where the result is as large, 1 where it is small, 0 where positions say.
     """
 
     name: str
@@ -82,6 +95,7 @@ class Kernel:
     threads: int = 1
     dtype: torch.dtype = torch.float32
     moves: int = 2
+    others: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: ()
 
 
 KERNELS = (
@@ -102,6 +116,7 @@ ON_GPU = (
     Kernel("softmax, 8192 x 4096, bf16", softmax, (8192, 4096), dtype=torch.bfloat16),
     Kernel("layer norm, 8192 x 4096, bf16", layer_norm, (8192, 4096), dtype=torch.bfloat16),
     Kernel("transpose, 8192 x 8192", transposed, (8192, 8192)),
+    Kernel("messages, 1 M edges x 64", messages, (100_000, 64), moves=0, others=edges),
 )
 
 
@@ -112,16 +127,16 @@ def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say, devic
     with threads(case.threads):
         generator = torch.Generator(device).manual_seed(0)
         x = torch.randn(case.shape, generator=generator, device=device, dtype=case.dtype)
-        inputs = [(x,)] * (1 if device == "cpu" else IN_A_ROW)
+        inputs = [(x, *case.others(x))] * (1 if device == "cpu" else IN_A_ROW)
         columns = {"eager": Column(case.function, inputs)}
         for compiler in compilers:
             say(f"{case.name}: {compiler} compiles")
             function = COMPILERS[compiler](case.function, None)
-            short: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-3} if case.moves == 1 else {}  # sums in another order
-            torch.testing.assert_close(function(x), case.function(x), **short)
+            short: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-3} if case.moves < 2 else {}  # sums in another order
+            torch.testing.assert_close(function(*inputs[0]), case.function(*inputs[0]), **short)
             columns[compiler] = Column(function, inputs)
         say(f"{case.name}: {len(columns)} columns in turn")
-        columns["copy"] = Column(torch.empty_like(x).copy_, inputs)
+        columns["copy"] = Column(torch.empty_like(x).copy_, [(x,)] * len(inputs))
         interleaved(columns, 2, device)  # warm-up
         medians = interleaved(columns, passes, device)
         copied = 2 * x.nbytes / medians.pop("copy")
@@ -130,8 +145,9 @@ def measure(case: Kernel, compilers: Sequence[str], passes: int, say: Say, devic
     row.update({f"{name}_ms": seconds * 1e3 for name, seconds in medians.items()})
     row["times_eager"] = medians["eager"] / medians["framefuse"]
     row["times_torch"] = medians["torch"] / medians["framefuse"] if "torch" in medians else None
-    row["gigabytes"] = case.moves * x.nbytes / medians["framefuse"] / 1e9
-    row["of_copy"] = case.moves * x.nbytes / medians["framefuse"] / copied
+    if case.moves:
+        row["gigabytes"] = case.moves * x.nbytes / medians["framefuse"] / 1e9
+        row["of_copy"] = case.moves * x.nbytes / medians["framefuse"] / copied
     return row
 
 
