@@ -90,7 +90,7 @@ class Kernel:
     """
 
     name: str
-    function: Callable[[Tensor], Tensor]
+    function: Callable[..., Tensor]
     shape: tuple[int, ...]
     threads: int = 1
     dtype: torch.dtype = torch.float32
