@@ -12,7 +12,7 @@ from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.triton import Choice
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
 from framefuse.tuning import Tuner, Tuning
@@ -135,9 +135,8 @@ def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol
     if not _backend(item, options).hinted:
         return []
     return [
-        (number.symbol, value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols}))
-        for number, value in zip(item.kernel.numbers, item.numbers, strict=True)
-        if isinstance(value, Expr)
+        (number, value.evaluate({symbol: graph.hints.get(symbol, 64) for symbol in value.symbols}))
+        for number, value in item.sizes.items()
     ]
 
 

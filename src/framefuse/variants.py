@@ -12,7 +12,7 @@ from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunKernel
 from framefuse.runtime.assemble import launch_fits
 
-Variant = tuple[int, int]
+Variant = tuple[int, int]  # the driver's handle of a function, and its bytes of shared memory
 
 
 class Siblings:
@@ -37,12 +37,13 @@ class Siblings:
         return dataclasses.replace(launched, variant=lambda aligned: self.variant(key, aligned))
 
     def variant(self, key: int, aligned: bool) -> Variant:
-        """The function and its bytes of shared memory; raises what its compiler raised."""
+        """The code of a kernel for any sizes; raises what its compiler raised."""
         if not aligned:
             return self.compile[key](False)
         with self.lock:
             if key not in self.made:
-                self._compile([k for k in self.symbols if k not in self.made and self.symbols[k] & self.symbols[key]])
+                left = self.symbols.keys() - self.made.keys() - {key}
+                self._compile([key, *(other for other in left if self.symbols[other] & self.symbols[key])])
             return self.made[key].result()
 
     def _compile(self, keys: list[int]) -> None:

@@ -77,15 +77,15 @@ def emit(
     ``guarded`` says that a launch checks ``width.limits`` before it runs the kernel: then integers may be narrow
     although sizes are not known. ``aligned`` code is for pointers that are multiples of 16. What is bound by memory is
     written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16, so that memory is seen to
-    move by 16 bytes; rows that fit a tile), and for any. ``fitted`` code is for the former only, which compiles in half
-    the time; a launch then checks ``fits``. ``choice`` is one of blocks that was measured. Raises Unsupported.
+    move by 16 bytes; rows that fit a tile), and for any. ``fitted`` code is for the former only, so that less is to be
+    compiled; a launch then checks ``fits``. ``choice`` is one of blocks that was measured. Raises Unsupported.
     """
     blocks, integers = choose(kernel, hints, choice), width(kernel, hints, guarded)
     work, name = _body(kernel, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    twice = blocks.simple or fitted  # long code that arithmetic bounds is not written for any sizes as well
-    whole = [number for number in numbers if aligned and twice and work.reads(work.names[number])]
+    steps = aligned and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
+    whole = [number for number in numbers if steps and work.reads(work.names[number])]
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:
         functions = [work.function(name, constants)]

@@ -107,7 +107,7 @@ def test_every_candidate_compiles_for_a_gpu(kernel, hints):
     ],
     ids=["filled", "multiples", "rows", "across", "any"],
 )
-def test_fitted_code_is_half_as_long(kernel, hints, asked):
+def test_fitted_code_is_shorter(kernel, hints, asked):
     """Code for sizes like the recorded ones says what it asks of them, and leaves out what others need."""
     known = {number.symbol: hints[number.symbol.name] for number in kernel.numbers}
     fitted, general = (module.module_of(kernel, known, fitted=wanted) for wanted in (True, False))
