@@ -38,19 +38,32 @@ SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
+# An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
+Lookup = tuple[tuple[type, ...], tuple[Any, ...], tuple[tuple[type, Any], ...]]
+
+
 class Lookups(threading.local):
-    """The types whose attributes the recording of this thread looked up, each with its MRO and the ``get`` of the dicts
-    along it, which show later changes.
+    """The types whose attributes the recording of this thread looked up, each with its MRO and what shows later changes
+    of the dicts along it.
     """
 
     def __init__(self) -> None:
-        self.types: dict[type, tuple[tuple[type, ...], tuple[Any, ...]]] = {}
+        self.types: dict[type, Lookup] = {}
 
-    def note(self, kind: type) -> tuple[tuple[type, ...], tuple[Any, ...]]:
+    def note(self, kind: type) -> Lookup:
         """Attributes of ``kind`` are looked up."""
         order = kind.__mro__
-        found = self.types[kind] = (order, tuple([base.__dict__.get for base in order]))
+        parts = [base.__dict__ for base in order]
+        names = tuple([(base, part.keys()) for base, part in zip(order, parts, strict=True)])
+        found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
         return found
+
+    def names(self, kind: type) -> tuple[tuple[type, Any], ...]:
+        """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
+        known = self.types.get(kind)
+        if known is None or known[0] is not kind.__mro__:
+            known = self.note(kind)
+        return known[2]
 
 
 LOOKUPS = Lookups()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as modules
 
-from framefuse.capture.attributes import type_get
+from framefuse.capture.attributes import LOOKUPS, type_get
 from framefuse.capture.code import decode
-from framefuse.capture.frame import MISSING, UNBOUND, Frame, enter
+from framefuse.capture.frame import MISSING, Frame
 
 CALL: Any = torch.nn.Module.__call__
 INNER: Any = torch.nn.Module._call_impl
@@ -26,10 +27,22 @@ GLOBAL_HOOKS = (
 READ = {"_slow_forward", "torch", "_C", "_get_tracing_state", "forward", *OWN_HOOKS, *GLOBAL_HOOKS}
 
 
+class Shape(NamedTuple):
+    """Where the frames of the two functions go on once forward has returned, and what the slots of the second hold:
+    slot, which of the module, the arguments, the keywords and its ``forward`` (None: nothing), whether in a cell.
+    """
+
+    outer: int
+    inner: int
+    slots: tuple[tuple[int, int | None, bool], ...]
+
+
 @functools.cache
-def steps_after_calls() -> tuple[int, int] | None:
-    """Where the frames of the two functions go on once forward has returned; None in a torch that calls otherwise."""
+def shape_of_calls() -> Shape | None:
+    """What holds of the two functions; None in a torch that calls otherwise."""
     if CALL.__code__.co_names != ("_compiled_call_impl", "_call_impl"):
+        return None
+    if not all(map(_takes_anything, (CALL.__code__, INNER.__code__))):
         return None
     read = set()
     for instruction in dis.get_instructions(INNER.__code__):
@@ -38,7 +51,20 @@ def steps_after_calls() -> tuple[int, int] | None:
         if instruction.opname == "CALL_FUNCTION_EX":
             break
     outer, inner = _calls(CALL.__code__), _calls(INNER.__code__)
-    return (outer[1] + 1, inner[0] + 1) if read == READ and len(outer) == 2 and inner else None
+    if read != READ or len(outer) != 2 or not inner:
+        return None
+    given = {name: place for place, name in enumerate((*INNER.__code__.co_varnames[:3], "forward_call"))}
+    cells = INNER.__code__.co_cellvars
+    names = enumerate(decode(INNER.__code__).local_names)
+    slots = tuple((at, given.get(name), name in cells) for at, name in names if name in given or name in cells)
+    return Shape(outer[1] + 1, inner[0] + 1, slots)
+
+
+def _takes_anything(code: types.CodeType) -> bool:
+    """Whether a method takes any arguments after the module."""
+    star, stars = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
+    alone = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount) == (1, 0, 0)
+    return alone and code.co_flags & (star | stars) == star | stars and code.co_varnames[0] == "self"
 
 
 def _calls(code: types.CodeType) -> list[int]:
@@ -58,13 +84,19 @@ def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], th
     if recorder.first_module_call:
         recorder.first_module_call = False
         return False
-    steps = steps_after_calls()
+    shape = shape_of_calls()
     forward = type_get(type(module), "forward")
-    if steps is None or type(forward) is not types.FunctionType:
+    if shape is None or type(forward) is not types.FunctionType or "self" in kwargs:
         return False
-    outer, inner = enter(CALL, args, kwargs), enter(INNER, args, kwargs)
-    outer.step, inner.step, outer.then = *steps, then
-    _fill_cells(inner, {"forward_call": types.MethodType(forward, module)})
+    outer, inner = Frame(CALL, decode(CALL.__code__)), Frame(INNER, decode(INNER.__code__))
+    outer.locals[:3] = module, args[1:], dict(kwargs)
+    given = (module, args[1:], dict(kwargs), types.MethodType(forward, module))
+    for place, which, in_cell in shape.slots:  # as the instructions at the head of the function leave them
+        if which is None:
+            inner.locals[place] = types.CellType()
+        else:
+            inner.locals[place] = types.CellType(given[which]) if in_cell else given[which]
+    outer.step, inner.step, outer.then = shape.outer, shape.inner, then
     machine.push(outer)
     machine.push(inner)
     _state_reads(machine, module)
@@ -84,38 +116,38 @@ def _state_reads(machine: Any, module: Any) -> None:
             sources.read(module, "attr", name, state[name])
         else:
             sources.absent(module, name)
-    for name in OWN_HOOKS:
+    done = sources.empty(module, OWN_HOOKS)
+    for name in OWN_HOOKS[done:]:
         machine.truth(sources.read(module, "attr", name, state[name]))
 
 
 def _is_ordinary(module: Any) -> bool:
     """Whether the call of a module does nothing but call the ``forward`` of its class."""
-    kind = type(module)
-    if not isinstance(module, torch.nn.Module) or type_get(kind, "__getattribute__") is not object.__getattribute__:
+    if not isinstance(module, torch.nn.Module) or not _is_ordinary_class(type(module)):
         return False
     state = module.__dict__
-    return (
-        type_get(kind, "_call_impl") is INNER
-        and type_get(kind, "_compiled_call_impl") is None
-        and state.get("_compiled_call_impl") is None
-        and "forward" not in state
-        and "_call_impl" not in state
-        and all(type(state.get(name)) in HOOK_TABLES and not state[name] for name in OWN_HOOKS)
-        and all(type_get(kind, name) is MISSING for name in OWN_HOOKS)
-        and not any(getattr(modules, name) for name in GLOBAL_HOOKS)
-        and torch._C._get_tracing_state() is None
-    )
+    if "forward" in state or "_call_impl" in state or state.get("_compiled_call_impl") is not None:
+        return False
+    for name in OWN_HOOKS:
+        if type(state.get(name)) not in HOOK_TABLES or state[name]:
+            return False
+    for name in GLOBAL_HOOKS:
+        if getattr(modules, name):
+            return False
+    return torch._C._get_tracing_state() is None
 
 
+def _is_ordinary_class(kind: type) -> bool:
+    """Whether the class gives its instances no way of their own to be called or read, and no hooks."""
+    for base, names in LOOKUPS.names(kind):
+        if base is not torch.nn.Module and base is not object and not names.isdisjoint(DECIDING):
+            return False
+    own = torch.nn.Module.__dict__
+    if own.get("_call_impl") is not INNER or own.get("_compiled_call_impl", MISSING) is not None:
+        return False
+    return own.keys().isdisjoint(UNSET)
+
+
+UNSET = frozenset((*OWN_HOOKS, "__getattribute__"))
+DECIDING = UNSET | {"_call_impl", "_compiled_call_impl"}
 HOOK_TABLES = (dict, type(torch.nn.Module()._forward_hooks))
-
-
-def _fill_cells(frame: Frame, values: dict[str, Any]) -> None:
-    """What the instructions at the head of a function do: its cells are made, and here filled."""
-    names, cells = frame.code.local_names, set(frame.code.code.co_cellvars)
-    for place, name in enumerate(names):
-        if name in values:
-            frame.locals[place] = values[name]
-        if name in cells:
-            held = frame.locals[place]
-            frame.locals[place] = types.CellType() if held is UNBOUND else types.CellType(held)

@@ -138,7 +138,15 @@ class Recorder:
 
     def line(self) -> Line | None:
         """The user's line that runs now."""
-        found: Line | None = self.machine.line() if self.machine is not None else None
+        machine = self.machine
+        if machine is None:
+            return None
+        if machine.frames:
+            top = machine.frames[-1]
+            shown: tuple[int, Line] | None = top.shown
+            if shown is not None and shown[0] == top.step:  # one instruction states many facts
+                return shown[1]
+        found: Line | None = machine.line()
         return found
 
     # Numbers --------------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ LOST = Source("object", None, None)
 
 @netted(
     "self.host", source="None", root="LOST", fact="None", learn="value", meet="None",
-    read="value", read_at="value", mapping="None", absent="None", typed="None", version="None", function="None",
+    read="value", read_at="value", mapping="None", absent="None", empty="0", typed="None", version="None",
+    function="None",
     global_variable="value", holder="LOST", closure="None", entered="None", cell="value", inside="None",
     deep="None",
 )  # fmt: skip
@@ -105,9 +106,8 @@ class Sources(Contents):
     def fact(self, source: Source, kind: str, value: Any = None, mark: Any = None) -> None:
         """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
         key = (id(source), kind, value if mark is None else mark)
-        if key not in self.facts:
+        if key not in self.facts:  # which keep the sources alive
             self.facts[key] = Fact(source, kind, value, self.host.line())
-            self.keep.append(source)
 
     def learn(self, source: Source, value: Any, free: int = False) -> Any:
         """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
@@ -283,6 +283,37 @@ class Sources(Contents):
         found = self.mapping(holder)
         if found is not None:
             self.fact(found[1], "absent", name)
+
+    def empty(self, holder: Any, names: tuple[str, ...]) -> int:
+        """States that the dicts at these names in the instance dict of a known object hold nothing, as :meth:`read`,
+        :meth:`typed` and :meth:`length` do one by one; gives how many of the names that is done for.
+        """
+        found = self.mapping(holder)
+        base = self.known[id(holder)][1]
+        if found is None or base.is_argument or not self.host.alive:
+            return 0
+        content, facts, line = found[0], self.facts, self.host.line()
+        for done, name in enumerate(names):
+            value = content[name]
+            kind, number, place = type(value), id(value), (id(content), "item", (str, name))
+            if place in self.written or number in self.changed:
+                return done
+            if place in self.seen:
+                if self.seen[place] is not value or number not in self.stated_lengths:
+                    return done
+                continue
+            if number in self.known or value:
+                return done
+            source = Source("attr", base, name)
+            self.known[number] = (value, source)
+            self.seen[place] = value
+            facts[(id(source), "is", number)] = Fact(source, "is", value, line)
+            if kind is not dict:
+                self.stated_types.add(number)
+                facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
+            self.stated_lengths.add(number)
+            facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
+        return len(names)
 
     def typed(self, holder: Any) -> None:
         """The type of a known object is what it was."""

@@ -9,7 +9,7 @@ argument: facts and inputs below an argument are paths, re-read at each call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.ir.dtypes import DType
@@ -17,15 +17,27 @@ from framefuse.ir.numbers import Expr, RealRelation, Relation, Symbol
 from framefuse.ir.source import Line
 
 
-@dataclass(frozen=True, slots=True)
+# A recording makes thousands of sources and facts: a frozen class would take three times as long to make one.
+@dataclass(slots=True, eq=False, init=False)
 class Source:
     """How a value is reached: ``kind`` is a row of :data:`KINDS`, ``base`` the source of the holder, ``key`` the
-    index, name or object.
+    index, name or object. ``is_argument`` is true when the path starts at an argument, so that the objects on it change
+    from call to call. No source is ever changed.
     """
 
     kind: str
-    base: Source | None = None
-    key: Any = None
+    base: Source | None
+    key: Any
+    is_argument: bool = field(repr=False)
+
+    def __init__(self, kind: str, base: Source | None = None, key: Any = None) -> None:
+        self.kind = kind
+        self.base = base
+        self.key = key
+        if kind == "arg" or (base is not None and base.is_argument):
+            self.is_argument = True
+        else:
+            self.is_argument = kind == "entry" and key.is_argument
 
     @property
     def root(self) -> Source:
@@ -34,16 +46,6 @@ class Source:
         while here.base is not None:
             here = here.base
         return here
-
-    @property
-    def is_argument(self) -> bool:
-        """True when the path starts at an argument, so that the objects on it change from call to call."""
-        here: Source | None = self
-        while here is not None:
-            if here.kind == "arg" or (here.kind == "entry" and here.key.is_argument):
-                return True
-            here = here.base
-        return False
 
     def __str__(self) -> str:
         if self.base is None:
@@ -92,10 +94,10 @@ KINDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Fact:
     """One thing that was true of ``source`` and that the trace depends on. ``kind`` is a row of :data:`FACTS`;
-    ``line`` asked for it.
+    ``line`` asked for it. No fact is ever changed.
     """
 
     source: Source
