@@ -15,6 +15,7 @@ import torch
 from framefuse.capture import stacks
 from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, Frame, FrameView
+from framefuse.capture.kinds import is_plain
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.numbers import TRACKED, bare, plain_number
 from framefuse.capture.sources import place_of
@@ -104,18 +105,19 @@ class Attributes:
     def attribute(self, frame: Frame, holder: Any, name: str) -> Found:
         """``(holder.name,)``, or SWITCH after a frame was entered that computes it."""
         kind = type(holder)
-        if kind in TRACKED:
-            return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
-        if isinstance(holder, torch.Tensor):
-            return self._tensor_attribute(holder, name, frame)
-        if kind is types.ModuleType or isinstance(holder, types.ModuleType):
-            return self._module_attribute(holder, name, frame)
-        if isinstance(holder, type):
-            return self._class_attribute(frame, holder, name)
-        if kind is FrameView:
-            return self._frame_attribute(frame, holder, name)
-        if kind is super:
-            return self._super_attribute(frame, holder, name)
+        if not is_plain(kind):
+            if kind in TRACKED:
+                return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
+            if isinstance(holder, torch.Tensor):
+                return self._tensor_attribute(holder, name, frame)
+            if kind is types.ModuleType or isinstance(holder, types.ModuleType):
+                return self._module_attribute(holder, name, frame)
+            if isinstance(holder, type):
+                return self._class_attribute(frame, holder, name)
+            if kind is FrameView:
+                return self._frame_attribute(frame, holder, name)
+            if kind is super:
+                return self._super_attribute(frame, holder, name)
         own = type_get(kind, "__getattribute__")
         if type(own) is types.FunctionType and not runs_natively(own):
             self.recorder.sources.typed(holder)
@@ -190,7 +192,8 @@ class Attributes:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
         sources.version(kind)
-        known = id(holder) in sources.known
+        entry = sources.known.get(id(holder))
+        known = entry is not None
         if known:
             sources.typed(holder)
         found = type_get(kind, name)
@@ -208,10 +211,11 @@ class Attributes:
             state = None
         if type(state) is dict:
             if name in state:
-                free = CARRIED
-                if known and type(state[name]) in (int, float) and name in frame.code.stores:
-                    free = True
-                return (sources.read(holder, "attr", name, state[name], free),)
+                value = state[name]
+                if entry is None or not self.recorder.alive:
+                    return (value,)
+                free = True if type(value) in (int, float) and name in frame.code.stores else CARRIED
+                return (sources.read_at(entry[1], (id(state), "item", (str, name)), "attr", name, value, free),)
             if known:
                 sources.absent(holder, name)
         if found is not MISSING:
@@ -359,16 +363,17 @@ class Attributes:
         target = holder.__self__
         kind = holder.__self_class__
         self.recorder.sources.version(kind)
-        if not isinstance(target, type):
+        of_class = issubclass(type(target), type)
+        if not of_class:
             self.recorder.sources.typed(target)
         order = kind.__mro__
         for base in order[order.index(holder.__thisclass__) + 1 :]:
             found = base.__dict__.get(name, MISSING)
             if found is MISSING:
                 continue
-            if type(found) is property and isinstance(found.fget, types.FunctionType) and not isinstance(target, type):
+            if type(found) is property and isinstance(found.fget, types.FunctionType) and not of_class:
                 return self.call(frame, found.fget, (target,), {})  # type: ignore[attr-defined]
-            if type(found) is types.FunctionType and not isinstance(target, type):
+            if type(found) is types.FunctionType and not of_class:
                 return (types.MethodType(found, target),)
             value = getattr(holder, name)
             return (self._of_class(base, name, value) if value is found else value,)

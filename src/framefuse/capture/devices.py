@@ -33,9 +33,11 @@ def by_type(
     """A call whose outcome depends on which CUDA device is the current one leaves a fact that says so: one that names
     no device, or a device by its type alone.
     """
+    if not torch.cuda.is_initialized():
+        return
     unnamed = any(_by_type(value) for value in arguments) or name == "cuda"
     made = any(place.startswith("cuda") for place in results)
-    if (made or unnamed) and torch.cuda.is_initialized():
+    if made or unnamed:
         if unnamed or not any(operand.is_cuda for operand in operands):
             answered(recorder.sources, CURRENT)
 

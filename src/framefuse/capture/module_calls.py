@@ -111,11 +111,11 @@ def _state_reads(machine: Any, module: Any) -> None:
     if id(module) not in sources.known:
         return
     sources.typed(module)
-    for name in METHODS:
-        if name in state:
-            sources.read(module, "attr", name, state[name])
-        else:
-            sources.absent(module, name)
+    if "_compiled_call_impl" in state:
+        sources.read(module, "attr", "_compiled_call_impl", state["_compiled_call_impl"])
+        sources.lacks(module, METHODS[1:])
+    else:
+        sources.lacks(module, METHODS)
     done = sources.empty(module, OWN_HOOKS)
     for name in OWN_HOOKS[done:]:
         machine.truth(sources.read(module, "attr", name, state[name]))

@@ -197,7 +197,10 @@ class Natives(Operations):
                     return True
         if target is iter and len(args) == 2:
             return True
-        return any(id(part) in sources.known and hasattr(type(part), "__next__") for part in args)
+        for part in args:
+            if id(part) in sources.known and hasattr(type(part), "__next__"):
+                return True
+        return False
 
     def _policy(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what

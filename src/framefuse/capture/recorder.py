@@ -397,10 +397,11 @@ class Recorder:
             if not self.alive:
                 return
         advanced = state is not None and devices.drew(state)
-        advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
-        data = queries.sizes_from_data(name, args, kwargs) or any(
-            self.numbers[id(tensor)] in self.data_sized for tensor in operands
-        )
+        if prepared.named:
+            advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
+        data = queries.sizes_from_data(name, args, kwargs)
+        if self.data_sized:
+            data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
         first = len(self.metas)
         result = self._result(out, data)
         if not self.alive:
@@ -428,11 +429,13 @@ class Recorder:
     def _written(
         self, name: str, operands: list[Any], before: list[int | None], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[int, ...]:
-        found = [
-            self.numbers[id(tensor)]
-            for tensor, version, now in zip(operands, before, _versions(operands), strict=True)
-            if version != now
-        ]
+        after, found = _versions(operands), []
+        if after != before:
+            found = [
+                self.numbers[id(tensor)]
+                for tensor, version, now in zip(operands, before, after, strict=True)
+                if version != now
+            ]
         if queries.is_in_place(name) and operands:  # its views among the operands count the write as well
             target = self.numbers[id(operands[0])]
             storage = self.metas[target].storage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
+from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, floating, integer, pin_nested, plain_number
 from framefuse.capture.texts import text
@@ -53,7 +55,7 @@ LOST = Source("object", None, None)
 
 @netted(
     "self.host", source="None", root="LOST", fact="None", learn="value", meet="None",
-    read="value", read_at="value", mapping="None", absent="None", empty="0", typed="None", version="None",
+    read="value", read_at="value", mapping="None", absent="None", lacks="None", empty="0", typed="None", version="None",
     function="None",
     global_variable="value", holder="LOST", closure="None", entered="None", cell="value", inside="None",
     deep="None",
@@ -83,6 +85,7 @@ class Sources(Contents):
         self.stated_versions: set[int] = set()
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
+        self.stated_functions: dict[int, tuple[Any, Any, Any]] = {}
         self.symbols = 0
         # Tokens of context variables: the token, what the variable held before, and whether this call had set that.
         self.tokens: dict[int, tuple[Any, Any, bool]] = {}
@@ -179,6 +182,10 @@ class Sources(Contents):
         """Gives an object its source and states its identity or type."""
         entry = self.known.get(id(value))
         argument = source.is_argument
+        if entry is None and not argument and is_plain(type(value)):
+            self.known[id(value)] = (value, source)
+            self.fact(source, "is", value, id(value))
+            return
         if entry is not None and entry[1] is not source:
             if argument or entry[1].is_argument:
                 self.fact(source, "same", entry[1])
@@ -228,6 +235,7 @@ class Sources(Contents):
         self.seen.clear()
         self.stated_lengths.clear()
         self.stated_absences.clear()
+        self.stated_functions.clear()
 
     # Reads ----------------------------------------------------------------------------------------------------------
 
@@ -255,7 +263,9 @@ class Sources(Contents):
     def unused_tensors(self, used: Mapping[int, int]) -> None:
         """States that what the program found at its places and used in no call is there and is a tensor still."""
         for key, (value, source) in list(self.known.items()):
-            if isinstance(value, torch.Tensor) and key not in used and source.base is not None:
+            if key in used or source.base is None or is_plain(type(value)):
+                continue
+            if isinstance(value, torch.Tensor):
                 self.fact(source, "type", type(value))
 
     def mapping(self, holder: Any) -> tuple[dict[str, Any], Source] | None:
@@ -282,6 +292,19 @@ class Sources(Contents):
         self.stated_absences.add((id(holder), name))
         found = self.mapping(holder)
         if found is not None:
+            self.fact(found[1], "absent", name)
+
+    def lacks(self, holder: Any, names: tuple[str, ...]) -> None:
+        """As :meth:`absent` for several names."""
+        found = self.mapping(holder)
+        if found is None or not self.host.alive:
+            return
+        for name in names:
+            if (id(holder), name) in self.stated_absences:
+                continue
+            if self.written and (id(found[0]), "item", (str, name)) in self.written:
+                continue
+            self.stated_absences.add((id(holder), name))
             self.fact(found[1], "absent", name)
 
     def empty(self, holder: Any, names: tuple[str, ...]) -> int:
@@ -340,6 +363,11 @@ class Sources(Contents):
         entry = self.known.get(id(function))
         if entry is not None and self.host.alive:
             value = (function.__code__, function.__defaults__, function.__kwdefaults__)
+            stated = self.stated_functions.get(id(function))
+            if stated is not None and all(map(operator.is_, stated, value)):
+                return
+            if not function.__kwdefaults__:
+                self.stated_functions[id(function)] = value
             self.fact(entry[1], "code", value, tuple(map(id, value)))
             self._defaults(function.__defaults__ or ())
             if function.__kwdefaults__:  # a dict that may change in place

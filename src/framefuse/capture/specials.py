@@ -18,6 +18,7 @@ import torch
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
+from framefuse.capture.kinds import is_plain
 from framefuse.capture.numbers import Float, Integer, applied, bare, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
@@ -129,10 +130,12 @@ def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
 
 @special(object.__getattribute__, ("__getattribute__", object))
 def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+    if len(args) != 2:
         return MISSING
     holder, name = args
     kind = type(holder)
+    if not is_plain(kind) and isinstance(holder, (torch.Tensor, type, types.ModuleType)):
+        return MISSING
     if (
         type_get(kind, name) is MISSING
         and name not in getattr(type(holder), "__dict__", ())
@@ -335,7 +338,7 @@ def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
         return MISSING
     cell = frame.locals[frame.code.local_names.index("__class__")]
     owner = frame.locals[0]
-    if isinstance(owner, types.CellType):
+    if type(owner) is types.CellType:
         owner = owner.cell_contents
     frame.stack.append(super(cell.cell_contents, owner))
     return None

@@ -47,9 +47,8 @@ def autocast_state() -> tuple[tuple[str, bool, str], ...]:
 
 def casts_now() -> Casts:
     """For which device types autocast is on, with its dtype."""
-    return tuple(
-        (kind, _mode_name(torch.get_autocast_dtype(kind))) for kind in GUARDED if torch.is_autocast_enabled(kind)
-    )
+    found = [kind for kind in GUARDED if torch.is_autocast_enabled(kind)]
+    return tuple([(kind, _mode_name(torch.get_autocast_dtype(kind))) for kind in found]) if found else ()
 
 
 def global_state() -> GlobalState:

@@ -23,9 +23,10 @@ class Ref:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+# A recording makes many of these and of the calls below: a frozen class would take three times as long to make one.
+@dataclass(slots=True, unsafe_hash=True)
 class TensorMeta:
-    """What eager really produced for a tensor while recording.
+    """What eager really produced for a tensor while recording; never changed.
 
     ``storage`` numbers the storages met, so equal numbers mean shared memory; ``view_of`` is the value's base
     (``_base``) if it is a known value. ``sizes`` and ``strides`` are the recorded ints.
@@ -43,7 +44,7 @@ class TensorMeta:
     view: bool = False  # of another tensor, which may be one that torch keeps to itself
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Call:
     """One torch call: ``target`` is the callable that torch's function mode reported (function, method descriptor,
     property getter, or ``"setitem"``).

@@ -6,7 +6,9 @@ from torch import nn
 from torch.nn.modules import module as modules
 
 import framefuse
+from framefuse.capture import record
 from framefuse.capture.module_calls import shape_of_calls
+from framefuse.capture.sources import Sources
 
 
 class Leaf(nn.Module):
@@ -119,3 +121,42 @@ def test_a_break_inside_and_what_forward_returns_to():
     for sign in (1, 1, -1, -1, 1):
         x = sign * torch.rand(4)
         torch.testing.assert_close(fast(x), module(x))
+
+
+def test_facts_stated_at_once_are_those_stated_one_by_one(monkeypatch):
+    class Shares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tree, self.again = Tree(), nn.ReLU()
+
+        def forward(self, x):
+            return self.again(self.tree(self.again(x)))
+
+    module, x = Shares(), torch.randn(3)
+
+    def facts():
+        trace = record(module, (x,), {}, owner=module).trace
+        return [(str(fact), fact.kind, str(fact.line)) for fact in trace.assumptions.facts]
+
+    together = facts()
+    monkeypatch.setattr(Sources, "empty", lambda self, holder, names: 0)
+    monkeypatch.setattr(Sources, "lacks", lambda self, holder, names: [self.absent(holder, name) for name in names])
+    assert facts() == together
+    assert sum(kind == "length" for _, kind, _ in together) >= 4 * 5
+
+
+def test_a_keyword_that_names_the_module():
+    class Named(nn.Module):
+        def forward(self, x, **extra):
+            return x + 1
+
+    inner = Named()
+
+    def calls(x):
+        return inner(inner(x), self=1)
+
+    with pytest.raises(TypeError) as eager:
+        calls(torch.ones(2))
+    with pytest.raises(TypeError) as ours:
+        framefuse.compile(calls)(torch.ones(2))
+    assert str(ours.value) == str(eager.value)

@@ -18,13 +18,14 @@ from framefuse.capture.queries import STOPPED, own_writes
 from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import compared
 
+STOPPED_READS = frozenset(name.removeprefix("get ") for name in STOPPED if name.startswith("get "))
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 
 @handles("LOAD_ATTR")
 def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
     holder, name = frame.stack.pop(), frame.code.names[argument]
-    if f"get {name}" in STOPPED and isinstance(holder, torch.Tensor) and machine.recorder.alive:
+    if name in STOPPED_READS and isinstance(holder, torch.Tensor) and machine.recorder.alive:
         writes = own_writes(machine.recorder, holder) if name == "_version" else None
         if writes is not None:
             frame.stack.append(writes)

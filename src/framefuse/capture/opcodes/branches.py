@@ -15,6 +15,12 @@ def jump(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack[-1]
+    if value is True or value is False:
+        frame.stack.pop()
+        if not value:
+            frame.step = argument
+        return
     if machine.reads_value(frame.stack[-1]):
         machine.decide(frame, frame.stack.pop(), ("jump", False, argument))
     if not machine.truth(frame.stack[-1]):
@@ -24,6 +30,12 @@ def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(machine: Any, frame: Frame, argument: int) -> None:
+    value = frame.stack[-1]
+    if value is True or value is False:
+        frame.stack.pop()
+        if value:
+            frame.step = argument
+        return
     if machine.reads_value(frame.stack[-1]):
         machine.decide(frame, frame.stack.pop(), ("jump", True, argument))
     if machine.truth(frame.stack[-1]):

@@ -56,6 +56,6 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     if id(kwargs) in sources.known:
         sources.extent(kwargs)
         kwargs = {key: sources.item(kwargs, key, value) for key, value in kwargs.items()}
-    if not all(isinstance(key, str) for key in kwargs):
+    if kwargs and not all(isinstance(key, str) for key in kwargs):
         raise TypeError("keywords must be strings")
     return machine.call(frame, target, args, dict(kwargs))
