@@ -29,6 +29,7 @@ from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
+from framefuse.capture.number_functions import NUMBER_FUNCTIONS
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number, reads_values
 from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
@@ -66,6 +67,7 @@ SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, a
     frame, inside_ddp_forward, args, kwargs
 )
 SPECIALS.update(FRAME_READERS)
+SPECIALS.update(NUMBER_FUNCTIONS)
 SPECIALS.update(FUSED_STEPS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
@@ -156,7 +158,7 @@ class Calls(Natives):
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:
                 self.finish(frame, self._get_attributes(frame, target, args[0]), then)
                 return None
-            if is_repeatable(target, args, kwargs, sources.known):
+            if is_repeatable(target, args, kwargs, sources):
                 self.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
                 return None
             method = type_get(kind, "__call__")

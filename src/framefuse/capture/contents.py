@@ -65,7 +65,7 @@ LOST = Change(None, 0, None)
 
 @netted(
     "self.host", change="LOST", own="LOST", length="None",
-    filled="None", item="value", membership="True", extent="None", whole="None",
+    filled="None", item="value", moves="False", membership="True", extent="None", whole="None",
 )  # fmt: skip
 class Contents:
     """The part of the table of sources that knows containers."""
@@ -81,6 +81,7 @@ class Contents:
     read_at: Any
     inside: Any
     symbol: Any
+    volatile: set[int]
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -247,12 +248,25 @@ class Contents:
     def extent(self, container: Any) -> None:
         """The length or the keys of a known container, whose entries are then read one by one."""
         entry = self.known.get(id(container))
-        if entry is None or id(container) in self.changed or not isinstance(container, (list, tuple, dict)):
+        changed = self.changed.get(id(container))
+        if entry is None or not isinstance(container, (list, tuple, dict)):
             self.whole(container)
         elif not isinstance(container, dict):
-            self.length(container)
-        elif self.host.alive:
-            self.keys(list(container), entry[1])
+            (self.length if changed is None else self.whole)(container)
+        elif self.host.alive and (changed is None or self._followed(changed)):
+            self.keys(list(container) if changed is None else list(changed.keys or ()), entry[1])
+
+    def moves(self, container: dict[Any, Any]) -> bool:
+        """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
+        entry = self.known.get(id(container))
+        if entry is None or not self.host.alive:
+            return False
+        base, moving = entry[1], self.host.moving
+        if base.is_argument and base.root.key in self.volatile:
+            return any(type(value) in (int, float) for value in container.values())
+        return bool(moving) and any(
+            type(value) in (int, float) and Source("item", base, key) in moving for key, value in container.items()
+        )
 
     def whole(self, container: Any) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""

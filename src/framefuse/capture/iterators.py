@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 RangeObjectIterator = type(iter(range(0)))
+KeyIterator: type = type(iter({}))
 # Their __reduce__ gives a callable, its arguments and a position.
 NATIVE_ITERATORS = frozenset(
     (
         type(iter([])), type(iter(())), type(iter("")), type(iter(b"")), type(reversed([])),
-        type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set())),
+        KeyIterator, type(iter({}.values())), type(iter({}.items())), type(iter(set())),
         enumerate, zip, map, filter, itertools.chain, itertools.count, itertools.repeat,
     )
 )  # fmt: skip
@@ -20,7 +21,7 @@ SEQUENCE_ITERATORS = frozenset((type(iter([])), type(iter(())), type(iter("")), 
 # Iterators over what may grow and shrink, each with what makes it; their __reduce__ tells the elements that are left,
 # not whose they are.
 VIEWS: dict[type, Callable[[Any], Iterator[Any]]] = {
-    type(iter({})): dict.__iter__,
+    KeyIterator: dict.__iter__,
     type(iter({}.values())): lambda holder: iter(dict.values(holder)),
     type(iter({}.items())): lambda holder: iter(dict.items(holder)),
     type(iter(set())): lambda holder: type(holder).__iter__(holder),

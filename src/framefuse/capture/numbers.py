@@ -6,12 +6,13 @@ it, so that native code which receives such a number by Python's protocols is co
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from framefuse.capture.texts import Text, bare_text, text
-from framefuse.ir.numbers import Expr, Real, Symbol, constant_real, expr, maximum, minimum
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, maximum, minimum
 from framefuse.ir.trace import Build
 
 
@@ -27,6 +28,8 @@ class Owner(Protocol):
     def pin_real(self, real: Real) -> None: ...
 
     def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None: ...
+
+    def derive(self, made: Whole, value: int) -> Symbol | None: ...
 
 
 class Integer(int):
@@ -89,6 +92,9 @@ class Integer(int):
     def __divmod__(self, other: Any) -> Any:
         return (self // other, self % other)
 
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self)
+
     def __truediv__(self, other: Any) -> Any:
         return _real_operation("div", operator.truediv, self, other, self.owner)
 
@@ -101,10 +107,13 @@ class Integer(int):
             for _ in range(other):
                 total = self * total
             return total
-        return pow(self.plain(), plain_number(other), plain_number(modulus))
+        return _power(self, other, modulus, self.owner)
 
     def __rpow__(self, other: Any, modulus: Any = None) -> Any:
-        return NotImplemented if not isinstance(other, (int, float)) else pow(other, self.plain(), modulus)
+        return _power(other, self, modulus, self.owner)
+
+    def __invert__(self) -> int:
+        return -self - 1
 
 
 class Float(float):
@@ -152,20 +161,45 @@ class Float(float):
     def __pos__(self) -> float:
         return self
 
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self)
+
+    def __round__(self, digits: Any = None) -> Any:
+        if digits is not None:
+            return round(self.plain(), digits)
+        return rounded("round", round, self)
+
+    def __floor__(self) -> int:
+        return rounded("floor", math.floor, self)
+
+    def __ceil__(self) -> int:
+        return rounded("ceil", math.ceil, self)
+
     def __neg__(self) -> float:
         return _real_unary("neg", operator.neg, self)
 
     def __abs__(self) -> float:
         return _real_unary("abs", abs, self)
 
-    def __round__(self, digits: Any = None) -> Any:
-        return round(self.plain(), digits)
 
-    def __floor__(self) -> int:
-        return self.plain().__floor__()
-
-    def __ceil__(self) -> int:
-        return self.plain().__ceil__()
+def _power(base: Any, exponent: Any, modulus: Any, owner: Owner) -> Any:
+    """``base ** exponent``, of which one is a run-time int."""
+    if type(base) not in NUMBERS or type(exponent) not in NUMBERS:
+        return NotImplemented
+    if modulus is not None:
+        return pow(plain_number(base), plain_number(exponent), plain_number(modulus))
+    if type(base) in REALS or type(exponent) in REALS:
+        return _real_operation("pow", operator.pow, base, exponent, owner)
+    if bare(exponent) < 0 and owner.alive:  # a float
+        if type(exponent) is Integer:
+            owner.relate("<", exponent.expr, expr(0))
+        return _real_operation("pow", operator.pow, base, exponent, owner)
+    if abs(bare(base)) > 1 and bare(exponent) > 63:  # more than the numbers hold
+        return pow(plain_number(base), plain_number(exponent))
+    return _whole_operation("power", operator.pow, base, exponent, owner)
 
 
 # The run-time values that look like plain ones.
@@ -237,16 +271,31 @@ def as_real(value: Any) -> Real:
     return constant_real(float(value))
 
 
+def computed(function: Callable[..., Any], *parts: Any) -> Any:
+    """``function`` of the plain values; an error that it raises is one of these very values."""
+    try:
+        return function(*map(bare, parts))
+    except Exception:
+        for part in parts:
+            plain_number(part)
+        raise
+
+
 def _real_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:
     if type(left) not in NUMBERS or type(right) not in NUMBERS:
         return NotImplemented
-    value = function(bare(left), bare(right))
-    if type(value) is not float or not owner.alive:
+    value = computed(function, left, right)
+    if not owner.alive:
         return value
-    if name == "div" and type(right) is Integer:
+    if type(value) is not float:  # complex, as only these values make it
+        return function(plain_number(left), plain_number(right))
+    if name in DIVISIONS and type(right) is Integer:
         # The division raises at run time where the divisor is zero: that size is another trace's.
         owner.relate("!=", right.expr, expr(0))
     return floating(value, Real(name, (as_real(left), as_real(right))), owner)
+
+
+DIVISIONS = ("div", "floordiv", "mod")
 
 
 def _real_unary(name: str, function: Callable[..., Any], value: Float) -> Any:
@@ -254,28 +303,25 @@ def _real_unary(name: str, function: Callable[..., Any], value: Float) -> Any:
 
 
 NUMBERS = frozenset((int, float, bool, Integer, Float))
+REALS = frozenset((float, Float))
 
 
-def _integer_operation(
-    name: str, real: str | None, function: Callable[..., Any], reflected: bool
-) -> Callable[..., Any]:
+def _integer_operation(name: str, real: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def operate(self: Integer, other: Any) -> Any:
         kind = type(other)
         left, right = (other, self) if reflected else (self, other)
         if kind is int or kind is bool or kind is Integer:
-            value = function(bare(left), bare(right))
+            value = computed(function, left, right)
             if not self.owner.alive:
                 return value
-            if name in ("floordiv", "mod") and type(right) is Integer:
+            if name in DIVISIONS and type(right) is Integer:
                 self.owner.relate("!=", right.expr, expr(0))
             form = function(_form(left), _form(right))
             if not all(map(_fits, (bare(other), value, *[factor for _, factor in form.terms]))):
                 return function(plain_number(left), plain_number(right))
             return integer(value, form, self.owner)
         if kind is float or kind is Float:
-            if real is not None:
-                return _real_operation(real, function, left, right, self.owner)
-            return function(plain_number(left), plain_number(right))
+            return _real_operation(real, function, left, right, self.owner)
         return NotImplemented
 
     return operate
@@ -290,14 +336,36 @@ def _form(value: Any) -> Expr:
     return value.expr if type(value) is Integer else expr(value)
 
 
-def _integer_bits(function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+def _integer_bits(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
     def operate(self: Integer, other: Any) -> Any:
         if type(other) not in NUMBERS:
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
-        return function(plain_number(left), plain_number(right))
+        return _whole_operation(name, function, left, right, self.owner)
 
     return operate
+
+
+def _whole_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:
+    """An operation on ints whose value is a symbol of its own; of anything else, and where the machine's numbers do not
+    hold it, of the plain values.
+    """
+    value = computed(function, left, right)
+    if type(value) is not int or not all(type(part) in (int, Integer) and _fits(bare(part)) for part in (left, right)):
+        return function(plain_number(left), plain_number(right))
+    return whole(name, value, (_form(left), _form(right)), (left, right), owner)
+
+
+def whole(op: str, value: int, forms: tuple[Expr | Real, ...], parts: tuple[Any, ...], owner: Owner) -> Any:
+    """``value``, which ``op`` makes of ``parts``, as a run-time int; the plain one, with what makes it so, where it
+    cannot be a run-time number.
+    """
+    symbol = owner.derive(Whole(op, forms), value) if _fits(value) and owner.alive else None
+    if symbol is not None:
+        return integer(value, symbol.expr, owner)
+    for part in parts:
+        plain_number(part)
+    return value
 
 
 # Comparison -> relation when it held, relation when it did not: (op, swap operands).
@@ -326,7 +394,7 @@ def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..
                 self.owner.relate(op, *((right, left) if swap else (left, right)))
             return outcome
         if kind is float or kind is Float:
-            return function(self.plain(), plain_number(other))
+            return _mixed_comparison(held, function, self, other, self.owner)
         return NotImplemented
 
     return compare
@@ -335,20 +403,31 @@ def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..
 EXACT = 2**53  # ints up to here are floats without rounding
 
 
-def _float_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
-    op, swap = COMPARISONS[name][0]
-
-    def compare(self: Float, other: Any) -> Any:
-        kind = type(other)
-        if kind not in NUMBERS:
-            return NotImplemented
-        if kind is Integer or (kind is not float and kind is not Float and abs(other) > EXACT):
-            return function(self.plain(), plain_number(other))
-        outcome = function(bare(self), bare(other))
-        if self.owner.alive:
-            left, right = as_real(self), as_real(other)
-            self.owner.relate_real(op, *((right, left) if swap else (left, right)), outcome)
+def _mixed_comparison(
+    row: tuple[str, bool], function: Callable[..., bool], left: Any, right: Any, owner: Owner
+) -> bool:
+    """A comparison of numbers of which one is a float: of floats, as long as the ints are floats without rounding."""
+    outcome = function(bare(left), bare(right))
+    if not owner.alive:
         return outcome
+    for part in (left, right):
+        if type(part) is not Float and type(part) is not float and abs(bare(part)) > EXACT:
+            return function(plain_number(left), plain_number(right))
+    for part in (left, right):
+        if type(part) is Integer:
+            owner.relate("<=", part.expr, expr(EXACT))
+            owner.relate("<=", expr(-EXACT), part.expr)
+    op, swap = row
+    forms = as_real(left), as_real(right)
+    owner.relate_real(op, *(forms[::-1] if swap else forms), outcome)
+    return outcome
+
+
+def _float_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
+    def compare(self: Float, other: Any) -> Any:
+        if type(other) not in NUMBERS:
+            return NotImplemented
+        return _mixed_comparison(COMPARISONS[name][0], function, self, other, self.owner)
 
     return compare
 
@@ -361,31 +440,20 @@ def _float_operation(name: str, function: Callable[..., Any], reflected: bool) -
     return operate
 
 
-def _float_plain(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    def operate(self: Float, other: Any) -> Any:
-        if type(other) not in NUMBERS:
-            return NotImplemented
-        left, right = (other, self) if reflected else (self, other)
-        return function(plain_number(left), plain_number(right))
-
-    return operate
-
-
 def _install() -> None:
     rows = [
         ("add", "add", operator.add), ("sub", "sub", operator.sub), ("mul", "mul", operator.mul),
-        ("floordiv", None, operator.floordiv), ("mod", None, operator.mod),
+        ("floordiv", "floordiv", operator.floordiv), ("mod", "mod", operator.mod),
     ]  # fmt: skip
     for name, real, function in rows:
         for prefix, reflected in (("", False), ("r", True)):
             setattr(Integer, f"__{prefix}{name}__", _integer_operation(name, real, function, reflected))
-            made = _float_operation(real, function, reflected) if real else _float_plain(function, reflected)
-            setattr(Float, f"__{prefix}{name}__", made)
+            setattr(Float, f"__{prefix}{name}__", _float_operation(real, function, reflected))
     for prefix, reflected in (("", False), ("r", True)):
         setattr(Float, f"__{prefix}truediv__", _float_operation("div", operator.truediv, reflected))
         setattr(Float, f"__{prefix}pow__", _float_operation("pow", operator.pow, reflected))
         for name in ("and_", "or_", "xor", "lshift", "rshift"):
-            made = _integer_bits(getattr(operator, name), reflected)
+            made = _integer_bits(name.rstrip("_"), getattr(operator, name), reflected)
             setattr(Integer, f"__{prefix}{name.rstrip('_')}__", made)
     for name in COMPARISONS:
         setattr(Integer, f"__{name}__", _integer_comparison(name, getattr(operator, name)))
@@ -423,6 +491,11 @@ def reads_values(value: Any, depth: int = 0) -> bool:
     if depth > 4 or not isinstance(value, (tuple, list, dict)):
         return False
     return any(reads_values(part, depth + 1) for part in (value.values() if isinstance(value, dict) else value))
+
+
+def rounded(op: str, function: Callable[[float], int], value: Float) -> int:
+    """A run-time float as an int; ``function`` is that of Python."""
+    return whole(op, computed(function, value), (as_real(value),), (value,), value.owner)
 
 
 def extreme(name: str, values: tuple[Any, ...]) -> Any:

@@ -25,6 +25,7 @@ from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
 from framefuse.capture.steps import replayed, says_once
 from framefuse.capture.unseen import compared, shown
+from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 
 
@@ -51,7 +52,9 @@ class Natives(Operations):
                 target, args, kwargs = from_here(self, target, strip_shallow(args), kwargs)
             self.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
             return
-        done = self._of_container(target, args, kwargs)
+        if recorder.moving or recorder.sources.volatile:
+            args = given(self, target, args)
+        done = self._of_container(frame, target, args, kwargs, then)
         if done is not MISSING:
             self.finish(frame, done, then)
             return
@@ -303,8 +306,8 @@ class Natives(Operations):
             return "new"
         return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
 
-    def _of_container(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of a call that is replayed, or of a method that changes a known container or reads an entry of it;
+    def _of_container(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+        """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
         MISSING for any other call.
         """
         done = replayed(self, target, args, kwargs)
@@ -327,6 +330,10 @@ class Natives(Operations):
             if not dict.__contains__(holder, key):
                 return args[1] if len(args) > 1 else None
             return self.entry(holder, key)
+        if name in MADE_BY and not args and not kwargs and then is None:
+            return view(self, frame, holder, name)
+        if name == "copy" and not args and not kwargs:
+            return copied(self, holder)
         return MISSING
 
     def entry(self, holder: Any, key: Any) -> Any:

@@ -24,7 +24,7 @@ from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, constant_real, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -44,8 +44,8 @@ class Prepared(NamedTuple):
 
 
 @netted(
-    "self", line="None", relate="None", pin_real="None", pin_sizes="None", number="None", sizes="tensor.shape",
-    size="tensor.shape[dim]", argument="None", _prepare="None", _note="None",
+    "self", line="None", relate="None", derive="None", pin_real="None", pin_sizes="None", number="None",
+    sizes="tensor.shape", size="tensor.shape[dim]", argument="None", _prepare="None", _note="None",
 )  # fmt: skip
 class Recorder:
     """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
@@ -77,6 +77,7 @@ class Recorder:
         self.versions: dict[int, int | None] = {}
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
+        self.definitions: dict[Whole, Symbol] = {}
         self.volatile_names: set[Symbol | str] = set()
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
@@ -192,6 +193,18 @@ class Recorder:
             self.kill("data-size", line.text if line is not None else "a branch")
             return
         self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
+
+    def derive(self, made: Whole, value: int) -> Symbol | None:
+        """A symbol for a number that is made of others; None where a size known only during the run is among them."""
+        if not made.symbols.isdisjoint(self.data_symbols):
+            return None
+        found = self.definitions.get(made)
+        if found is None:
+            found = self.definitions[made] = self.sources.symbol("n" if value >= 0 else "m")
+            self.hint(found, value)
+            if not self.volatile_names.isdisjoint(made.names):
+                self.volatile_names.add(found)
+        return found
 
     def pinned(self, names: frozenset[Symbol | str]) -> None:
         """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,16 +30,22 @@ class Repeated:
         return self.function(*self.args, **self.kwargs)
 
 
-def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Mapping[int, Any]) -> bool:
-    """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done.
+def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sources: Any) -> bool:
+    """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done, and what
+    is called is the same object at each call. One that came out of a break was made by this call.
 
     The arguments must be known by value, since nothing says when others change. A fact holds the object that it is
     about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by another place,
     or nothing.
     """
+    if type(target) not in (weakref.ReferenceType, functools._lru_cache_wrapper):
+        return False
+    source = sources.source(target)
+    if source is not None and source.is_argument and sources.resumed:
+        return False
     if type(target) is weakref.ReferenceType:
-        return target() is None or isinstance(target(), torch.Tensor) or id(target()) in known
-    if type(target) is not functools._lru_cache_wrapper or target.cache_parameters()["maxsize"] == 0:
+        return target() is None or isinstance(target(), torch.Tensor) or id(target()) in sources.known
+    if target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
     return all(
         type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType))
@@ -53,6 +58,9 @@ def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dic
     args = tuple([plain_number(value) for value in args])
     kwargs = {name: plain_number(value) for name, value in kwargs.items()}
     sources = recorder.sources
+    source = sources.source(target)
+    if source is not None:
+        sources.fact(source, "is", target, id(target))
     cached = type(target) is functools._lru_cache_wrapper
     misses = target.cache_info().misses if cached else 0
     value = target(*args, **kwargs)

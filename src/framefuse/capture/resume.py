@@ -9,7 +9,7 @@ from typing import Any
 
 from framefuse.capture.code import decode
 from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
-from framefuse.capture.iterators import RangeIterator, continue_view
+from framefuse.capture.iterators import KeyIterator, RangeIterator, continue_view
 from framefuse.capture.points import Point
 from framefuse.capture.snapshot import Part
 from framefuse.ir.facts import Source
@@ -38,6 +38,7 @@ class _Builder:
         self.sources = machine.recorder.sources
         self.made: dict[int, Any] = {}
         self.views: list[tuple[FrameView, int]] = []
+        self.sources.resumed = True
         shift = int(point.has_outcome)
         if shift:
             self.sources.volatile.add(0)  # data: its numbers differ from call to call
@@ -144,7 +145,7 @@ class _Builder:
     def entries(self, part: Part) -> Any:
         kind, given, size = part.value
         (holder,) = self.parts(part)
-        self.sources.whole(holder)
+        (self.sources.extent if kind is KeyIterator else self.sources.whole)(holder)
         return self.keep(part, continue_view(kind, holder, given, size))
 
 

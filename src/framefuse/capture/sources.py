@@ -78,6 +78,7 @@ class Sources(Contents):
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
+        self.resumed = False  # the recording began at a break: its arguments are what lived there
         self.volatile: set[int] = set()  # arguments in which every number and string is a run-time value
         self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
         # Ids and keys for which a fact was stated: the same question comes many times.

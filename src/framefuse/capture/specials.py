@@ -34,7 +34,7 @@ TWINS: dict[Any, Any] = {
     sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_,
     functools.reduce: twins.reduce_,
 }  # fmt: skip
-TWIN_TYPES: dict[type, Any] = {native: twin for twin, native in twins.REAL.items()} | {
+TWIN_TYPES: dict[type, Any] = {native: twin for twin, native in twins.REAL.items() if isinstance(native, type)} | {
     list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_,
 }  # fmt: skip
 PLAIN_ITERABLES = frozenset(
@@ -354,30 +354,8 @@ def _bool(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     return None
 
 
-@special(int)
-def _int(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and not kwargs:
-        if type(args[0]) is Integer:
-            frame.stack.append(args[0])
-            return None
-        return _method(machine, frame, args[0], "__int__")
-    return MISSING
-
-
-@special(float)
-def _float(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 1 or kwargs:
-        return MISSING
-    if type(args[0]) is Integer:
-        frame.stack.append(args[0] / 1 if abs(int.__index__(args[0])) < 2**53 else args[0].plain() / 1)
-        return None
-    if type(args[0]) is Float:
-        frame.stack.append(args[0])
-        return None
-    return _method(machine, frame, args[0], "__float__")
-
-
-def _method(machine: Any, frame: Frame, value: Any, name: str) -> Any:
+def method_of(machine: Any, frame: Frame, value: Any, name: str) -> Any:
+    """Calls the Python method behind a builtin; MISSING where there is none."""
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
         return MISSING
@@ -395,22 +373,14 @@ def _unary_special(name: str) -> Callable[..., Any]:
                 wanted = "__repr__"
             if python_method(kind, wanted) is None:
                 shown(machine, args[0])
-            return _method(machine, frame, args[0], wanted)
-        return _method(machine, frame, args[0], name)
+            return method_of(machine, frame, args[0], wanted)
+        return method_of(machine, frame, args[0], name)
 
     return call
 
 
 for _target, _name in ((str, "__str__"), (repr, "__repr__"), (hash, "__hash__"), (reversed, "__reversed__")):
     SPECIALS[_target] = _unary_special(_name)
-
-
-@special(abs)
-def _abs(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 1 and type(args[0]) in (Integer, Float):
-        frame.stack.append(abs(args[0]))
-        return None
-    return _method(machine, frame, args[0], "__abs__") if len(args) == 1 else MISSING
 
 
 def _extreme(name: str) -> Callable[..., Any]:
@@ -457,15 +427,6 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 @special(collections._count_elements)  # type: ignore[attr-defined]
 def _count_elements(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return machine.call(frame, twins.count_elements, args, kwargs)
-
-
-@special(divmod)
-def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) == 2 and any(type(value) is Integer for value in args):
-        whole = applied(operator.floordiv, *args, "__rfloordiv__")
-        frame.stack.append((whole, applied(operator.mod, *args, "__rmod__")))
-        return None
-    return MISSING
 
 
 @special(torch.Size.numel)

@@ -213,6 +213,21 @@ def groupby_(iterable: Any, key: Any = None) -> Any:
                 pass
 
 
+def keys_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:  # noqa: UP028
+        yield key
+
+
+def values_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:
+        yield holder[key]
+
+
+def items_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:
+        yield key, holder[key]
+
+
 def run_body(function: Any, space: Any) -> Any:
     """Runs the body of a class statement; the interpreter does it."""
     raise NotImplementedError
@@ -275,4 +290,5 @@ REAL: dict[Any, Any] = {
     enumerate_: enumerate, map_: map, filter_: filter, zip_: zip, accumulate_: itertools.accumulate,
     dropwhile_: itertools.dropwhile, takewhile_: itertools.takewhile, filterfalse_: itertools.filterfalse,
     starmap_: itertools.starmap, groupby_: itertools.groupby,
+    keys_of: dict.keys, values_of: dict.values, items_of: dict.items,
 }  # fmt: skip

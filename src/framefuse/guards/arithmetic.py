@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, Whole
 
 OPERATIONS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -42,6 +42,11 @@ class Arithmetic:
             return self._apply("real_of_int", self.expression(value.args[0]), 0)
         numbers = [self.real(part) for part in value.args]
         return self._apply(f"real_{value.op}", numbers[0], numbers[-1] if len(numbers) == 2 else 0)
+
+    def whole(self, value: Whole) -> int:
+        """The number that holds the int ``value``; KeyError for a symbol that is not bound yet."""
+        numbers = [self.real(part) if isinstance(part, Real) else self.expression(part) for part in value.args]
+        return self._apply(value.op, numbers[0], numbers[-1] if len(numbers) == 2 else 0)
 
     def _sum(self, value: Expr) -> int:
         total = -1

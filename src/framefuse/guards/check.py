@@ -15,7 +15,7 @@ import torch
 from framefuse import _native
 from framefuse.guards.nodes import MISSING
 from framefuse.ir.facts import GlobalState, TensorSpec
-from framefuse.ir.numbers import REAL_OPS
+from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
 from framefuse.ir.plan import GuardProgram
 
 ATOMS = (int, str, bytes, float, complex, tuple)
@@ -385,8 +385,11 @@ class _Run:
             self.numbers[to] = self.real_number(op[5:], left, right)
             return
         try:
-            self.numbers[to] = ARITHMETIC[op](left if op == "const" else self.numbers[left], self.numbers[right])
-        except (ZeroDivisionError, KeyError) as error:
+            if op in ROUNDINGS:
+                self.numbers[to] = ROUNDINGS[op](float_of(self.numbers[left]))
+            else:
+                self.numbers[to] = ARITHMETIC[op](left if op == "const" else self.numbers[left], self.numbers[right])
+        except (ArithmeticError, ValueError, TypeError, KeyError) as error:
             raise Failed(Said("a number"), Said("none")) from error
         self.demand(-(2**63) <= self.numbers[to] < 2**63, Said("64 bits"), Said("more"))
 
@@ -510,10 +513,10 @@ RELATIONS: dict[str, Callable[[int, int], bool]] = {
 REAL_RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
 }  # fmt: skip
-UNARY_REALS = frozenset(("neg", "abs", "sqrt", "floor", "float32"))
+UNARY_REALS = frozenset(("neg", "abs", "sqrt", "floor", "float32", *C_FUNCTIONS))
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "const": lambda a, b: a, "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max, **WHOLE_OPS,
 }  # fmt: skip
 RULES: dict[str, Callable[..., None]] = {
     "arg": _Run.arg, "object": _Run.object, "dict": _Run.dict, "item_dict": _Run.item_dict, "item_seq": _Run.item_seq,

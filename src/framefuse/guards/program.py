@@ -25,7 +25,7 @@ from framefuse.guards.members import Dicts, Members
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
-from framefuse.ir.numbers import Real, RealRelation, Relation, Symbol
+from framefuse.ir.numbers import Real, RealRelation, Relation, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
 
 Instruction = tuple[Any, ...]
@@ -478,7 +478,7 @@ class _Builder:
         self.repeats.clear()
         bound = self.numbers.number_of
         for symbol, value in self.assumptions.definitions:
-            if symbol not in bound and value.symbols <= bound.keys():
+            if symbol not in bound and value.names <= bound.keys():
                 bound[symbol] = self.compute(part, value, f"{symbol} = {value}")
         for relation in relations:
             if relation.left.symbols | relation.right.symbols <= bound.keys():
@@ -493,7 +493,10 @@ class _Builder:
         return _Stated(part, stated)
 
     def compute(self, part: Part, value: Any, reason: Any) -> int:
-        number = self.numbers.real(value) if isinstance(value, Real) else self.numbers.expression(value)
+        if isinstance(value, Whole):
+            number = self.numbers.whole(value)
+        else:
+            number = self.numbers.real(value) if isinstance(value, Real) else self.numbers.expression(value)
         for instruction in self.numbers.emitted:
             part.add(reason, *instruction)
         self.numbers.emitted.clear()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, RealRelation, Relation, Symbol
+from framefuse.ir.numbers import Expr, RealRelation, Relation, Symbol, Whole
 from framefuse.ir.source import Line
 
 
@@ -214,7 +214,7 @@ class Assumptions:
     facts: tuple[Fact, ...]
     inputs: tuple[Input, ...]
     relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
-    definitions: tuple[tuple[Symbol, Expr], ...] = ()  # derived symbols, in order
+    definitions: tuple[tuple[Symbol, Whole], ...] = ()  # derived symbols, in order
     comparisons: tuple[RealRelation, ...] = ()  # of floats, over the same
 
     def with_relations(self, relations: tuple[Relation, ...], values: Mapping[Symbol, Expr]) -> Assumptions:
@@ -225,4 +225,5 @@ class Assumptions:
         known = dict.fromkeys(relation.substitute(values) for relation in (*self.relations, *relations))
         kept = tuple(relation for relation in known if relation.constant is not True)
         compared = tuple(dict.fromkeys(relation.substitute(values) for relation in self.comparisons))
-        return Assumptions(self.state, self.facts, self.inputs, kept, self.definitions, compared)
+        defined = tuple((symbol, value.substitute(values)) for symbol, value in self.definitions)
+        return Assumptions(self.state, self.facts, self.inputs, kept, defined, compared)

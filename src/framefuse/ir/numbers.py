@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -439,8 +440,7 @@ class Real:
     arithmetic).
 
     ``op`` is ``"symbol"`` (``args == (name,)``), ``"int"`` (``args == (Expr,)``, converted exactly as Python's
-    float()), ``"const"`` (``args == (float,)``), or one of ``add sub mul div neg abs min max pow sqrt floor float32``
-    over Reals.
+    float()), ``"const"`` (``args == (float,)``), or one of REAL_OPS over Reals.
     """
 
     op: str
@@ -488,6 +488,38 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """An int that is no sum of products: ``op`` is one of WHOLE_OPS, ``args`` are Exprs, or one Real that is rounded. A
+    trace gives it a symbol of its own.
+    """
+
+    op: str
+    args: tuple[Expr | Real, ...]
+
+    @property
+    def names(self) -> frozenset[Symbol | str]:
+        """The integer symbols and the names of floats inside."""
+        return frozenset().union(*(arg.names if isinstance(arg, Real) else arg.symbols for arg in self.args))
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The integer symbols inside."""
+        return frozenset().union(*(arg.symbols for arg in self.args))
+
+    def evaluate(self, ints: Mapping[Symbol, int], reals: Mapping[str, float]) -> int:
+        """The value; raises what Python's own arithmetic raises, KeyError where a symbol has no value."""
+        values = [arg.evaluate(ints, reals) if isinstance(arg, Real) else arg.evaluate(ints) for arg in self.args]
+        return WHOLE_OPS[self.op](*values)
+
+    def substitute(self, values: Mapping[Symbol, Expr]) -> Whole:
+        """This number with integer symbols replaced."""
+        return Whole(self.op, tuple(arg.substitute(values) for arg in self.args))
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True)
 class RealRelation:
     """A fact about floats: the comparison ``left <op> right`` came out as ``holds`` (with a NaN it does not hold, and
     neither does its opposite). ``op`` and ``why`` are as in :class:`Relation`.
@@ -531,4 +563,22 @@ REAL_OPS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "floor": math.floor,
     "float32": lambda a: ctypes.c_float(a).value,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "fmod": math.fmod,
+    "atan2": math.atan2,
+    "copysign": math.copysign,
 }
+# Functions of one real, which are those of the C library.
+C_FUNCTIONS = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "exp", "expm1", "log", "log1p", "log2", "log10",
+)  # fmt: skip
+REAL_OPS |= {name: getattr(math, name) for name in C_FUNCTIONS}
+ROUNDINGS: dict[str, Callable[[float], int]] = {
+    "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "round": round,
+}  # fmt: skip
+WHOLE_OPS: dict[str, Callable[..., int]] = ROUNDINGS | {
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "lshift": operator.lshift,
+    "rshift": operator.rshift, "power": operator.pow,
+}  # fmt: skip

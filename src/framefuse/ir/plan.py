@@ -11,14 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.ir.numbers import C_FUNCTIONS
+
 # Number instructions: (op, destination, left, right); ``const`` holds its int or float in ``left``; unary ones leave
 # ``right`` 0. Integer instructions wrap in no case: on overflow, division by zero or an invalid real the call declines
 # and runs eagerly.
 NUMBER_OPS = (
-    "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
+    "const", "add", "sub", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "lshift", "rshift", "power",
+    "trunc", "floor", "ceil", "round",  # of a real
     "real_const", "real_of_int",
     "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max",
-    "real_pow", "real_sqrt", "real_floor", "real_float32",
+    "real_pow", "real_sqrt", "real_floor", "real_float32", "real_floordiv", "real_mod", "real_fmod", "real_atan2",
+    "real_copysign", *(f"real_{name}" for name in C_FUNCTIONS),
 )  # fmt: skip
 
 # Where a slot's memory comes from:

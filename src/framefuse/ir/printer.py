@@ -251,6 +251,7 @@ SPECIAL: dict[str, Callable[[_Printer, Node, list[str]], str]] = {
 REAL_TEXT = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})", "neg": "(-{})", "abs": "abs({})",
     "min": "min({}, {})", "max": "max({}, {})", "pow": "({} ** {})", "sqrt": "({} ** 0.5)", "floor": "({} // 1)",
+    "floordiv": "({} // {})", "mod": "({} % {})",
     "float32": "torch.tensor({}, dtype=torch.float32).item()",
 }  # fmt: skip
 
@@ -264,7 +265,9 @@ def real_text(value: Real) -> str:
         return repr(number) if math.isfinite(number) else f'float("{number}")'
     if value.op == "int":
         return f"float({value.args[0]})"
-    return REAL_TEXT[value.op].format(*(real_text(arg) for arg in value.args))
+    parts = [real_text(arg) for arg in value.args]
+    text = REAL_TEXT.get(value.op)
+    return text.format(*parts) if text is not None else f"math.{value.op}({', '.join(parts)})"
 
 
 def _symbols(value: Any) -> list[Any]:

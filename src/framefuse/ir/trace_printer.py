@@ -12,6 +12,7 @@ def trace_text(trace: Trace) -> str:
     """The whole trace; each call stands below the user's line that made it, with the recorded metadata at its right."""
     lines = [f"# {trace.name}, recorded at {trace.line}", "# assumes:"]
     lines += [f"#   {fact}" for fact in trace.assumptions.facts]
+    lines += [f"#   {symbol} = {made}" for symbol, made in trace.assumptions.definitions]
     lines += [f"#   {relation}" for relation in (*trace.assumptions.relations, *trace.assumptions.comparisons)]
     for entry in trace.assumptions.inputs:
         lines.append(f"v{entry.value} = {entry.source}  # {entry.spec}")

@@ -415,6 +415,10 @@ class _Lowerer:
     def _check_relations(self) -> None:
         assumed = self.trace.assumptions
         relations: tuple[Relation | RealRelation, ...] = (*assumed.relations, *assumed.comparisons)
+        for symbol, value in assumed.definitions:
+            if not self.builder.bound.isdisjoint(value.substitute(self.symbols).symbols):
+                fact = f"The program computes with a size that is known only while it runs ({symbol} = {value})."
+                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead."))
         for relation in relations:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):

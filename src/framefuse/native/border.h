@@ -225,6 +225,7 @@ PyObject *watch_open_py(PyObject *module, PyObject *trusted); /* watch.c */
 PyObject *dict_tag_py(PyObject *module, PyObject *dict);
 PyObject *type_tag_py(PyObject *module, PyObject *type);
 PyObject *trust_tags_py(PyObject *module, PyObject *args);
+PyObject *instance_dict(PyObject *instance);
 PyObject *instance_dict_py(PyObject *module, PyObject *instance);
 PyObject *type_lookup_py(PyObject *module, PyObject *args);
 

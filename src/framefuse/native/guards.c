@@ -71,12 +71,6 @@ static bool keys_agree(PyObject *mapping, PyObject *keys)
     return walk_agrees(mapping, keys);
 }
 
-static PyObject *dict_of(PyObject *object)
-{
-    PyObject **place = _PyObject_GetDictPtr(object);
-    return place ? *place : NULL;
-}
-
 static PyObject *entry_of(PyObject *mapping, PyObject *key, Py_hash_t hash)
 {
     return mapping && PyDict_Check(mapping) ? _PyDict_GetItem_KnownHash(mapping, key, hash) : NULL;
@@ -152,7 +146,7 @@ static bool place_is_unset(PyObject *holder, const GuardOp *op)
         return !found && PyContextVar_CheckExact(holder) && !PyErr_Occurred();
     }
     if (strcmp(kind, "attr") == 0) {
-        PyObject *mapping = dict_of(holder);
+        PyObject *mapping = instance_dict(holder);
         unset = !mapping || (PyDict_Check(mapping) && !entry_of(mapping, op->object, op->hash));
     } else if (strcmp(kind, "item") == 0) {
         unset = PyDict_Check(holder) && !entry_of(holder, op->object, op->hash);
@@ -251,7 +245,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     PyObject *from = op->code == G_arg || op->code == G_apart || op->code >= G_relation ? NULL : set->registers[op->from];
     switch (op->code) {
     case G_arg: LOAD(op->index < count ? arguments[op->index] : NULL);
-    case G_dict: LOAD(dict_of(from));
+    case G_dict: LOAD(instance_dict(from));
     case G_item_dict: LOAD(entry_of(from, op->object, op->hash));
     case G_item_seq: LOAD(element_of(from, op->index));
     case G_entry: { /* tensors hash by their address, and are equal as keys where they are one */

@@ -5,23 +5,39 @@
 
 enum {
     CONST, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX,
+    AND, OR, XOR, LSHIFT, RSHIFT, POWER,
+    TRUNC, FLOOR, CEIL, ROUND, /* of a real to an int */
     REAL_CONST, REAL_OF_INT, REAL_ADD, REAL_SUB, REAL_MUL, REAL_DIV, REAL_NEG, REAL_ABS, REAL_MIN, REAL_MAX, REAL_POW, REAL_SQRT, REAL_FLOOR, REAL_FLOAT32,
+    REAL_FLOORDIV, REAL_MOD, REAL_FMOD, REAL_ATAN2, REAL_COPYSIGN,
+    REAL_SIN, REAL_COS, REAL_TAN, REAL_ASIN, REAL_ACOS, REAL_ATAN, REAL_SINH, REAL_COSH, REAL_TANH, REAL_ASINH, REAL_ACOSH, REAL_ATANH,
+    REAL_EXP, REAL_EXPM1, REAL_LOG, REAL_LOG1P, REAL_LOG2, REAL_LOG10,
     OPS
 };
 
 static const char *const NAMES[OPS] = {
     "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
+    "and", "or", "xor", "lshift", "rshift", "power",
+    "trunc", "floor", "ceil", "round",
     "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max", "real_pow",
     "real_sqrt", "real_floor", "real_float32",
+    "real_floordiv", "real_mod", "real_fmod", "real_atan2", "real_copysign",
+    "real_sin", "real_cos", "real_tan", "real_asin", "real_acos", "real_atan", "real_sinh", "real_cosh", "real_tanh", "real_asinh", "real_acosh", "real_atanh",
+    "real_exp", "real_expm1", "real_log", "real_log1p", "real_log2", "real_log10",
 };
+
+/* The functions of CPython's math are those of the C library, which it calls as well. */
+typedef double (*Function)(double);
+static const Function FUNCTIONS[] = { sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, exp, expm1, log, log1p, log2, log10 };
+_Static_assert(sizeof FUNCTIONS / sizeof *FUNCTIONS == OPS - REAL_SIN, "a function for each operation from REAL_SIN on");
 
 bool number_is_const(const Number *number) { return number->op == CONST || number->op == REAL_CONST; }
 
 bool number_is_unary(const Number *number)
 {
     switch (number->op) {
+    case TRUNC: case FLOOR: case CEIL: case ROUND:
     case REAL_OF_INT: case REAL_NEG: case REAL_ABS: case REAL_SQRT: case REAL_FLOOR: case REAL_FLOAT32: return true;
-    default: return false;
+    default: return number->op >= REAL_SIN;
     }
 }
 
@@ -89,10 +105,61 @@ static bool power(double a, double b, double *out)
     return true;
 }
 
+/* base ** exponent of ints, by squaring. */
+static bool int_power(int64_t base, int64_t exponent, int64_t *out)
+{
+    if (exponent < 0)
+        return false;
+    int64_t value = 1;
+    for (; exponent; exponent >>= 1) {
+        if (exponent & 1 && __builtin_mul_overflow(value, base, &value))
+            return false;
+        if (exponent > 1 && __builtin_mul_overflow(base, base, &base))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+static bool whole(double value, int64_t *out)
+{
+    if (!(value >= -0x1p63 && value < 0x1p63))
+        return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+/* Python's x // y and x % y: the remainder has the divisor's sign, and the quotient is the whole number nearest to what
+   is left without it. After float_divmod of CPython. */
+static bool real_divide(double x, double y, double *quotient, double *remainder)
+{
+    if (y == 0)
+        return false;
+    double rest = fmod(x, y), ratio = (x - rest) / y;
+    if (rest == 0)
+        rest = copysign(0.0, y);
+    else if ((y < 0) != (rest < 0))
+        rest += y, ratio -= 1.0;
+    double below = floor(ratio);
+    *quotient = ratio == 0 ? copysign(0.0, x / y) : ratio - below > 0.5 ? below + 1.0 : below;
+    *remainder = rest;
+    return true;
+}
+
+/* What CPython's math does with the result of the C library: an error where a NaN or an infinity came of a number. */
+static bool function_of(Function function, double x, double *out)
+{
+    double value = function(x);
+    if ((isnan(value) && !isnan(x)) || (isinf(value) && isfinite(x)))
+        return false;
+    *out = value;
+    return true;
+}
+
 bool number_run(const Number *number, int64_t *words)
 {
     int64_t a = words[number->left], b = words[number->right], other, *to = &words[number->to];
-    double x = as_real(a), y = as_real(b), real;
+    double x = as_real(a), y = as_real(b), real, rest;
     switch (number->op) {
     case CONST: case REAL_CONST: *to = number->value; return true;
     case ADD: return !__builtin_add_overflow(a, b, to);
@@ -102,6 +169,20 @@ bool number_run(const Number *number, int64_t *words)
     case MOD: return divide(a, b, &other, to);
     case MIN: *to = a < b ? a : b; return true;
     case MAX: *to = a > b ? a : b; return true;
+    case AND: *to = a & b; return true;
+    case OR: *to = a | b; return true;
+    case XOR: *to = a ^ b; return true;
+    case LSHIFT: return b >= 0 && !__builtin_mul_overflow(a, a == 0 ? (__int128)1 : (__int128)1 << (b < 64 ? b : 64), to);
+    case RSHIFT:
+        if (b < 0)
+            return false;
+        *to = a >> (b < 63 ? b : 63);
+        return true;
+    case POWER: return int_power(a, b, to);
+    case TRUNC: return whole(trunc(x), to);
+    case FLOOR: return whole(floor(x), to);
+    case CEIL: return whole(ceil(x), to);
+    case ROUND: return whole(x - remainder(x, 1.0), to); /* half to even, whatever the mode of rounding */
     case REAL_OF_INT: real = (double)a; break;
     case REAL_ADD: real = x + y; break;
     case REAL_SUB: real = x - y; break;
@@ -130,7 +211,24 @@ bool number_run(const Number *number, int64_t *words)
         real = floor(x) + 0.0; /* math.floor gives an int, which has one zero */
         break;
     case REAL_FLOAT32: real = (double)(float)x; break;
-    default: return false;
+    case REAL_FLOORDIV:
+        if (!real_divide(x, y, &real, &rest))
+            return false;
+        break;
+    case REAL_MOD:
+        if (!real_divide(x, y, &rest, &real))
+            return false;
+        break;
+    case REAL_FMOD:
+        real = fmod(x, y);
+        if (isnan(real) && !isnan(x) && !isnan(y))
+            return false;
+        break;
+    case REAL_ATAN2: real = atan2(x, y); break;
+    case REAL_COPYSIGN: real = copysign(x, y); break;
+    default:
+        if (number->op < REAL_SIN || number->op >= OPS || !function_of(FUNCTIONS[number->op - REAL_SIN], x, &real))
+            return false;
     }
     *to = as_word(real);
     return true;

@@ -46,12 +46,27 @@ PyObject *trust_tags_py(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-PyObject *instance_dict_py(PyObject *Py_UNUSED(module), PyObject *instance)
+/* The instance dict, borrowed. One that CPython has not made yet is empty, and is made here as reading __dict__ makes it;
+   no collection runs meanwhile, as the caller may hold other borrowed objects. */
+PyObject *instance_dict(PyObject *instance)
 {
     PyObject **place = _PyObject_GetDictPtr(instance);
-    if (!place || !*place || !PyDict_Check(*place))
-        Py_RETURN_NONE;
-    return Py_NewRef(*place);
+    if (place && !*place) {
+        int collecting = PyGC_Disable();
+        PyObject *made = PyObject_GenericGetDict(instance, NULL);
+        if (collecting)
+            PyGC_Enable();
+        if (!made)
+            PyErr_Clear();
+        Py_XDECREF(made);
+    }
+    return place && *place && PyDict_Check(*place) ? *place : NULL;
+}
+
+PyObject *instance_dict_py(PyObject *Py_UNUSED(module), PyObject *instance)
+{
+    PyObject *found = instance_dict(instance);
+    return Py_NewRef(found ? found : Py_None);
 }
 
 PyObject *type_lookup_py(PyObject *Py_UNUSED(module), PyObject *args)

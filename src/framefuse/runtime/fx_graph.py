@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import struct
@@ -15,7 +16,7 @@ import torch.fx
 from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
-from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
+from framefuse.ir.numbers import C_FUNCTIONS, Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
 from framefuse.ir.plan import CallStep, Plan, Slot
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
@@ -28,7 +29,8 @@ ATOM_FUNCTIONS: dict[type, Callable[..., Any]] = {
 }  # fmt: skip
 REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg,
-    "abs": abs, "min": min, "max": max, "pow": operator.pow,
+    "abs": abs, "min": min, "max": max, "pow": operator.pow, "floordiv": operator.floordiv, "mod": operator.mod,
+    **{name: getattr(math, name) for name in ("sqrt", "fmod", "atan2", "copysign", *C_FUNCTIONS)},
 }  # fmt: skip
 # Tensor's operator methods as the operators that a reader of the graph knows; reflected ones swap their operands.
 OPERATORS: dict[str, Callable[..., Any]] = {

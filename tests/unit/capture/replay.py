@@ -76,8 +76,17 @@ class Replay:
                 else:
                     self.ints[size] = real
 
+    def define(self) -> None:
+        """The derived symbols whose parts are known by now."""
+        known = self.ints.keys() | self.reals.keys()
+        for symbol, made in self.trace.assumptions.definitions:
+            if symbol not in known and made.names <= known:
+                self.ints[symbol] = made.evaluate(self.ints, self.reals)
+                known.add(symbol)
+
     def run(self) -> Any:
         self.bind_inputs()
+        self.define()
         self.collect(self.trace.result)
         for effect in self.trace.effects:  # sources are read before the first effect
             self.collect(effect.target)
@@ -106,6 +115,7 @@ class Replay:
             symbol = self.trace.size_symbols.get((number, dim))
             if symbol is not None:
                 self.ints[symbol] = size
+                self.define()
 
     def step(self, call: Any) -> None:
         args, kwargs = self.value(call.args), self.value(call.kwargs)

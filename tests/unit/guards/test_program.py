@@ -16,7 +16,7 @@ from framefuse.guards.check import Miss, check, explain
 from framefuse.guards.program import Guards, build
 from framefuse.ir import dtypes
 from framefuse.ir.facts import Assumptions, Fact, GlobalState, Input, Source, TensorSpec
-from framefuse.ir.numbers import Relation, Symbol, expr
+from framefuse.ir.numbers import Real, Relation, Symbol, Whole, expr
 from framefuse.native import abi
 
 
@@ -105,10 +105,16 @@ def test_arguments() -> None:
 
 
 def test_definitions() -> None:
-    x, half = Symbol("x"), Symbol("half")
+    x, half, bits = Symbol("x"), Symbol("half"), Symbol("bits")
     given = [Input(0, arg(0), spec(torch.ones(4), (x,)))]
-    guarded = Guarded([], given, [Relation("!=", half.expr, expr(3))], [(half, x.expr // 2)])
-    assert guarded(torch.ones(4)) and not guarded(torch.ones(7)) and guarded.number(half, torch.ones(11)) == 5
+    made = [
+        (half, Whole("trunc", (Real("mul", (Real("symbol", ("r",)), Real("int", (x.expr,)))),))),
+        (bits, Whole("and", (half.expr, expr(6)))),
+    ]
+    guarded = Guarded([Fact(arg(1), "real", "r")], given, [Relation("!=", bits.expr, expr(2))], made)
+    assert guarded(torch.ones(4), 0.3) and not guarded(torch.ones(7), 0.5) and not guarded(torch.ones(4), 0.5)
+    assert guarded.number(half, torch.ones(11), 0.5) == 5 and guarded.number(bits, torch.ones(11), 0.5) == 4
+    assert not guarded(torch.ones(4), float("nan")) and not guarded(torch.ones(4), 1e300)
 
 
 def test_arguments_by_identity_and_aliasing() -> None:

@@ -77,6 +77,9 @@ def outputs(trace: Trace, graph: Graph, slots: Sequence[Any]) -> tuple[dict[int,
         elif fact.kind == "count":
             numbers[fact.value] = len(read(fact.source, slots))
     sizes = {symbol: value for symbol, value in numbers.items() if isinstance(value, int)}
+    for symbol, made in trace.assumptions.definitions:
+        known = made.substitute(graph.values)
+        numbers[symbol] = sizes[symbol] = known.evaluate(sizes, numbers)
     for relation in (*graph.relations, *trace.assumptions.relations):
         known = relation.substitute(graph.values)
         assert known.holds(sizes), f"{relation} does not hold: {sizes}"

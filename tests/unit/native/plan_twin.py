@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -206,8 +207,8 @@ def number(op: str, left: Any, right: Any = 0) -> int:
     if op == "real_const":
         return word_of(float(left))
     try:
-        if op in INTEGERS:
-            value = INTEGERS[op](left, right)
+        if op in INTEGERS or op in ROUNDINGS:
+            value = ROUNDINGS[op](real_of(left)) if op in ROUNDINGS else INTEGERS[op](left, right)
             if not -(2**63) <= value < 2**63:
                 raise Declined
             return value
@@ -220,6 +221,11 @@ def number(op: str, left: Any, right: Any = 0) -> int:
 INTEGERS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b, "min": min, "max": max,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor, "lshift": operator.lshift,
+    "rshift": operator.rshift, "power": lambda a, b: a**b if b >= 0 else math.log(0),
+}  # fmt: skip
+ROUNDINGS: dict[str, Callable[[float], int]] = {
+    "trunc": int, "floor": math.floor, "ceil": math.ceil, "round": round,
 }  # fmt: skip
 REALS: dict[str, Callable[[Any, float], Any]] = {
     "real_of_int": lambda a, b: float(a), "real_add": lambda a, b: a + b, "real_sub": lambda a, b: a - b,
@@ -227,5 +233,14 @@ REALS: dict[str, Callable[[Any, float], Any]] = {
     b: abs(a),
     "real_min": min, "real_max": max, "real_pow": lambda a, b: a**b, "real_sqrt": lambda a, b: math.sqrt(a),
     "real_floor": lambda a, b: math.floor(a),
-    "real_float32": lambda a, b: ctypes.c_float(a).value,
+    "real_float32": lambda a, b: ctypes.c_float(a).value, "real_floordiv": lambda a, b: a // b,
+    "real_mod": lambda a, b: a % b, "real_fmod": math.fmod, "real_atan2": math.atan2, "real_copysign": math.copysign,
 }  # fmt: skip
+
+
+def _of_one(function: Callable[[float], float]) -> Callable[[Any, float], Any]:
+    return lambda a, b: function(a)
+
+
+for _name in ("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p log2 log10").split():
+    REALS[f"real_{_name}"] = _of_one(getattr(math, _name))

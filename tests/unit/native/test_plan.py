@@ -654,11 +654,27 @@ class TestNumbers:
         op = data.draw(st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "min", "max"]))
         self.compare(op, words)
 
-    @settings(max_examples=600, deadline=None)
+    @settings(max_examples=300, deadline=None)
+    @given(st.data())
+    def test_bits_and_powers(self, known: Any, data: st.DataObject) -> None:
+        whole = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9))
+        op = data.draw(st.sampled_from(["and", "or", "xor", "lshift", "rshift", "power"]))
+        right = whole if op in ("and", "or", "xor") else st.integers(-2, 70)
+        self.compare(op, [data.draw(whole), data.draw(right)])
+
+    @settings(max_examples=400, deadline=None)
+    @given(st.data())
+    def test_roundings(self, known: Any, data: st.DataObject) -> None:
+        halves = st.integers(-(2**60), 2**60).map(lambda k: k / 2)
+        special = st.sampled_from([0.0, -0.0, 0.5, 1.5, -0.5, -1.5, 2.5, 2.0**63, -(2.0**63), 2.0**52 + 0.5, math.nan])
+        value = data.draw(st.one_of(st.floats(), special, halves, st.floats(-100, 100)))
+        self.compare(data.draw(st.sampled_from(["trunc", "floor", "ceil", "round"])), [word_of(value), 0])
+
+    @settings(max_examples=900, deadline=None)
     @given(st.data())
     def test_reals(self, known: Any, data: st.DataObject) -> None:
         special = [0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, math.inf, -math.inf, math.nan, 1e308, 5e-324]
-        real = st.one_of(st.floats(), st.sampled_from(special))
+        real = st.one_of(st.floats(), st.floats(-8, 8), st.sampled_from(special))
         op = data.draw(
             st.sampled_from([name for name in NUMBER_OPS if name.startswith("real_") and name != "real_const"])
         )

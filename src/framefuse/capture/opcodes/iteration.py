@@ -38,7 +38,8 @@ def iterate(machine: Any, frame: Frame, value: Any, stepped: bool = False) -> An
             machine.recorder.sources.version(kind)
             return machine.call(frame, method, (value,), {}, ("checked", "__iter__", kind))
         sources = machine.recorder.sources
-        (sources.extent if type(value) in (list, tuple) else sources.whole)(value)
+        read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
+        (sources.extent if read_later else sources.whole)(value)
         if id(value) in sources.known:
             if type(value) in (list, tuple) and id(value) not in sources.changed:
                 if type(value) is tuple:

@@ -169,7 +169,7 @@ def _unary(name: str, function: Any) -> Any:
             method = python_method(type(value), name)
             if method is not None:
                 return machine.call(frame, method, (value,), {})
-        frame.stack.append(function(value.plain() if name == "__invert__" and type(value) in TRACKED else value))
+        frame.stack.append(function(value))
         return None
 
     return run

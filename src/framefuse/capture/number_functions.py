@@ -1,0 +1,179 @@
+"""Builtins and functions of math over run-time numbers: what they make is one as well."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.numbers import (
+    NUMBERS,
+    Float,
+    Integer,
+    applied,
+    as_real,
+    bare,
+    computed,
+    floating,
+    rounded,
+)
+from framefuse.capture.specials import method_of
+from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
+
+# As SPECIALS of capture.specials.
+NUMBER_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+# Functions of math -> operations on reals with the same results; where one raises an error the other declines.
+FUNCTIONS: dict[Any, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
+    math.sqrt: ("sqrt", 1), math.fabs: ("abs", 1), math.pow: ("pow", 2), math.fmod: ("fmod", 2),
+    math.atan2: ("atan2", 2), math.copysign: ("copysign", 2),
+}  # fmt: skip
+# CPython multiplies by these.
+SCALES = {math.degrees: 180.0 / math.pi, math.radians: math.pi / 180.0}
+
+
+def special(target: Any) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        NUMBER_FUNCTIONS[target] = function
+        return function
+
+    return register
+
+
+def run_time(args: tuple[Any, ...], kwargs: dict[str, Any], *counts: int) -> Any:
+    """The recorder of a run-time number among ``args``, None where there is none or they are no numbers."""
+    if kwargs or len(args) not in counts or any(type(part) not in NUMBERS for part in args):
+        return None
+    return next((part.owner for part in args if type(part) in (Integer, Float)), None)
+
+
+@special(int)
+def _int(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        if type(args[0]) in (Integer, Float):
+            frame.stack.append(args[0] if type(args[0]) is Integer else rounded("trunc", int, args[0]))
+            return None
+        return method_of(machine, frame, args[0], "__int__")
+    return MISSING
+
+
+@special(float)
+def _float(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return MISSING
+    if type(args[0]) is Integer:
+        frame.stack.append(args[0] / 1 if abs(int.__index__(args[0])) < 2**53 else args[0].plain() / 1)
+        return None
+    if type(args[0]) is Float:
+        frame.stack.append(args[0])
+        return None
+    return method_of(machine, frame, args[0], "__float__")
+
+
+@special(abs)
+def _abs(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and type(args[0]) in (Integer, Float):
+        frame.stack.append(abs(args[0]))
+        return None
+    return method_of(machine, frame, args[0], "__abs__") if len(args) == 1 else MISSING
+
+
+@special(pow)
+def _pow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if run_time(args, kwargs, 2) is None:
+        return MISSING
+    base, exponent = args
+    frame.stack.append(applied(operator.pow, base, exponent, "__rpow__"))
+    return None
+
+
+@special(divmod)
+def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if run_time(args, kwargs, 2) is None:
+        return MISSING
+    left, right = args
+    quotient = applied(operator.floordiv, left, right, "__rfloordiv__")
+    frame.stack.append((quotient, applied(operator.mod, left, right, "__rmod__")))
+    return None
+
+
+def _rounding(op: str, function: Callable[[Any], int]) -> None:
+    @special(function)
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if run_time(args, kwargs, 1) is None:
+            return MISSING
+        frame.stack.append(args[0] if type(args[0]) is Integer else rounded(op, function, args[0]))
+        return None
+
+
+for _op in ("floor", "ceil", "trunc"):
+    _rounding(_op, getattr(math, _op))
+_rounding("round", round)
+
+
+def _function(function: Any, op: str, count: int) -> None:
+    @special(function)
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner = run_time(args, kwargs, count)
+        if owner is None:
+            return MISSING
+        value = computed(function, *args)
+        frame.stack.append(floating(value, Real(op, tuple(map(as_real, args))), owner))
+        return None
+
+
+for _target, (_name, _count) in FUNCTIONS.items():
+    if _target is not math.log:
+        _function(_target, _name, _count)
+
+
+@special(math.log)
+def _log(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """With a base, the quotient of two logarithms, as in CPython."""
+    owner = run_time(args, kwargs, 1, 2)
+    if owner is None:
+        return MISSING
+    value = computed(math.log, *args)
+    forms = [Real("log", (as_real(part),)) for part in args]
+    frame.stack.append(floating(value, forms[0] if len(forms) == 1 else Real("div", tuple(forms)), owner))
+    return None
+
+
+def _scaling(function: Any, factor: float) -> None:
+    @special(function)
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner = run_time(args, kwargs, 1)
+        if owner is None:
+            return MISSING
+        form = Real("mul", (as_real(args[0]), constant_real(factor)))
+        frame.stack.append(floating(function(bare(args[0])), form, owner))
+        return None
+
+
+for _target, _factor in SCALES.items():
+    _scaling(_target, _factor)
+
+
+@special(math.isnan)
+def _isnan(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if run_time(args, kwargs, 1) is None:
+        return MISSING
+    frame.stack.append(type(args[0]) is Float and not args[0] == args[0])
+    return None
+
+
+@special(math.isinf)
+def _isinf(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if run_time(args, kwargs, 1) is None:
+        return MISSING
+    frame.stack.append(type(args[0]) is Float and abs(args[0]) == math.inf)
+    return None
+
+
+@special(math.isfinite)
+def _isfinite(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if run_time(args, kwargs, 1) is None:
+        return MISSING
+    frame.stack.append(type(args[0]) is Integer or abs(args[0]) < math.inf)
+    return None
