@@ -98,6 +98,12 @@ DEFINITIONS: dict[str, str] = {
     "total": "total = 0",
     "ORDERED": "ORDERED = collections.OrderedDict(a=1, b=2)",
     "GROUPS": "GROUPS = collections.defaultdict(list)",
+    "RATES": "RATES = {'a': 1.5, 'b': 2}",
+    "safe": """def safe(function, *args):
+    try:
+        return round(function(*args) * 4) / 4
+    except (ArithmeticError, ValueError) as error:
+        return len(str(error))""",
     "QUEUE": "QUEUE = collections.deque([1, 2], maxlen=4)",
     "SEEN": "SEEN = {1, 2}",
     "VARIABLE": "VARIABLE = contextvars.ContextVar('variable', default=3)",

@@ -52,7 +52,7 @@ def programs(draw: st.DrawFn) -> Program:
     backend = choice.pick(["native", "eager"])
     features = frozenset(
         name
-        for name in sorted({row[2] for row in TABLE} - {""} | {"views", "shapes", "items", "wild", "random"})
+        for name in sorted({row[2] for row in TABLE} - {""} | {"views", "shapes", "items", "wild", "random", "numbers"})
         if choice.chance(RARE.get(name, 60))
     )
     entry = "module" if "module" in features else choice.pick(("function",) * 4 + ("closure", "object", "method"))
@@ -108,7 +108,7 @@ def _assemble(helpers: list[str], lines: list[str], script: list[str]) -> str:
     parts = [HEAD] + [f"{text}\n" for name, text in DEFINITIONS.items() if name in used]
     parts += ["\n".join(helpers)] if helpers else []
     parts += ["\n".join(lines) + "\n"]
-    names = ("SCALE", "WEIGHT", "total", "pair", "first", "BOX", "LOG", "TABLE", "twice")
+    names = ("SCALE", "WEIGHT", "total", "pair", "first", "BOX", "LOG", "TABLE", "RATES", "twice")
     changed = [name for name in names if any(line.strip().startswith(f"{name} = ") for line in script)]
     globals_ = [f"    global {', '.join(changed)}"] if changed else []
     return "\n".join([*parts, "\n".join(["def calls():", *globals_, *script])]) + "\n"
