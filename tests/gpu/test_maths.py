@@ -44,6 +44,13 @@ def test_angles_of_any_size(name):
     assert computed(torch.cos, torch.zeros(4, device="cuda")).tolist() == [1.0] * 4
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_nothing_is_beyond_one(name):
+    near = torch.linspace(-2e-3, 2e-3, 20001)
+    x = torch.cat([near + quarter * (math.pi / 2) for quarter in range(-4, 5)]).cuda()
+    assert computed(getattr(torch, name), x).abs().max() == 1.0
+
+
 def test_sigmoid_errs_by_little_of_one_and_less_than_eager_notices():
     x = torch.linspace(-88.7, 40, 200001, device="cuda")
     found, exact = computed(torch.sigmoid, x), torch.sigmoid(x.double())

@@ -199,6 +199,8 @@ def _sine_polynomial(b: Builder, r: Reg, flips: Reg) -> Reg:
     """sin(r) for |r| <= pi/2, its sign flipped where the integer ``flips`` is odd."""
     u = b.mul(r, r)
     s = b.fma(b.mul(u, r), b.polynomial(u, table.SIN), r)
+    for limit, beyond in ((1.0, "ogt"), (-1.0, "olt")):  # roundings go beyond them here and there
+        s = b.select(b.compare(beyond, s, b.like(limit, s)), b.like(limit, s), s)
     bits = b.bit_xor(b.convert("bitcast", s, "i32"), b.binary("shl", flips, b.like(31, flips)))
     return b.convert("bitcast", bits, "float")
 

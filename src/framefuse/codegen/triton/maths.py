@@ -308,13 +308,17 @@ def large_angle(x, QUARTERS: tl.constexpr):
 
 @triton.jit
 def sine(r, n):
-    """sin(n pi + r) for |r| <= pi / 2 and an integer ``n``; coefficients for which cos(0) is 1 after all roundings."""
+    """sin(n pi + r) for |r| <= pi / 2 and an integer ``n``; coefficients for which cos(0) is 1 after all roundings, which
+    go beyond 1 here and there.
+    """
     u = r * r
     p = tl.fma(u, -2.3795781e-08, 2.750914e-06)
     p = tl.fma(p, u, -0.0001984035)
     p = tl.fma(p, u, 0.008333329)
     p = tl.fma(p, u, -0.16666667)
     s = tl.fma(u * r, p, r)
+    s = tl.minimum(s, 1.0, propagate_nan=tl.PropagateNan.ALL)
+    s = tl.maximum(s, -1.0, propagate_nan=tl.PropagateNan.ALL)
     return (s.to(tl.int32, bitcast=True) ^ (n << 31)).to(tl.float32, bitcast=True)
 
 
