@@ -5,7 +5,7 @@ Run `python tools/fit_maths.py` to print the table anew. Reference values come f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import mpmath as mp  # type: ignore[import-untyped]
@@ -36,7 +36,7 @@ def fit(f: Function, low: float, high: float, degree: int, weight: Function) -> 
     return [float(value) for value in powers[::-1]], float(errors.max())
 
 
-def sine(coefficients: Sequence[float], r: np.ndarray) -> np.ndarray:
+def sine(coefficients: np.ndarray, r: np.ndarray) -> np.ndarray:
     """sin(r) as the kernels compute it in float32, with fused multiply-adds."""
     u = r * r
     total = np.full_like(u, coefficients[0])
