@@ -308,8 +308,8 @@ def large_angle(x, QUARTERS: tl.constexpr):
 
 @triton.jit
 def sine(r, n):
-    """sin(n pi + r) for |r| <= pi / 2 and an integer ``n``; coefficients for which cos(0) is 1. Roundings go beyond 1 here
-    and there.
+    """sin(n pi + r) for |r| <= pi / 2 and an integer ``n``; coefficients for which cos(0) is 1. Roundings may go beyond
+    1.
     """
     u = r * r
     p = tl.fma(u, -2.3795781e-08, 2.750914e-06)
