@@ -9,6 +9,7 @@ from framefuse.errors import CompilerBug
 from framefuse.fuse.calls import matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
 from framefuse.fuse.copies import with_single_copies
+from framefuse.fuse.empty import without_empty
 from framefuse.fuse.epilogues import Activated, activated
 from framefuse.fuse.fused_products import FusedProduct, build_product, fused_products
 from framefuse.fuse.grouping import Grouping
@@ -43,7 +44,7 @@ def fuse(
     eager's mathematical functions. ``targets`` knows every device on which something is to be computed. With ``offers``
     the schedule says which products could be kernels of ours; those in ``products`` are.
     """
-    graph, sizes = with_named_sizes(graph)
+    graph, sizes = with_named_sizes(without_empty(graph))
     graph = with_own_sums(with_single_copies(graph))
     wanted = Wanted.of(graph)
     grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)

@@ -1,0 +1,36 @@
+"""Turns values that have no element, and reductions over none, into constants: nothing is computed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from framefuse.ir.dtypes import BOOL
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.ops import POINTWISE, REDUCE, TABLE
+from framefuse.ir.rename import rebuilt
+
+# What a reduction of no element gives; eager refuses the others.
+OF_NOTHING = {"sum": 0, "prod": 1, "any": 0, "all": 1}
+
+
+def without_empty(graph: Graph) -> Graph:
+    """The graph, in which what is known to be empty is a constant. Where an element may be asked for that is not
+    there, eager's error is left to whatever raises it.
+    """
+    if not any(size.constant == 0 for node in graph.nodes for size in node.shape):
+        return graph
+    return rebuilt(graph, _made)
+
+
+def _made(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
+    kind = TABLE[node.op].kind
+    if kind in (POINTWISE, REDUCE) and any(size.constant == 0 for size in node.shape):
+        return (_constant(node, 0),)
+    if node.op in OF_NOTHING and any(inputs[0].shape[axis].constant == 0 for axis in node.attr("axes")):
+        return (_constant(node, OF_NOTHING[node.op]),)
+    return (Node(node.op, inputs, node.attrs, node.dtype, node.shape, node.strides, node.line, node.device),)
+
+
+def _constant(node: Node, value: int) -> Node:
+    made = bool(value) if node.dtype is BOOL else float(value) if node.dtype.is_float else value
+    return Node("full", (), (("value", made),), node.dtype, node.shape, node.strides, node.line, node.device)
