@@ -230,11 +230,11 @@ def backend_plan(
             return ("tensor", slot_of[value.value])
         if isinstance(value, Source):
             return ("register", register_of[value])
-        if isinstance(value, Real):
-            return ("real", numbers.slot_of(value))
         value = value.substitute(known)
         if not value.symbols <= number_of.keys():
             raise Stop(reason("no-fx-form", f"{value} is a size of a tensor inside the graph.", None))
+        if isinstance(value, Real):
+            return ("real", numbers.slot_of(value))
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)

@@ -1,9 +1,12 @@
 """The FX graph of a trace speaks torch's vocabulary and computes what the trace recorded, on other sizes too."""
 
+import math
 import operator
 
 import torch
 
+import framefuse
+from framefuse.api import compiled_function
 from framefuse.capture import record
 from framefuse.runtime.fx_graph import fx_graph
 
@@ -52,3 +55,28 @@ def test_numbers_given_as_arguments_are_inputs():
     x = torch.randn(5)
     numbers = (7, 0.25) if str(found.feeds[1]).startswith("n") else (0.25, 7)
     torch.testing.assert_close(found.module(x, *numbers)[0], f(x, 7, 0.25))
+
+
+def test_functions_of_numbers_reach_the_graph():
+    def f(x, n, scale):
+        return x[: int(n * scale)] * math.sin(scale) + (n & 3), math.sqrt(n) + scale // 0.3
+
+    fast = framefuse.compile(f, backend="eager")
+    for n, scale in ((4, 0.5), (4, 0.5), (7, 0.25), (9, 1.5), (16, 0.75)):
+        x = torch.randn(20)
+        (found, number), (expected, other) = fast(x, n, scale), f(x, n, scale)
+        torch.testing.assert_close(found, expected)
+        assert number == other
+    assert compiled_function(fast).dispatch.hits == 4
+
+
+def test_a_float_made_of_a_size_inside_the_graph():
+    def f(x):
+        made = x * 2 + 1
+        return made, made.numel() / 4, int(made.shape[0] / 2)
+
+    fast = framefuse.compile(f, backend="eager")
+    for shape in ((2, 3), (2, 3), (5, 2), (7, 4)):
+        found, expected = fast(torch.ones(shape)), f(torch.ones(shape))
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+    assert compiled_function(fast).dispatch.hits == 3
