@@ -138,6 +138,41 @@ def padding_to_a_multiple(compiled):
         yield f(ones(2, size))
 
 
+@trap(traces=1, hits=5)
+def windows_of_a_picture_that_is_one_window(compiled):
+    @compiled
+    def f(x):
+        batch, height, width, channels = x.shape
+        windows = x.view(batch, height // 4, 4, width // 4, 4, channels).permute(0, 1, 3, 2, 4, 5).contiguous()
+        windows = windows.view(-1, 4, 4, channels).view(-1, 16, channels) * 2
+        return windows.view(-1, height // 4, width // 4, 4, 4, channels).sum((1, 2))
+
+    for batch in (2, 2, 3, 5, 4, 6):
+        yield f(torch.arange(batch * 16.0 * 3).reshape(batch, 4, 4, 3))
+
+
+@trap(traces=1, hits=4)
+def tensors_told_apart_beside_a_contiguous_one(compiled):
+    @compiled
+    def f(x):
+        doubled, dense = x * 2, x.contiguous()
+        return (doubled + 1 if doubled is x else doubled) + dense
+
+    for rows in (2, 3, 4, 5, 6):
+        yield f(ones(rows, 3))
+
+
+@trap(traces=3, hits=5)
+def a_contiguous_tensor_told_from_its_operand(compiled):
+    @compiled
+    def f(x):
+        dense = x.contiguous()
+        return (dense is x), dense + 1
+
+    for x in (ones(3, 4), ones(4, 3).T, ones(3, 4), ones(4, 3).T, ones(5, 4), ones(4, 5).T, ones(5, 4), ones(4, 5).T):
+        yield f(x)
+
+
 # Schedules -----------------------------------------------------------------------------------------------------------
 
 

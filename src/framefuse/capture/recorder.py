@@ -162,11 +162,13 @@ class Recorder:
         self.real_hints[name] = value
         self.tracked = True
 
-    def compared(self) -> None:
+    def compared(self, *tensors: Any) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
         memory lies.
         """
-        if any(call.name == "contiguous" for call in self.calls):
+        calls = [call for call in self.calls if call.name == "contiguous"]
+        parts = {part.value for call in calls for part in (call.result, *call.args[:1]) if type(part) is Ref}
+        if all(self.numbers.get(id(tensor)) in parts for tensor in tensors):
             self.pin_sizes()
             self.exact_strides = True
 

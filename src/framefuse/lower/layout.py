@@ -103,13 +103,28 @@ def _reshaped(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> Shape | 
             else:
                 held.append(left.pop())
         real = [pair for pair in held if pair[0] is not ONE]
-        if any(outer is not inner * size for (size, inner), (_, outer) in pairwise(real)):
+        if _apart(real):
+            real = [(size, stride) for size, stride in real if not _is_one(lo, size)]
+        if _apart(real):
             return None
         stride = real[0][1] if real else ONE
         for size in inside:
             found.append(stride)
             stride = stride * size
     return tuple(reversed(found))
+
+
+def _apart(axes: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether axes, of (size, stride) from inside out, do not follow each other in memory."""
+    return any(outer is not inner * size for (size, inner), (_, outer) in pairwise(axes))
+
+
+def _is_one(lo: Builder, size: Expr) -> bool:
+    """Whether a size was recorded as 1; then it is to be 1 again, as its stride says nothing."""
+    if lo.size(size) == 1:
+        _agree(lo, size, ONE)
+        return True
+    return False
 
 
 def stays_contiguous(lo: Builder, shape: Shape, strides: Shape) -> bool:

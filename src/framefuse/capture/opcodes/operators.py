@@ -121,7 +121,7 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
         return
     a, b = recorder.sources.source(left), recorder.sources.source(right)
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and (a is None or b is None):
-        recorder.compared()
+        recorder.compared(left, right)
     if a is not None and b is not None and left is not right and (a.is_argument or b.is_argument):
         recorder.sources.fact(a, "different", b)
     elif (a is None) != (b is None) and recorder.alive:
