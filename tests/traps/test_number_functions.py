@@ -101,6 +101,13 @@ def the_smallest_of_ints_and_floats(compiled):
         yield f(ones(2), n, k)
 
 
+@trap(traces=3, hits=0)
+def a_logarithm_to_a_base_that_no_float_holds(compiled):
+    f = compiled(lambda x, k: x * math.log(k, 10**400))
+    for k in (2.0, 3.0, 4.0):
+        yield f(ones(2), k)
+
+
 # Sizes ---------------------------------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,11 @@ FUNCTIONS: dict[Any, tuple[str, int]] = {getattr(math, name): (name, 1) for name
 SCALES = {math.degrees: 180.0 / math.pi, math.radians: math.pi / 180.0}
 
 
+def _in_range(value: Any) -> bool:
+    """Whether a number is a float, or an int that can be one; math takes the logarithm of larger ones too."""
+    return type(value) is not int or -(2**63) <= value < 2**63
+
+
 def special(target: Any) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
         NUMBER_FUNCTIONS[target] = function
@@ -43,7 +48,7 @@ def special(target: Any) -> Callable[[Any], Any]:
 
 def run_time(args: tuple[Any, ...], kwargs: dict[str, Any], *counts: int) -> Any:
     """The recorder of a run-time number among ``args``, None where there is none or they are no numbers."""
-    if kwargs or len(args) not in counts or any(type(part) not in NUMBERS for part in args):
+    if kwargs or len(args) not in counts or not all(type(part) in NUMBERS and _in_range(part) for part in args):
         return None
     return next((part.owner for part in args if type(part) in (Integer, Float)), None)
 
