@@ -16,6 +16,7 @@ from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.relations import Relations
 from framefuse.capture.saved import Stale, saved_by_autograd
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
@@ -24,7 +25,7 @@ from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of
 from framefuse.errors import Reason
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -44,10 +45,10 @@ class Prepared(NamedTuple):
 
 
 @netted(
-    "self", line="None", relate="None", derive="None", pin_real="None", pin_sizes="None", number="None",
-    sizes="tensor.shape", size="tensor.shape[dim]", argument="None", _prepare="None", _note="None",
+    "self", line="None", number="None", sizes="tensor.shape", size="tensor.shape[dim]", argument="None",
+    _prepare="None", _note="None",
 )  # fmt: skip
-class Recorder:
+class Recorder(Relations):
     """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
 
     Tensors are known by identity and held until the recording ends, so that numbers stay unique.
@@ -150,18 +151,6 @@ class Recorder:
         found: Line | None = machine.line()
         return found
 
-    # Numbers --------------------------------------------------------------------------------------------------------
-
-    def hint(self, symbol: Symbol, value: int) -> None:
-        """The recorded value of a symbol."""
-        self.hints[symbol] = value
-        self.tracked = True
-
-    def hint_real(self, name: str, value: float) -> None:
-        """The recorded value of a float symbol."""
-        self.real_hints[name] = value
-        self.tracked = True
-
     def compared(self, *tensors: Any) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
         memory lies.
@@ -171,71 +160,6 @@ class Recorder:
         if all(self.numbers.get(id(tensor)) in parts for tensor in tensors):
             self.pin_sizes()
             self.exact_strides = True
-
-    def relate(self, op: str, left: Expr, right: Expr) -> None:
-        """The program learnt that ``left op right`` holds."""
-        if not self.alive or (op, left, right) in self.relations:
-            return
-        line = self.line()
-        relation = Relation(op, left, right, str(line) if line is not None else "")
-        if relation.constant is True:
-            return
-        if (left.symbols | right.symbols) & self.data_symbols:
-            self.kill("data-size", line.text if line is not None else "a branch")
-            return
-        self.relations[(op, left, right)] = relation
-
-    def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None:
-        """The program compared two floats."""
-        key = (op, left, right)
-        if not self.alive or key in self.comparisons:
-            return
-        line = self.line()
-        if (left.symbols | right.symbols) & self.data_symbols:
-            self.kill("data-size", line.text if line is not None else "a branch")
-            return
-        self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
-
-    def derive(self, made: Whole, value: int) -> Symbol | None:
-        """A symbol for a number that is made of others; None where a size known only during the run is among them."""
-        if not made.symbols.isdisjoint(self.data_symbols):
-            return None
-        found = self.definitions.get(made)
-        if found is None:
-            found = self.definitions[made] = self.sources.symbol("n" if value >= 0 else "m")
-            self.hint(found, value)
-            if not self.volatile_names.isdisjoint(made.names):
-                self.volatile_names.add(found)
-        return found
-
-    def pinned(self, names: frozenset[Symbol | str]) -> None:
-        """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the
-        next recording, if there is one, leaves what looks at it to a step.
-        """
-        if self.machine is not None and not self.volatile_names.isdisjoint(names):
-            self.machine.learn("value", "An instruction")
-
-    def pin_real(self, real: Real) -> None:
-        """The program used the value of a float: everything that it is made of is fixed."""
-        if not self.alive:
-            return
-        for symbol in real.symbols:
-            self.relate("==", symbol.expr, Expr((((), self.hints[symbol]),)) if self.hints[symbol] else Expr(()))
-        for name in _real_names(real):
-            value = self.real_hints[name]
-            for fact in list(self.sources.facts.values()):
-                if fact.kind == "real" and fact.value == name:
-                    self.sources.fact(fact.source, "float", value, repr(value))
-                elif fact.kind == "scalar" and fact.value == name:
-                    if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
-                        self.kill("item", "Tensor.item")
-                        return
-                    self.relate_real("==", Real("symbol", (name,)), constant_real(value), True)
-
-    def pin_sizes(self) -> None:
-        """Something that may depend on every size was read: all sizes are fixed."""
-        for symbol, value in list(self.hints.items()):
-            self.relate("==", symbol.expr, Expr((((), value),)) if value else Expr(()))
 
     # Values ---------------------------------------------------------------------------------------------------------
 
@@ -607,11 +531,3 @@ def _versions(operands: list[Any]) -> list[int | None]:
         return [tensor._version for tensor in operands]
     except RuntimeError:  # inference tensors count no versions
         return [None] * len(operands)
-
-
-def _real_names(real: Real) -> set[str]:
-    if real.op == "symbol":
-        return {real.args[0]}
-    if real.op in ("const", "int"):
-        return set()
-    return set().union(*(_real_names(part) for part in real.args))

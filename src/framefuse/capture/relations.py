@@ -1,0 +1,110 @@
+"""Keeps what a program learnt about its run-time numbers: relations that hold again, and numbers made of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from framefuse.capture.net import netted
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr
+
+
+@netted("self", relate="None", derive="None", pin_real="None", pin_sizes="None")
+class Relations:
+    """The part of the recorder that owns run-time numbers."""
+
+    alive: bool
+    tracked: bool
+    machine: Any
+    sources: Any
+    kill: Any
+    line: Any
+    hints: dict[Symbol, int]
+    real_hints: dict[str, float]
+    relations: dict[tuple[str, Expr, Expr], Relation]
+    comparisons: dict[tuple[str, Real, Real], RealRelation]
+    definitions: dict[Whole, Symbol]
+    volatile_names: set[Symbol | str]
+    data_symbols: set[Symbol]
+
+    def hint(self, symbol: Symbol, value: int) -> None:
+        """The recorded value of a symbol."""
+        self.hints[symbol] = value
+        self.tracked = True
+
+    def hint_real(self, name: str, value: float) -> None:
+        """The recorded value of a float symbol."""
+        self.real_hints[name] = value
+        self.tracked = True
+
+    def relate(self, op: str, left: Expr, right: Expr) -> None:
+        """The program learnt that ``left op right`` holds."""
+        if not self.alive or (op, left, right) in self.relations:
+            return
+        line = self.line()
+        relation = Relation(op, left, right, str(line) if line is not None else "")
+        if relation.constant is True:
+            return
+        if (left.symbols | right.symbols) & self.data_symbols:
+            self.kill("data-size", line.text if line is not None else "a branch")
+            return
+        self.relations[(op, left, right)] = relation
+
+    def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None:
+        """The program compared two floats."""
+        key = (op, left, right)
+        if not self.alive or key in self.comparisons:
+            return
+        line = self.line()
+        if (left.symbols | right.symbols) & self.data_symbols:
+            self.kill("data-size", line.text if line is not None else "a branch")
+            return
+        self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
+
+    def derive(self, made: Whole, value: int) -> Symbol | None:
+        """A symbol for a number that is made of others; None where a size known only during the run is among them."""
+        if not made.symbols.isdisjoint(self.data_symbols):
+            return None
+        found = self.definitions.get(made)
+        if found is None:
+            found = self.definitions[made] = self.sources.symbol("n" if value >= 0 else "m")
+            self.hint(found, value)
+            if not self.volatile_names.isdisjoint(made.names):
+                self.volatile_names.add(found)
+        return found
+
+    def pinned(self, names: frozenset[Symbol | str]) -> None:
+        """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the
+        next recording, if there is one, leaves what looks at it to a step.
+        """
+        if self.machine is not None and not self.volatile_names.isdisjoint(names):
+            self.machine.learn("value", "An instruction")
+
+    def pin_real(self, real: Real) -> None:
+        """The program used the value of a float: everything that it is made of is fixed."""
+        if not self.alive:
+            return
+        for symbol in real.symbols:
+            self.relate("==", symbol.expr, expr(self.hints[symbol]))
+        for name in _real_names(real):
+            value = self.real_hints[name]
+            for fact in list(self.sources.facts.values()):
+                if fact.kind == "real" and fact.value == name:
+                    self.sources.fact(fact.source, "float", value, repr(value))
+                elif fact.kind == "scalar" and fact.value == name:
+                    if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
+                        self.kill("item", "Tensor.item")
+                        return
+                    self.relate_real("==", Real("symbol", (name,)), constant_real(value), True)
+
+    def pin_sizes(self) -> None:
+        """Something that may depend on every size was read: all sizes are fixed."""
+        for symbol, value in list(self.hints.items()):
+            self.relate("==", symbol.expr, expr(value))
+
+
+def _real_names(real: Real) -> set[str]:
+    if real.op == "symbol":
+        return {real.args[0]}
+    if real.op in ("const", "int"):
+        return set()
+    return set().union(*(_real_names(part) for part in real.args))
