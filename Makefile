@@ -38,8 +38,8 @@ lint: $(VENV)/.built ## ruff and mypy
 	@$(PY) -m ruff check -q --output-format concise .
 	@$(PY) -m mypy --no-error-summary
 
-map: $(VENV)/.built ## print the map of modules and write it into ARCHITECTURE.md
-	@$(PY) tools/module_map.py --write
+map: $(VENV)/.built ## print the map of modules
+	@$(PY) tools/module_map.py
 
 stops: $(VENV)/.built ## write the pages under docs/stops from the catalogue of stops
 	@$(PY) tools/stop_pages.py --write > /dev/null

@@ -1,6 +1,5 @@
-"""Turns the source tree into the map of modules that ARCHITECTURE.md shows: each file with its own first sentence."""
+"""Prints the map of modules: the source tree, each file with its own first sentence."""
 
-import argparse
 import ast
 import re
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "framefuse"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-BEGIN, END = "<!-- map: written by `make map` -->", "<!-- end of map -->"
 
 # The order in which one call passes the stages; folders and files that are not named here follow in the alphabet.
 ORDER = [
@@ -64,19 +62,8 @@ def module_map() -> str:
     return "\n".join(f"{name:<{width}}  {sentence}".rstrip() for name, sentence in listing)
 
 
-def with_map(document: str) -> str:
-    """`document` with the text between the two markers replaced by the present map."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n```\n{module_map()}\n```\n{END}{after}"
-
-
 def main() -> int:
-    """Prints the map; `--write` puts it into ARCHITECTURE.md as well."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the map into ARCHITECTURE.md")
-    if parser.parse_args().write:
-        ARCHITECTURE.write_text(with_map(ARCHITECTURE.read_text()))
+    """Prints the map."""
     print(module_map())
     return 0
 
