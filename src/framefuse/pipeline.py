@@ -24,7 +24,7 @@ from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
 from framefuse.guards.changes import moving
-from framefuse.guards.check import explain
+from framefuse.guards.missed import missed
 from framefuse.guards.program import build
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
@@ -415,8 +415,10 @@ class _Tree:
         made = [product for product in self.state.products if product.start is handle]
         if not made:
             return frozenset()
-        self.misses[id(handle)] = explain(made[-1].stages["guards"].program, values)
-        return moving((product.stages["trace"].assumptions for product in made), values)
+        found = moving((product.stages["trace"].assumptions for product in made), values)
+        names = self.state.names if handle is None else {}
+        self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, found)
+        return found
 
     def enter(self, point: Point, values: Sequence[Any]) -> Any:
         """Runs compiled code from ``point`` to the end of the call."""
@@ -465,8 +467,7 @@ _warned: set[str] = set()  # why graphs of this process run on ATen
 
 
 def _line_of(state: CompiledFunction) -> Line:
-    code = getattr(state.function, "__code__", None)
-    return Line(code.co_filename, code.co_firstlineno, code.co_qualname) if code else Line("", 0, repr(state.function))
+    return state.line or Line("", 0, repr(state.function))
 
 
 def _sources(trace: Trace) -> tuple[Source, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,7 +46,7 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
 
 def _told(product: Product) -> str:
     trace = product.stages["trace"]
-    place = f"{os.path.basename(trace.line.file)}:{trace.line.line} in {trace.name}"
+    place = f"{trace.line.place} in {trace.name}"
     if product.start is not None:
         place += f", after {trace.line.text}"
     return f"  {place}: {product.why or 'the first time'}"

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import statistics
-import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from framefuse import _native
 from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
 from framefuse.explain.saved import saved_bytes
+from framefuse.explain.timing import Answer, Timing, answering, timed
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
@@ -58,7 +51,7 @@ class GraphReport:
     ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
     some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
     modes that measure; ``replays`` are the captured graphs of the forward, and those of each case of the backward, in
-    the modes that replay.
+    the modes that replay. ``why`` is what the trace before it did not hold for, if there was one.
     """
 
     name: str
@@ -73,6 +66,7 @@ class GraphReport:
     tuning: Tuning | None = None
     replays: Replays | None = None
     backward_replays: tuple[Replays | None, ...] = ()
+    why: str | None = None
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -84,21 +78,12 @@ def _pieces(work: tuple[Work, ...], kind: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Medians of interleaved calls, in seconds: the original, the compiled one, and its guards alone, which compare
-    ``words`` fields and know ``dicts`` dicts to be unchanged.
-    """
-
-    eager: float
-    compiled: float
-    guards: float | None
-    words: int = 0
-    dicts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
-    """What :func:`explain` found; ``str()`` of it is one screen."""
+    """What :func:`explain` found; ``str()`` of it is one screen.
+
+    ``timing`` is a text where a call was not timed;
+    ``answer`` says what takes a call on the arguments that were given.
+    """
 
     name: str
     place: str
@@ -109,16 +94,21 @@ class Explanation:
     calls: int
     hits: int
     eager_calls: int
-    timing: Timing | None
+    timing: Timing | str | None
+    answer: str | None = None
 
     def __str__(self) -> str:
         return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
 
 
-def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
+def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Explanation:
     """Explains what :func:`framefuse.compile` or :func:`framefuse.install` made of a function or module.
 
-    With arguments, the function is called on them (compiling it if need be) and timed against the original.
+    Nothing of the program runs: ``args`` and ``kwargs``, if given, are only compared with the guards, to say which
+    graph takes such a call. With ``time=True`` calls on them are timed, compiled beside eager. What these change in
+    tensors and random generators is put back; a call that changes anything else (attributes, containers, what runs at
+    a break) is not made, and the explanation says what it would have changed. A parameter of the function that is
+    called ``time`` can be given by position.
 
     Raises:
         UserError: ``compiled`` is not a result of ``framefuse.compile``.
@@ -126,21 +116,20 @@ def explain(compiled: Any, *args: Any, **kwargs: Any) -> Explanation:
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")
-    return describe(state, _time(compiled, state, args, kwargs) if args or kwargs else None)
+    answer = answering(state, args, kwargs) if args or kwargs or time else None
+    found = describe(state, timed(compiled, state, answer, args, kwargs) if time and answer is not None else None)
+    return found if answer is None else replace(found, answer=_answer(state, answer))
 
 
-def describe(state: CompiledFunction, timing: Timing | None = None) -> Explanation:
+def describe(state: CompiledFunction, timing: Timing | str | None = None) -> Explanation:
     """The explanation of a compiled function from its record."""
-    code = getattr(state.function, "__code__", None)
     owner = state.owner
     name = type(owner).__name__ if owner is not None else getattr(state.function, "__qualname__", repr(state.function))
-    if owner is not None and hasattr(type(owner), "forward"):
-        code = type(owner).forward.__code__
-    place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
+    line = state.line
     return Explanation(
         name=name,
-        place=place,
-        graphs=tuple(_graph(product) for product in state.products),
+        place=line.place if line is not None else "",
+        graphs=tuple(_graph(product, line) for product in state.products),
         points=sum(1 for point in state.continuations if point.bound.made),
         breaks=tuple(state.breaks),
         stops=tuple(state.reasons.items()),
@@ -151,7 +140,13 @@ def describe(state: CompiledFunction, timing: Timing | None = None) -> Explanati
     )
 
 
-def _graph(product: Product) -> GraphReport:
+def _answer(state: CompiledFunction, answer: Answer) -> str:
+    if answer.product is not None:
+        return f"graph {state.products.index(answer.product) + 1} takes such a call"
+    return f"compiles once more: {answer.why}" if state.products else "records and compiles: nothing is compiled yet"
+
+
+def _graph(product: Product, beginning: Line | None) -> GraphReport:
     trace = product.stages["trace"]
     facts = len(trace.assumptions.facts) + len(trace.assumptions.inputs)
     halves = product.stages.get("halves")
@@ -168,7 +163,8 @@ def _graph(product: Product) -> GraphReport:
     measured = [tuning for tuning in tunings if tuning is not None]
     return GraphReport(
         name=trace.name,
-        line=trace.line,
+        line=beginning or trace.line if product.start is None else trace.line,
+        why=product.why,
         operations=len(trace.calls),
         work=_work(product),
         facts=facts,
@@ -211,68 +207,6 @@ def _work(product: Product) -> tuple[Work, ...]:
     return tuple(Work(kind, title, count, place) for (kind, title, place), count in counts.items())
 
 
-def _elsewhere(state: CompiledFunction) -> bool:
-    """Whether a graph works on a device that calls do not wait for."""
-    graphs = [product.stages["graph"] for product in state.products if "graph" in product.stages]
-    return any(node.device != "cpu" for graph in graphs for node in graph.nodes)
-
-
-def _time(compiled: Any, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Timing:
-    owner = () if state.owner is None else (state.owner,)
-    original: Callable[..., Any] = functools.partial(state.function, *owner)
-    for _ in range(3):
-        compiled(*args, **kwargs)
-    wait = torch.accelerator.synchronize if _elsewhere(state) else _nothing
-    once = _eager_seconds(original, args, kwargs, 1, wait)
-    inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
-    eager: list[float] = []
-    fast: list[float] = []
-    end = time.perf_counter() + 0.6
-    while len(fast) < 5 or (time.perf_counter() < end and len(fast) < 200):
-        eager.append(_eager_seconds(original, args, kwargs, inner, wait))
-        fast.append(_seconds(compiled, args, kwargs, inner, wait))
-    return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, args, kwargs))
-
-
-def _guard_cost(
-    state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[float | None, int, int]:
-    """Seconds of one check of the trace that the call uses, and how many words and dicts it looks at."""
-    bound = state.dispatch.bind(*args, **kwargs)
-    if bound is None or not state.dispatch.entries:
-        return None, 0, 0
-    guards = state.dispatch.entries[0].guards
-    runs = [guards.measure(bound, 100) for _ in range(15)]
-    if any(isinstance(seconds, int) for seconds in runs):
-        return None, 0, 0
-    return statistics.median(runs), guards.words, guards.dicts
-
-
-def _nothing() -> None:
-    """A call on the CPU has ended when it returns."""
-
-
-def _eager_seconds(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
-) -> float:
-    before = _native.bypass(True)  # an installed function is reached by its door too
-    try:
-        return _seconds(function, args, kwargs, count, wait)
-    finally:
-        _native.bypass(before)
-
-
-def _seconds(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
-) -> float:
-    wait()
-    start = time.perf_counter()
-    for _ in range(count):
-        function(*args, **kwargs)
-    wait()
-    return (time.perf_counter() - start) / count
-
-
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
@@ -281,10 +215,12 @@ def _head(e: Explanation) -> list[str]:
     again = max(0, len(e.graphs) - e.points - 1)
     parts = [f"{e.name} ({e.place})", f"{_count(len(e.graphs), 'graph')}, {_count(kernels, 'kernel')}"]
     parts[1] += f", {_count(again, 'recompile')}"
-    if e.timing is not None:
+    if isinstance(e.timing, Timing):
         ratio = e.timing.eager / e.timing.compiled
         parts.append(f"{_duration(e.timing.eager)} -> {_duration(e.timing.compiled)}  {ratio:.1f}x")
-    return ["    ".join(parts)]
+    untimed = [f"           not timed: {e.timing}"] if isinstance(e.timing, str) else []
+    answer = [f"  call     {e.answer}"] if e.answer is not None and not isinstance(e.timing, Timing) else []
+    return ["    ".join(parts), *answer, *untimed]
 
 
 def _guards(e: Explanation) -> list[str]:
@@ -292,7 +228,7 @@ def _guards(e: Explanation) -> list[str]:
         return ["  nothing is compiled" + ("" if e.calls else ": it has not been called yet")]
     facts = sum(graph.facts for graph in e.graphs)
     timing, cost = e.timing, ""
-    if timing is not None and timing.guards is not None:
+    if isinstance(timing, Timing) and timing.guards is not None:
         looks = f"{_count(timing.words, 'word')} and {_count(timing.dicts, 'dict')}"
         cost = f", {_duration(timing.guards, 2)} per call ({looks} compared)"
     return [f"  guards   {_count(facts, 'fact')}{cost}"]
@@ -302,8 +238,9 @@ def _graphs(e: Explanation) -> list[str]:
     lines = []
     for number, graph in enumerate(e.graphs, 1):
         made = _made(graph.work)
-        place = f"{os.path.basename(graph.line.file)}:{graph.line.line}"
-        lines.append(f"  graph {number}  {place}   {_count(graph.operations, 'op')} -> {made}")
+        lines.append(f"  graph {number}  {graph.line.place}   {_count(graph.operations, 'op')} -> {made}")
+        if graph.why is not None:
+            lines.append(f"             compiled because {graph.why}")
         if graph.saved is not None:
             ours, eager = graph.saved
             against = "" if eager is None else f", eager {_size(eager)}"
@@ -383,8 +320,7 @@ def _breaks(e: Explanation) -> list[str]:
 
 
 def _place(reason: Reason) -> str:
-    place = f"{os.path.basename(reason.line.file)}:{reason.line.line}" if reason.line else ""
-    return f"{place}   {reason.line.text}" if reason.line else place
+    return f"{reason.line.place}   {reason.line.text}" if reason.line else ""
 
 
 def _stops(e: Explanation) -> list[str]:

@@ -6,7 +6,7 @@ import contextvars
 import struct
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,31 @@ import torch
 
 from framefuse import _native
 from framefuse.guards.nodes import MISSING
-from framefuse.ir.facts import GlobalState, TensorSpec
+from framefuse.ir.facts import GlobalState, Source, TensorSpec
 from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
 from framefuse.ir.plan import GuardProgram
 
 ATOMS = (int, str, bytes, float, complex, tuple)
+
+
+class Texts(Sequence[str]):
+    """The explanations of a program's instructions, written when somebody reads them."""
+
+    def __init__(self, reasons: tuple[Any, ...]) -> None:
+        self._reasons = reasons
+
+    def reason(self, index: int) -> Any:
+        """What explains an instruction: a text, or a fact with its place and line."""
+        return self._reasons[index]
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __getitem__(self, index: Any) -> Any:
+        return str(self._reasons[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +51,29 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Instruction ``index`` failed (-1: the global state); ``str()`` gives ``name: was -> is``."""
+    """Instruction ``index`` failed (-1: the global state); ``str()`` gives ``name: was -> is``.
+
+    ``source`` is the place that it looked at, where that is known.
+    """
 
     index: int
     name: str
     was: str
     now: str
+    source: Source | None = None
 
     def __str__(self) -> str:
         return f"{self.name}: {self.was} -> {self.now}"
 
 
 class Failed(Exception):
-    """An instruction does not hold: what was, and what is now."""
+    """An instruction does not hold: what was, what is now, and of which ``part`` of the place, such as ``.dtype``."""
 
-    def __init__(self, was: Any, now: Any) -> None:
+    def __init__(self, was: Any, now: Any, part: str = "") -> None:
         super().__init__()
         self.was = was
         self.now = now
+        self.part = part
 
 
 class Said(str):
@@ -69,7 +94,10 @@ def check(program: GuardProgram, arguments: Sequence[Any]) -> Hit | Miss:
         try:
             RULES[instruction[0]](run, *instruction[1:])
         except Failed as failed:
-            return Miss(index, str(program.texts[index]), _short(failed.was), _short(failed.now))
+            reason: Any = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
+            source = getattr(reason, "source", None)
+            name = str(reason) if not failed.part else f"{source or reason}{failed.part}"
+            return Miss(index, name, _short(failed.was), _short(failed.now), source)
     return Hit(tuple(run.registers), tuple(run.numbers))
 
 
@@ -289,9 +317,9 @@ class _Run:
 
     def tensor(self, r: int, spec: TensorSpec, binds: tuple[tuple[str, int, int], ...]) -> None:
         held = self.registers[r]
-        now = _tensor_difference(held, spec)
-        if now is not None:
-            raise Failed(*now)
+        different = _tensor_difference(held, spec)
+        if different is not None:
+            raise different
         for kind, dimension, number in binds:
             self.numbers[number] = held.shape[dimension] if kind == "size" else held.stride()[dimension]
 
@@ -457,33 +485,32 @@ def _span(tensor: Any) -> tuple[int, int] | None:
     return begin, begin + (last + 1) * tensor.element_size()
 
 
-def _tensor_difference(tensor: Any, spec: TensorSpec) -> tuple[Any, Any] | None:
+def _tensor_difference(tensor: Any, spec: TensorSpec) -> Failed | None:
     """What was and what is, None when the tensor agrees with the spec."""
     kind: type = type(tensor)
     if kind is not spec.type:
-        return spec.type, kind
+        return Failed(spec.type, kind)
+    if tensor.dtype is not spec.dtype.torch:
+        return Failed(Said(spec.dtype.name), Said(str(tensor.dtype).removeprefix("torch.")), ".dtype")
+    if str(tensor.device) != spec.device:
+        return Failed(Said(spec.device), Said(tensor.device), ".device")
     if int(torch._C._dispatch_keys(tensor).raw_repr()) != spec.keys:
-        return Said(f"dispatch keys {spec.keys:#x}"), Said(torch._C._dispatch_keys(tensor))
-    if tensor.dtype is not spec.dtype.torch or str(tensor.device) != spec.device:
-        return Said(f"{spec.dtype.name} on {spec.device}"), Said(
-            f"{str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
-        )
+        return Failed(Said(f"{spec.keys:#x}"), Said(torch._C._dispatch_keys(tensor)), "'s dispatch keys")
     if spec.requires_grad is not None and tensor.requires_grad is not spec.requires_grad:
-        return Said(f"requires_grad {spec.requires_grad}"), Said(f"requires_grad {tensor.requires_grad}")
+        return Failed(spec.requires_grad, tensor.requires_grad, ".requires_grad")
     sizes = tuple(tensor.shape)
-    if len(sizes) != len(spec.sizes) or any(
-        isinstance(s, int) and s != n for s, n in zip(spec.sizes, sizes, strict=True)
-    ):
-        return Said(f"shape ({', '.join(map(str, spec.sizes))})"), Said(f"shape {sizes}")
+    if len(sizes) != len(spec.sizes):
+        return Failed(Said(f"({', '.join(map(str, spec.sizes))})"), sizes, ".shape")
+    for dimension, (size, now) in enumerate(zip(spec.sizes, sizes, strict=True)):
+        if isinstance(size, int) and size != now:
+            return Failed(size, now, f".shape[{dimension}]")
     if spec.order is not None:
-        return (
-            None
-            if _dense(sizes, tensor.stride(), spec.order)
-            else (Said(f"dense in order {spec.order}"), Said(f"strides {tensor.stride()}"))
-        )
-    strides = spec.strides or ()
-    if any(isinstance(s, int) and s != n for s, n in zip(strides, tensor.stride(), strict=True)):
-        return Said(f"strides {strides}"), Said(f"strides {tensor.stride()}")
+        if _dense(sizes, tensor.stride(), spec.order):
+            return None
+        return Failed(Said(f"dense in order {spec.order}"), tensor.stride(), ".stride()")
+    for dimension, (stride, now) in enumerate(zip(spec.strides or (), tensor.stride(), strict=True)):
+        if isinstance(stride, int) and stride != now:
+            return Failed(stride, now, f".stride({dimension})")
     return None
 
 

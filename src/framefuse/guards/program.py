@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 
 from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
-from framefuse.guards.check import same_atom
+from framefuse.guards.check import Texts, same_atom
 from framefuse.guards.members import Dicts, Members
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.classes import immutable
@@ -50,22 +50,6 @@ class Reason:
     def __str__(self) -> str:
         short = self.value is None or isinstance(self.value, (bool, type, torch.dtype))
         return f"{self.source} is {self.value!r}" if short else f"{self.source} is the object seen"
-
-
-class Texts(Sequence[str]):
-    """The explanations of a program's instructions, written when somebody reads them."""
-
-    def __init__(self, reasons: tuple[Any, ...]) -> None:
-        self._reasons = reasons
-
-    def __len__(self) -> int:
-        return len(self._reasons)
-
-    def __getitem__(self, index: Any) -> Any:
-        return str(self._reasons[index])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(str, self._reasons)
 
 
 @dataclass(eq=False, slots=True)

@@ -8,6 +8,7 @@ argument: facts and inputs below an argument are paths, re-read at each call.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,8 @@ class Source:
     def __str__(self) -> str:
         if self.base is None:
             return f"args[{self.key}]" if self.kind == "arg" else getattr(self.key, "__name__", type(self.key).__name__)
+        if self.kind == "cell" and isinstance(self.base.key, types.FunctionType):
+            return str(self.base.key.__code__.co_freevars[self.key])
         return KINDS[self.kind].format(
             base=self.base, key=self.key if self.kind in PLAIN_KEYS else repr(self.key)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 from dataclasses import dataclass
 
 
@@ -18,6 +19,11 @@ class Line:
     def text(self) -> str:
         """The source text, stripped; empty when the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def place(self) -> str:
+        """The file's name without its folders, and the line."""
+        return f"{os.path.basename(self.file)}:{self.line}"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"

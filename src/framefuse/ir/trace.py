@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from framefuse.ir.facts import Assumptions, Casts
+from framefuse.ir.facts import Assumptions, Casts, Input
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.source import Line
 
@@ -135,6 +135,12 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     saved_storages: frozenset[int] | None = None
     saved_bytes: int = 0
+
+    @property
+    def written_inputs(self) -> tuple[Input, ...]:
+        """The inputs whose memory the calls write."""
+        storages = {self.metas[value].storage for call in self.calls for value in call.written}
+        return tuple(entry for entry in self.assumptions.inputs if self.metas[entry.value].storage in storages)
 
 
 CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)

@@ -4,7 +4,6 @@ eager with the line.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,6 +27,7 @@ class Row:
     seconds: float = 0.0
     reasons: dict[Reason, int] = field(default_factory=dict)
     breaks: dict[Reason, None] = field(default_factory=dict)
+    again: list[str] = field(default_factory=list)  # why traces after the first were compiled
 
     def add(self, found: Explanation) -> None:
         """Adds one of them."""
@@ -39,6 +39,7 @@ class Row:
         for reason, count in found.stops:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
         self.breaks.update(dict.fromkeys(found.breaks))
+        self.again += [graph.why for graph in found.graphs if graph.why is not None]
 
 
 class Ledger:
@@ -96,12 +97,17 @@ def summary(found: Iterable[Explanation]) -> str:
 
 def _reasons(row: Row) -> list[str]:
     most = sorted(row.reasons.items(), key=lambda item: -item[1])
-    found = [(f"eager x{count}", reason) for reason, count in most] + [("break", reason) for reason in row.breaks]
-    lines = []
-    for what, reason in found[:REASONS]:
-        place = f"{os.path.basename(reason.line.file)}:{reason.line.line}  " if reason.line else ""
-        lines.append(f"{'':>10} {what}: {place}{reason.fact} [{reason.code}]")
+    found = [f"eager x{count}: {_fact(reason)}" for reason, count in most]
+    found += [f"break: {_fact(reason)}" for reason in row.breaks]
+    if row.again:
+        times = f" x{len(row.again)}, last" if len(row.again) > 1 else ""
+        found.insert(1, f"compiled again{times} because {row.again[-1]}")
+    lines = [f"{'':>10} {text}" for text in found[:REASONS]]
     if len(found) > REASONS:
         more = f"  and {len(found) - REASONS} more"
         lines[-1] = lines[-1][: WIDTH - len(more)] + more
     return lines
+
+
+def _fact(reason: Reason) -> str:
+    return f"{reason.line.place}  {reason.fact} [{reason.code}]" if reason.line else f"{reason.fact} [{reason.code}]"

@@ -15,6 +15,8 @@ import torch
 
 from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
+from framefuse.ir.facts import Fact
+from framefuse.ir.source import Line
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
 
@@ -169,6 +171,39 @@ class CompiledFunction:
         self.dispatch = self.native()
         LIVE.add(self)
 
+    @property
+    def line(self) -> Line | None:
+        """Where the user wrote it: a module's is its ``forward``. None for what has no code in Python."""
+        forward = getattr(type(self.owner), "forward", None) if isinstance(self.owner, torch.nn.Module) else None
+        for function in (forward, self.function):
+            code = getattr(function, "__code__", None)
+            if code is not None:
+                return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
+        return None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the user calls the bound arguments, by the text of their source: parameters, those of a module's
+        ``forward`` in place of its ``__call__``'s.
+        """
+        code = getattr(self.function, "__code__", None)
+        if code is None:
+            return {}
+        names = _native.bound_names(code)
+        found = {f"args[{place}]": name for place, name in enumerate(names)}
+        forward = getattr(type(self.owner), "forward", None) if isinstance(self.owner, torch.nn.Module) else None
+        if names[1:] == ("args", "kwargs") and isinstance(forward, types.FunctionType):
+            for place, name in enumerate(_native.bound_names(forward.__code__)[1:]):
+                found[f"args[1][{place}]"] = found[f"args[2][{name!r}]"] = name
+        return found
+
+    def guarded(self, start: Continuation | None) -> list[tuple[Any, Sequence[Fact]]]:
+        """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
+        stages = {id(p.stages["guards"].program): p.stages for p in self.products if p.start is start}
+        sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
+        made = [(guards, stages.get(id(guards.program))) for guards in sets]
+        return [(guards, found["trace"].assumptions.facts) for guards, found in made if found is not None]
+
     def native(self) -> Any:
         """The native half."""
         return _native.Dispatch(self.function, self.miss, owner=self.owner)
@@ -238,6 +273,9 @@ class CompiledFunction:
         self.products.append(product)
         for listen in tuple(listeners):
             listen(self, product)
+        if product.why is not None:
+            line = self.line or product.stages["trace"].line
+            logger.info("%s: %s is compiled again because %s", line.place, line.function, product.why)
         place = self if start is None else start
         place.dispatch.add(entry)
         place.bound.add(sum(product.seconds.values()))

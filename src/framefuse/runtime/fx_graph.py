@@ -238,7 +238,7 @@ def backend_plan(
         return ("const", value.constant) if value.constant is not None else ("int", numbers.slot_of(value))
 
     args = tuple(leaf(value) for value in captured.feeds)
-    written = _written_inputs(trace)
+    written = {entry.value for entry in trace.written_inputs}
     tensors = ((place, feed.value) for place, feed in enumerate(captured.feeds) if isinstance(feed, Ref))
     places = tuple(place for place, value in tensors if value in written)
     whole = _undoing(function, places) if places else function
@@ -253,12 +253,6 @@ def backend_plan(
         trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result,
         generators,
     )  # fmt: skip
-
-
-def _written_inputs(trace: Trace) -> frozenset[int]:
-    """The inputs whose memory the trace writes."""
-    storages = {trace.metas[value].storage for call in trace.calls for value in call.written}
-    return frozenset(entry.value for entry in trace.assumptions.inputs if trace.metas[entry.value].storage in storages)
 
 
 def _undoing(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:

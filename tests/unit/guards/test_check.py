@@ -510,11 +510,11 @@ def test_explanations() -> None:
         (("arg", 0, 0), ("tensor", 0, spec, ()), ("arg", 1, 1), ("int_eq", 1, 3)),
         2,
         0,
-        ("x", "x is float", "n", "n"),
+        ("x", "x", "n", "n"),
     )
     assert explain(prog, (TENSOR, 3)) is None
     assert explain(prog, (TENSOR, 4)) == "n: 3 -> 4"
-    assert explain(prog, (torch.zeros(5, 3), 3)) == "x is float: shape (4, 3) -> shape (5, 3)"
+    assert explain(prog, (torch.zeros(5, 3), 3)) == "x.shape[0]: 4 -> 5"
     assert explain(prog, (TENSOR,)) == "n: there -> nothing"
 
 

@@ -141,7 +141,7 @@ def test_a_module_stays_what_it_is(hits):
             assert compiled_function(other) is None
             torch.testing.assert_close(other(x), want)
         assert list(net.state_dict()) == keys and type(net) is Net
-        timing = framefuse.explain(net, x).timing
+        timing = framefuse.explain(net, x, time=True).timing
         assert timing.eager > 1.5 * timing.compiled  # eager is eager, though the module is installed
         net.inner.weight.data.mul_(2)
         torch.testing.assert_close(net(x), Net.forward(net, x))

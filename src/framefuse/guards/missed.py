@@ -1,0 +1,46 @@
+"""Turns compiled guard programs that refuse a call into the user's words for why: the place, both values, the line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from framefuse.guards.check import Miss, check
+from framefuse.ir.facts import Fact, Source
+
+ARGUMENT = re.compile(r"(args\[\d+\])((?:\[[^\]]*\])?)")
+COMPARED = re.compile(r" (==|is) .*$")
+
+
+def missed(
+    known: Iterable[tuple[Any, Sequence[Fact]]],
+    values: tuple[Any, ...],
+    names: Mapping[str, str],
+    free: frozenset[Source] = frozenset(),
+) -> str | None:
+    """Why none of ``known`` takes the bound arguments ``values``: guard sets, each with the facts it was made of.
+
+    Of several the one is told that holds the furthest. ``names`` are the user's words for arguments, ``free`` the
+    places of which the next trace takes any value. None where one does take them, or nothing is known.
+    """
+    found = [(_reach(guards, values), guards.program, facts) for guards, facts in known if guards.program.instructions]
+    if not found:
+        return None
+    _, program, facts = max(found, key=lambda entry: entry[0])
+    miss = check(program, values)
+    return told(miss, facts, names, miss.source in free) if isinstance(miss, Miss) else None
+
+
+def _reach(guards: Any, values: tuple[Any, ...]) -> float:
+    """How much of a guard program holds; the first instruction that fails is told by its number."""
+    failed = guards.check(values)
+    return failed / len(guards.program.instructions) if isinstance(failed, int) else 1.0
+
+
+def told(miss: Miss, facts: Iterable[Fact], names: Mapping[str, str], free: bool = False) -> str:
+    """A miss in the user's words; ``free`` says that the next trace takes any value."""
+    name = ARGUMENT.sub(lambda found: names.get(found[0]) or names.get(found[1], found[1]) + found[2], miss.name)
+    asked = next((f.line for f in facts if f.line is not None and f.source == miss.source), None)
+    line = f" (asked at {asked.place})" if asked is not None else ""
+    return f"{COMPARED.sub('', name)} was {miss.was}, is {miss.now}{line}" + (": any value from now on" if free else "")

@@ -1,0 +1,135 @@
+"""explain runs nothing unless asked, puts back what timed calls change, and says what it would change for good."""
+
+import logging
+import random
+
+import pytest
+import torch
+
+import framefuse
+from framefuse.runtime.function import compiled_function
+
+calls = []
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.drop = torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.norm(x))
+
+
+def state(net):
+    buffers = [(value.clone(), value._version) for value in net.buffers()]
+    return buffers, torch.get_rng_state(), random.getstate()
+
+
+def same(left, right):
+    versions = [version for _, version in left[0]] == [version for _, version in right[0]]
+    values = all(torch.equal(a, b) for (a, _), (b, _) in zip(left[0], right[0], strict=True))
+    return versions and values and torch.equal(left[1], right[1]) and left[2] == right[2]
+
+
+@pytest.mark.parametrize("time", [False, True])
+def test_training_state_is_what_it_was(time):
+    net = Net().train()
+    compiled, x = framefuse.compile(net), torch.randn(8, 4)
+    compiled(x), compiled(x)
+    counters = compiled_function(compiled).dispatch
+    before, counted = state(net), (counters.calls, counters.hits)
+    report = framefuse.explain(compiled, x, time=time)
+    assert same(before, state(net))
+    assert (counters.calls, counters.hits) == counted == (report.calls, report.hits)
+    assert (report.timing is not None) == time
+    assert "graph 1" in str(report)
+    want, got = torch.manual_seed(0) and net(x), torch.manual_seed(0) and compiled(x)
+    torch.testing.assert_close(got, want)
+
+
+def test_a_written_argument_is_put_back():
+    @framefuse.compile
+    def halve(x):
+        return x.mul_(0.5)
+
+    halve(torch.ones(3)), halve(torch.ones(3))
+    x = torch.ones(3)
+    assert framefuse.explain(halve, x, time=True).timing.compiled > 0
+    assert x.tolist() == [1.0, 1.0, 1.0] and x._version == 0
+
+
+def test_what_cannot_be_put_back_is_said_and_not_done():
+    @framefuse.compile
+    def logs(x):
+        calls.append(1)
+        return x * 2
+
+    @framefuse.compile
+    def breaks(x):
+        return x * x.sum().item()
+
+    @framefuse.compile
+    def tracked(x):
+        return x.mul_(2)
+
+    calls.clear()
+    x = torch.ones(3)
+    leaf = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        logs(x), breaks(x), tracked(leaf * 1)
+    y = leaf * 1
+    node = y.grad_fn
+    said = [str(framefuse.explain(f, arg, time=True)) for f, arg in ((logs, x), (breaks, x), (tracked, y))]
+    assert "not timed: the call changes" in said[0] and "test_timing.py" in said[0]
+    assert "not timed: what runs at the break" in said[1]
+    assert "not timed: mul_ changes the history" in said[2]
+    assert len(calls) == 2 and y.grad_fn is node
+
+
+def test_arguments_that_no_graph_takes_compile_nothing():
+    compiled = framefuse.compile(lambda x, flag: x * 2 if flag else x + 1)
+    x = torch.ones(3)
+    assert "nothing is compiled yet" in str(framefuse.explain(compiled, x, True))
+    compiled(x, True)
+    said = str(framefuse.explain(compiled, x.double(), True, time=True))
+    assert "compiles once more: x.dtype was float32, is float64" in said and "not timed" in said
+    assert "flag was True, is False" in str(framefuse.explain(compiled, x, flag=False))
+    assert "do not fit" in str(framefuse.explain(compiled, 1, 2, 3, 4))
+    assert len(compiled_function(compiled).products) == 1
+
+
+class Options:
+    k = 1.5
+
+
+def test_each_recompilation_names_place_and_both_values(caplog):
+    options = Options()
+    options.k = 2.5
+
+    @framefuse.compile
+    def scaled(x, deep):
+        return x * options.k if deep else x + 1
+
+    x = torch.ones(3)
+    with caplog.at_level(logging.INFO, "framefuse"):
+        scaled(x, True), scaled(x, False)
+        options.k = 3.5
+        scaled(x, True), scaled(torch.ones(3, 1), True)
+    text = str(framefuse.explain(scaled))
+    for said in (text, caplog.text):
+        assert "deep was True, is False (asked at test_timing.py:" in said
+        assert "options.k was 2.5, is 3.5 (asked at test_timing.py:" in said and "any value from now on" in said
+        assert "x.shape was (s1), is (3, 1)" in said
+    assert text.count("compiled because") == 3
+
+
+def test_a_modules_place_and_parameters_are_its_forwards():
+    net = Net().eval()
+    compiled, x = framefuse.compile(net), torch.ones(2, 4)
+    with torch.no_grad():
+        compiled(x), compiled(x=x), compiled(x.double()[:, :0].float().new_ones(3, 4))
+        said = str(framefuse.explain(compiled))
+        assert "module.py" not in said.split("compile  ")[0].replace("asked at module.py", "")
+        assert "graph 1  test_timing.py:" in said
+        assert "x.dtype was float32, is float64" in str(framefuse.explain(compiled, x.double()))
