@@ -16,7 +16,7 @@ blocks = [(found["code"], found["output"]) for found in BLOCK.finditer(README.re
 
 
 def without_figures(text: str) -> list[list[str]]:
-    """The words of each line, with every figure and its unit as # : times differ from run to run, what is said must not."""
+    """The words of each line, a figure with its unit as # : times differ from run to run, what is said must not."""
     return [FIGURE.sub("#", line).split() for line in text.strip().splitlines()]
 
 
