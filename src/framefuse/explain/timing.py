@@ -46,7 +46,8 @@ class Answer:
 
 def answering(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     """What takes such a call at the function's beginning; nothing of the program runs."""
-    bound = state.dispatch.bind(*args, **kwargs)
+    unnamed = state.owner is not None and state.dispatch.owner is None  # an installed module is an argument like any
+    bound = state.dispatch.bind(*((state.owner,) if unnamed else ()), *args, **kwargs)
     if bound is None:
         return Answer((), why="these arguments do not fit its parameters")
     for product in state.products:

@@ -220,7 +220,7 @@ class CompiledFunction:
             self.eager_calls += 1
             return _native.Declined
         before = _native.bypass(True)  # what native code calls while this call is recorded runs as eager does
-        given = args if self.owner is None else args[1:]
+        given = args if self.dispatch.owner is None else args[1:]
         try:
             met = self.met(self.dispatch, lambda: self.dispatch.bind(*given, **kwargs))
             if not met:
