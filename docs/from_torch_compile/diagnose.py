@@ -1,0 +1,98 @@
+"""Finding out what happened, for those who come from torch.compile: breaks, recompilations, bisecting, own backends.
+
+Run it: each part asserts what its comment says.
+
+    torch.compile                                   framefuse
+    torch._dynamo.explain(f)(x)                     framefuse.explain(f); explain(f, x, time=True) times it
+    TORCH_LOGS="graph_breaks"                       the breaks of explain; docs/stops has a page for each reason
+    TORCH_LOGS="recompiles"                         "compiled because" of explain; the logger "framefuse" at level INFO
+    TORCH_LOGS="output_code"                        options={"report": "folder"}, or options={"log": "kernels"}
+    torch.compiler.disable, allow_in_graph, ...     framefuse.disable, allow_in_graph, assume_constant_result
+    torch._dynamo.reset()                           framefuse.reset()
+    backend="eager" to bisect                       backend="eager"
+    torch.compiler.is_compiling()                   the same function
+"""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import torch
+
+import framefuse
+
+told = []
+handler = logging.Handler()
+handler.emit = lambda record: told.append(record.getMessage())
+logging.getLogger("framefuse").addHandler(handler)
+logging.getLogger("framefuse").setLevel(logging.INFO)
+
+
+class Settings:
+    scale = 2.0
+
+
+settings = Settings()
+settings.scale = 3.0
+
+
+@framefuse.compile
+def forward(x, training):
+    if training:
+        x = x * settings.scale
+    print("mean", f"{x.mean():.1f}")  # a break: it runs as it is, and what is before and after it is compiled
+    return x.softmax(-1)
+
+
+x = torch.ones(2, 3)
+forward(x, True), forward(x, True)
+explanation = framefuse.explain(forward)
+assert any("diagnose.py" in str(reason.line) for reason in explanation.breaks)
+
+# A recompilation names the place, both values and the line that asked: in explain, and in Python's logging.
+forward(x, False)
+settings.scale = 4.0
+forward(x, True)
+assert any("training was True, is False" in text for text in told)
+assert any("settings.scale was 3.0, is 4.0" in text and "any value from now on" in text for text in told)
+settings.scale = 5.0
+with framefuse.assert_compiles(0, forward):
+    forward(x, True)
+
+# explain runs nothing. With arguments it says which graph would take such a call; time=True times it beside eager, and
+# says so where that would change something which cannot be put back, such as what is printed here.
+assert "not timed: what runs at the break" in str(framefuse.explain(forward, x, True, time=True))
+
+
+def quiet(x):
+    return (x * 2).softmax(-1)
+
+
+# Where a result looks wrong, backend="eager" runs the captured graph by torch's own operations: if that is right, code
+# generation is at fault, else capture. disable=True gives the function back as it was.
+for backend in ("eager", "native"):
+    compiled = framefuse.compile(quiet, backend=backend)
+    compiled(x)
+    torch.testing.assert_close(compiled(x), quiet(x))
+assert framefuse.compile(quiet, disable=True) is quiet
+
+# A backend of your own is torch.compile's contract: it gets a torch.fx.GraphModule and example inputs.
+seen = []
+
+
+def mine(graph, inputs):
+    seen.append(graph.code)
+    return graph.forward
+
+
+compiled = framefuse.compile(quiet, backend=mine)
+compiled(x), compiled(x)
+assert "softmax" in seen[0]
+
+# Every stage's product as text, each operation under the line of the program that it came from.
+with tempfile.TemporaryDirectory() as folder:
+    compiled = framefuse.compile(quiet, options={"report": folder})
+    compiled(x), compiled(x)
+    assert any("softmax" in path.read_text() for path in Path(folder).rglob("*.txt"))
+
+print("diagnosed")
