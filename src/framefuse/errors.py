@@ -36,6 +36,14 @@ class Stop(Exception):
         self.reason = reason
 
 
+class Pinned(Exception):
+    """A fault of ours, the cause of this, on the operation at ``line`` of the program."""
+
+    def __init__(self, line: Line | None) -> None:
+        super().__init__(str(line))
+        self.line = line
+
+
 class CompilerBug(AssertionError):
     """Something inside framefuse broke its own rules; caught at the border, logged once, and the call completes
     eagerly.

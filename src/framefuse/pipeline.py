@@ -18,7 +18,7 @@ from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.targets import Launched, lacking, targets
 from framefuse.derivatives import derivatives, savable
-from framefuse.errors import CompilerBug, Reason, Stop, UserError
+from framefuse.errors import CompilerBug, Pinned, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
@@ -32,7 +32,7 @@ from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import Relation, expr
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.source import Line
-from framefuse.ir.stops import reason
+from framefuse.ir.stops import detail, reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.verify import verify
 from framefuse.kernels import Chosen, Uncompiled, choose_products, compile_kernels
@@ -46,6 +46,8 @@ from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
 from framefuse.tuning import Tuning, total
 
 Products = dict[str, Any]
+CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
+WHOLE = frozenset(("autocast",))  # that no break heals: what autocast keeps is kept across it
 POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
 
 
@@ -339,7 +341,7 @@ class _Compiler:
             tree.compile(recording.segments)
         elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
             tree.refuse(recording.reason)
-        return Outcome(recording.value, recording.exception, tree.reason, recording.learnt)
+        return Outcome(recording.value, recording.exception, tree.reason, recording.learnt or tree.learnt)
 
 
 @dataclass(slots=True)
@@ -349,6 +351,7 @@ class _Tree:
     passes: tuple[Pass, ...]
     state: CompiledFunction
     reason: Reason | None = None
+    learnt: bool = False  # that a stage refused costs one step from the next recording on
     misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
 
     @property
@@ -388,16 +391,39 @@ class _Tree:
             entry = _native.Compiled(guards, plan, follow)
         except Stop as stop:
             self.refuse(stop.reason)
+            self.learn(stop.reason)
             return None
         except UserError:
             raise
         except Exception as error:
-            self.reason = report_bug(error, trace.line, options, products)
+            self.fault(error, trace.line, products)
             return None
         for name in ("bound", "examples"):  # a product keeps no argument alive
             products.pop(name, None)
         start = segment.start.handle if segment.start is not None else None
         return Product(products, seconds, why=self.misses.get(id(start))), entry
+
+    def fault(self, error: Exception, line: Line, products: Products) -> None:
+        """One of our own faults, in a stage that may know on which operation."""
+        pinned = isinstance(error, Pinned)
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) and pinned else error
+        place = error.line if isinstance(error, Pinned) else None
+        self.reason = report_bug(cause, place or line, self.state.options, products)
+        if place is not None:
+            self.learn(self.reason)
+
+    def learn(self, why: Reason) -> None:
+        """From the next recording on the operation that a stage refused is left to the interpreter, or the innermost
+        call around it for which that is possible.
+        """
+        points = self.points
+        if points is None or why.line is None or why.code in WHOLE:
+            return
+        heals = None if why.code in CUT else (why.code, detail(why))
+        site = why.line.site
+        while site is not None and not points.learn(site.code, site.step, heals):
+            site = site.caller
+        self.learnt |= site is not None
 
     def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
         """The places whose numbers are not what earlier traces from ``start`` were made for."""

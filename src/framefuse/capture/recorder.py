@@ -151,6 +151,13 @@ class Recorder(Relations):
         found: Line | None = machine.line()
         return found
 
+    def placed(self) -> Line | None:
+        """The user's line that runs now, with the instruction that does."""
+        line, machine = self.line(), self.machine
+        if line is None or not machine.frames:
+            return line
+        return Line(line.file, line.line, line.function, machine.site())
+
     def compared(self, *tensors: Any) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
         memory lies.
@@ -357,7 +364,7 @@ class Recorder(Relations):
                 prepared.recorded,
                 prepared.named,
                 None if result is NO_TENSOR else result,
-                self.line(),
+                self.placed(),
                 written,
                 advanced,
                 prepared.grad_enabled,

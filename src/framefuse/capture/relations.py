@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from framefuse.capture.net import netted
@@ -17,7 +18,7 @@ class Relations:
     machine: Any
     sources: Any
     kill: Any
-    line: Any
+    placed: Any
     hints: dict[Symbol, int]
     real_hints: dict[str, float]
     relations: dict[tuple[str, Expr, Expr], Relation]
@@ -40,8 +41,8 @@ class Relations:
         """The program learnt that ``left op right`` holds."""
         if not self.alive or (op, left, right) in self.relations:
             return
-        line = self.line()
-        relation = Relation(op, left, right, str(line) if line is not None else "")
+        line = self.placed()
+        relation = Relation(op, left, right, str(line) if line is not None else "", line)
         if relation.constant is True:
             return
         if (left.symbols | right.symbols) & self.data_symbols:
@@ -54,11 +55,11 @@ class Relations:
         key = (op, left, right)
         if not self.alive or key in self.comparisons:
             return
-        line = self.line()
+        line = self.placed()
         if (left.symbols | right.symbols) & self.data_symbols:
             self.kill("data-size", line.text if line is not None else "a branch")
             return
-        self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "")
+        self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "", line)
 
     def derive(self, made: Whole, value: int) -> Symbol | None:
         """A symbol for a number that is made of others; None where a size known only during the run is among them."""
@@ -66,7 +67,8 @@ class Relations:
             return None
         found = self.definitions.get(made)
         if found is None:
-            found = self.definitions[made] = self.sources.symbol("n" if value >= 0 else "m")
+            found = self.sources.symbol("n" if value >= 0 else "m")
+            self.definitions[replace(made, line=self.placed())] = found
             self.hint(found, value)
             if not self.volatile_names.isdisjoint(made.names):
                 self.volatile_names.add(found)

@@ -17,7 +17,7 @@ from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.recipe import cell_contents, settle
 from framefuse.capture.tracebacks import entry, users
 from framefuse.errors import rethrow
-from framefuse.ir.source import Line
+from framefuse.ir.source import Line, Site
 
 LONGEST = 3_000_000
 # Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
@@ -35,6 +35,11 @@ INTERPRETED = (InterpretedGenerator, FrameView, Marker)
 def is_users(module: str) -> bool:
     """Whether lines of this module are shown as the user's."""
     return not module.startswith(("torch.", "framefuse.capture"))
+
+
+def _known(frame: Frame) -> bool:
+    """Whether the site of a frame is the instruction that it runs."""
+    return frame.site is not None and frame.site.step == frame.step - 1
 
 
 class Machine(Calls, Attributes, Generators):
@@ -75,6 +80,23 @@ class Machine(Calls, Attributes, Generators):
                 frame = self.frames[0]
             top.shown = (top.step, frame.code.line(frame.step - 1))
         return top.shown[1]
+
+    def site(self) -> Site | None:
+        """The instruction that runs, or the innermost around it at which a recording can break."""
+        frames = self.frames
+        end = len(frames)
+        if self.depth > 1:  # a call from native code cannot be taken apart
+            end = next((place for place in range(1, end) if frames[place].bottom), end)
+        start = end - 1
+        while start > 0 and not _known(frames[start]):
+            start -= 1  # a frame that called another one stays where it is
+        found = frames[start].site
+        for place in range(start, end):
+            frame = frames[place]
+            if not _known(frame):
+                frame.site = Site(frame.code.code, frame.step - 1, found if place else None)
+            found = frame.site
+        return found
 
     def settle(self, memo: dict[int, Any]) -> None:
         """Takes tracked numbers out of what the frames hold: nobody records any longer, and they would reach the user's

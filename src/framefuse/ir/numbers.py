@@ -6,9 +6,11 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
+
+from framefuse.ir.source import Line
 
 
 class Expr:
@@ -405,13 +407,14 @@ def _text(value: Expr) -> str:
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A fact about sizes: ``left <op> right`` with op one of ``== != < <=``; ``why`` names the user line or rule that
-    needs it.
+    needs it, ``line`` is where the program asked.
     """
 
     op: str
     left: Expr
     right: Expr
     why: str = ""
+    line: Line | None = field(default=None, compare=False, repr=False)
 
     def holds(self, values: Mapping[Symbol, int]) -> bool:
         """Whether the relation is true for these values; raises KeyError when a symbol has none."""
@@ -428,7 +431,7 @@ class Relation:
 
     def substitute(self, values: Mapping[Symbol, Expr]) -> Relation:
         """This relation with symbols replaced."""
-        return Relation(self.op, self.left.substitute(values), self.right.substitute(values), self.why)
+        return Relation(self.op, self.left.substitute(values), self.right.substitute(values), self.why, self.line)
 
     def __str__(self) -> str:
         return f"{self.left} {self.op} {self.right}"
@@ -495,6 +498,7 @@ class Whole:
 
     op: str
     args: tuple[Expr | Real, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)  # where the program computes it
 
     @property
     def names(self) -> frozenset[Symbol | str]:
@@ -513,7 +517,7 @@ class Whole:
 
     def substitute(self, values: Mapping[Symbol, Expr]) -> Whole:
         """This number with integer symbols replaced."""
-        return Whole(self.op, tuple(arg.substitute(values) for arg in self.args))
+        return Whole(self.op, tuple(arg.substitute(values) for arg in self.args), self.line)
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.args))})"
@@ -530,6 +534,7 @@ class RealRelation:
     right: Real
     holds: bool
     why: str = ""
+    line: Line | None = field(default=None, compare=False, repr=False)
 
     @property
     def names(self) -> frozenset[Symbol | str]:
@@ -539,7 +544,7 @@ class RealRelation:
     def substitute(self, values: Mapping[Symbol, Expr]) -> RealRelation:
         """This relation with integer symbols replaced."""
         left, right = self.left.substitute(values), self.right.substitute(values)
-        return RealRelation(self.op, left, right, self.holds, self.why)
+        return RealRelation(self.op, left, right, self.holds, self.why, self.line)
 
     def __str__(self) -> str:
         return f"{'' if self.holds else 'not '}{self.left} {self.op} {self.right}"

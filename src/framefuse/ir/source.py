@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import linecache
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import CodeType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """An instruction of the program, step ``step`` of ``code``, at which a recording can break, and the one that called
+    this code, where it can break there too.
+    """
+
+    code: CodeType
+    step: int
+    caller: Site | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the user's program: ``file``, 1-based ``line`` and the enclosing ``function``'s qualified name."""
+    """A line of the user's program: ``file``, 1-based ``line`` and the enclosing ``function``'s qualified name.
+
+    Lines of calls and relations know their ``site``: what a stage cannot take is left to the interpreter there.
+    """
 
     file: str
     line: int
     function: str
+    site: Site | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:

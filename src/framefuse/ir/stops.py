@@ -102,7 +102,7 @@ ROWS = (
         "a tensor of unknown origin",
         "A tensor enters that was not made by a recorded call ({detail}).",
         "Make it with a torch function such as torch.tensor, or pass it as an argument.",
-        EAGER,
+        STEP,
     ),
     Row(
         "tensor-kind",
@@ -232,7 +232,7 @@ ROWS = (
         "a gradient that is not followed",
         "{detail}.",
         "Compute a new tensor in place of the write, or keep that line outside the compiled function.",
-        EAGER,
+        STEP,
         "with torch.no_grad():\n    hidden.mul_(0.5)\nloss = hidden.sum()",
         "hidden = hidden + (hidden * 0.5 - hidden).detach()\nloss = hidden.sum()",
     ),
@@ -308,7 +308,7 @@ ROWS = (
         "a change in place that has no other form",
         "{detail}",
         "Use the form that returns a new tensor.",
-        EAGER,
+        STEP,
         "x.resize_(4)",
         "x = x.reshape(4)",
     ),
@@ -317,28 +317,28 @@ ROWS = (
         "an order in memory that a kernel cannot follow",
         "{detail}",
         "Call .contiguous() on it first.",
-        EAGER,
+        STEP,
     ),
     Row(
         "no-tensor",
         "a call of torch that gives no tensor",
         "{detail}",
         "Call it outside the compiled function.",
-        EAGER,
+        STEP,
     ),
     Row(
         "run-time-size",
         "a size known only at run time decides",
         "{detail}",
         "Branch on the size of an argument instead.",
-        EAGER,
+        CUT,
     ),
     Row(
         "shared-memory",
         "results that share memory in a new way",
         "{detail}",
         "Return one of them, or a clone.",
-        EAGER,
+        STEP,
         "y = x + 1\nreturn y, y[::2]",
         "y = x + 1\nreturn y, y[::2].clone()",
     ),
@@ -381,6 +381,13 @@ def reason(code: str, detail: str, line: Line | None, advice: str | None = None)
     """The reason of row ``code`` with what was met filled in; ``advice`` in place of the row's where more is known."""
     row = CATALOGUE[code]
     return Reason(code, row.what.format(detail=detail), advice or row.write, line)
+
+
+def detail(found: Reason) -> str:
+    """What was filled into the row of a reason."""
+    before, _, after = CATALOGUE[found.code].what.partition("{detail}")
+    whole = found.fact.startswith(before) and found.fact.endswith(after)
+    return found.fact[len(before) : len(found.fact) - len(after)] if whole else found.fact
 
 
 def page(row: Row) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
+from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, order_like
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
@@ -153,8 +154,7 @@ class LibraryCalls:
             parts = (value.start, value.stop, value.step)
             return slice(*(self._template(part, operands, replaced) for part in parts))
         if isinstance(value, torch.Tensor):
-            fact = "A tensor of unknown origin is an operand."
-            raise Stop(Reason("unknown-tensor", fact, "Give it as an argument or attribute.", self.builder.line))
+            raise Stop(reason("unknown-tensor", "an operand of a call", self.builder.line))
         return value
 
 

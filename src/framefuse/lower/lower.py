@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Pinned, Reason, Stop
 from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
+from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
@@ -88,7 +89,12 @@ class _Lowerer:
         inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))
         for index, call in enumerate(self.trace.calls):
             self.builder.line = call.line
-            self._call(index, call)
+            try:
+                self._call(index, call)
+            except Stop:
+                raise
+            except Exception as error:
+                raise Pinned(call.line) from error
         self.builder.line = None
         settle(self.builder, self.trace, self.values)
         leaving = Outputs(
@@ -132,10 +138,7 @@ class _Lowerer:
     def _meta(self, value: int) -> TensorMeta:
         meta = self.trace.metas[value]
         if not meta.plain or meta.dtype not in BY_TORCH:
-            fact = f"A tensor of a special kind ({meta.dtype}) takes part."
-            raise Stop(
-                Reason("tensor-kind", fact, "Keep such tensors outside the compiled function.", self.builder.line)
-            )
+            raise Stop(reason("tensor-kind", f"A tensor of {meta.dtype}", self.builder.line))
         return meta
 
     def _bind_symbols(self, value: int, shape: Shape) -> None:
@@ -418,12 +421,12 @@ class _Lowerer:
         for symbol, value in assumed.definitions:
             if not self.builder.bound.isdisjoint(value.substitute(self.symbols).symbols):
                 fact = f"The program computes with a size that is known only while it runs ({symbol} = {value})."
-                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead."))
+                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead.", value.line))
         for relation in relations:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
                 fact = f"The program branches on a size that is known only while it runs ({relation})."
-                raise Stop(Reason("run-time-size", fact, "Branch on the size of an argument instead."))
+                raise Stop(Reason("run-time-size", fact, "Branch on the size of an argument instead.", relation.line))
 
     def _kept(self, outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
         """What runs for the error that it may raise."""

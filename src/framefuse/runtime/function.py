@@ -321,7 +321,7 @@ class CompiledFunction:
             self.prune(start)
         mode = torch.is_grad_enabled()
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
-        self.waits[mode] = PATIENCE**failed
+        self.waits[mode] = NEVER if outcome.reason.code == "fault" else PATIENCE**failed
 
     def prune(self, point: Continuation) -> None:
         """Drops the compiled code that leads to a point from which only the interpreter goes on, and what then leads
@@ -391,6 +391,7 @@ SLOW_SHARE = 16  # and once more for so many hits
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
 PATIENCE = 4
+NEVER = 1 << 62  # a fault of ours comes again
 
 
 def live_functions() -> Sequence[CompiledFunction]:

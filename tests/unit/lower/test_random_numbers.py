@@ -145,7 +145,7 @@ def test_fills_of_inputs_and_views_write_them():
     same(lambda x: x.uniform_().mul_(2.0), several(5, 6))
     same(lambda x: x[1:3].normal_() * 2.0, several(5, 60))
     for function in (lambda x: x[:, 2:50].normal_() * 2.0, lambda x: (x + 1)[:, ::2].normal_() * 2.0):
-        same(function, several(30, 60, count=3), traces=0)  # eager fills memory with gaps in another way
+        same(function, several(30, 60, count=4), traces=2)  # eager fills memory with gaps in another way: a step
 
 
 @pytest.mark.parametrize(
