@@ -24,9 +24,10 @@ def halves(graph: Graph, inputs: Collection[int], outputs: Collection[int]) -> H
     ``inputs`` are the numbers of the inputs that may be saved as themselves, ``outputs`` the places of such outputs:
     those that eager saved too, so that writing to them is an error under eager as well.
     """
-    graph = with_twins(graph)
-    maker = _Maker(graph, frozenset(inputs), frozenset(outputs))
-    pieces = tuple(maker.piece(part) for part in divide(graph))
+    seen = len(graph.outputs)
+    graph, parts = divide(with_twins(graph))
+    maker = _Maker(graph, frozenset(inputs), frozenset({*outputs, *range(seen, len(graph.outputs))}))
+    pieces = tuple(maker.piece(part) for part in parts)
     return Halves(maker.forward(), pieces)
 
 

@@ -24,7 +24,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One node of autograd: the outputs of a graph whose gradients are asked together.
+    """One node of autograd: the part of a graph that a backward pass walks whole or not at all.
 
     ``primal`` is that part of the lowered graph; its inputs are the graph's and then those outputs of earlier pieces
     that it reads. ``inputs`` are the tensors that require grad, as its ``differentiable`` inputs in this order;
@@ -44,9 +44,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A graph cut in two: ``forward`` is the lowered graph without the rows that speak of gradients, and with one
-    further output for each ``own`` saved value; ``pieces`` are the nodes of autograd that its outputs hang on, in
-    order. An output from which others are computed ends a piece, so that its gradient is a sum as in eager.
+    """A graph cut in two: ``forward`` is the lowered graph without the rows that speak of gradients, and with further
+    outputs: what one piece takes from another, then the ``own`` saved values; ``pieces`` are the nodes of autograd that
+    its outputs hang on, in order.
     """
 
     forward: Graph
