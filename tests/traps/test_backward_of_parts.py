@@ -247,7 +247,7 @@ def caches_beside_the_result(compiled):
     for call in range(5):
         result, kept = f(rows(call, 5, 4))
         extra = [kept[0][0].sum(), kept[1][1].pow(2).sum(), kept[1][2].sum(), kept[2][3].sum()]
-        walked((result.sum() + sum(extra[: call % 4])))
+        walked(result.sum() + sum(extra[: call % 4]))
         yield gradients(model)
 
 

@@ -1,4 +1,4 @@
-"""Divides a graph into pieces, each a node of autograd: what leads to the same outputs is walked together, and is one."""
+"""Divides a graph into pieces, each a node of autograd: what leads to the same outputs, which is walked together."""
 
 from __future__ import annotations
 
