@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from framefuse.capture import leaves
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.class_making import MAKERS, new_class, understood
+from framefuse.capture.constructors import CONSTRUCTORS
 from framefuse.capture.copies import deepcopy, shallow
 from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
@@ -25,12 +26,14 @@ from framefuse.capture.frame import (
 )
 from framefuse.capture.frame_readers import FRAME_READERS
 from framefuse.capture.fused_steps import FUSED_STEPS
+from framefuse.capture.generator_calls import GENERATOR_CALLS
 from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
 from framefuse.capture.number_functions import NUMBER_FUNCTIONS
 from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number, reads_values
+from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
 from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
@@ -69,6 +72,9 @@ SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, a
 SPECIALS.update(FRAME_READERS)
 SPECIALS.update(NUMBER_FUNCTIONS)
 SPECIALS.update(FUSED_STEPS)
+SPECIALS.update(OPERATOR_FUNCTIONS)
+SPECIALS.update(CONSTRUCTORS)
+SPECIALS.update(GENERATOR_CALLS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 

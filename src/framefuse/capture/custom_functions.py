@@ -1,4 +1,4 @@
-"""Runs the forward of a custom autograd function in the interpreter where no gradient is wanted."""
+"""Runs the forward of a custom autograd function in the interpreter where no gradient can be wanted."""
 
 from __future__ import annotations
 
@@ -38,19 +38,33 @@ class Context:
 def apply(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``Function.apply``; MISSING where gradients may be wanted, which leaves the call to torch."""
     recorder, function = machine.recorder, args[0]
-    if torch.is_grad_enabled() or kwargs or not recorder.alive:
+    if kwargs or not recorder.alive:
+        return MISSING
+    enabled, operands, breakable = torch.is_grad_enabled(), args[1:], machine.breakable()
+    tensors = [part for part in operands if isinstance(part, torch.Tensor)]
+    if enabled and any(recorder.requires_grad(tensor) is not False for tensor in tensors):
         return MISSING
     recorder.gradients_matter = True
     recorder.sources.version(function)
-    context, operands = Context(len(args) - 1), args[1:]
-    if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
-        value = machine.call_nested(function.forward, (context, *operands))
-    else:
-        value = machine.call_nested(function.forward, operands)
-        machine.call_nested(function.setup_context, (context, operands, value))
+    context = Context(len(operands))
+    torch._C._set_grad_enabled(False)  # as torch does while forward runs
+    try:
+        value = _forward(machine, function, context, operands)
+    finally:
+        torch._C._set_grad_enabled(enabled)
+    if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
+        machine.learn_step(frame, "custom-function", function.__qualname__)
     given = [_given(part, operands, context) for part in (value if isinstance(value, tuple) else (value,))]
     frame.stack.append(tuple(given) if isinstance(value, tuple) else given[0])
     return None
+
+
+def _forward(machine: Any, function: Any, context: Context, operands: tuple[Any, ...]) -> Any:
+    if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
+        return machine.call_nested(function.forward, (context, *operands))
+    value = machine.call_nested(function.forward, operands)
+    machine.call_nested(function.setup_context, (context, operands, value))
+    return value
 
 
 def _given(part: Any, operands: tuple[Any, ...], context: Context) -> Any:

@@ -37,11 +37,11 @@ NATIVE_MODULES = frozenset(
 )
 # The benchmarks stand in for a user's program.
 INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.bench")
-# Functions of native modules that read the user's objects.
+# Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
     for name in "asdict astuple replace _replace _asdict_inner _astuple_inner _is_dataclass_instance".split()
-)
+) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")}
 # Torch's Python functions outside these modules are opaque.
 TORCH_SILENT = (
     "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
@@ -98,6 +98,10 @@ def runs_natively(function: types.FunctionType) -> bool:
     top = module.partition(".")[0]
     if top == "torch":
         interpreted = module.startswith(INTERPRETED_TORCH) or module in INTERPRETED_ALONE
+        outer = code.co_qualname.partition(".")[0]
+        interpreted = interpreted or not INTERPRETED_FUNCTIONS.isdisjoint(
+            ((module, outer), (module, function.__name__))
+        )
         native = not interpreted and not _wraps_foreign(function)
     elif module.startswith(INTERPRETED_OURS):
         native = False

@@ -15,6 +15,7 @@ import torch
 from framefuse.capture import collectives, leaves, queries
 from framefuse.capture.attributes import type_get
 from framefuse.capture.frame import MISSING, Frame, FrameView
+from framefuse.capture.generator_calls import of_generator, records_generator
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
@@ -128,6 +129,8 @@ class Natives(Operations):
             return collectives.call(recorder, target, args, kwargs)
         if policy == "wait":
             return collectives.wait(recorder, target, args[0])
+        if policy == "generator":
+            return of_generator(recorder, target, args, kwargs)
         if policy == "torch":
             before = recorder.mode_calls
             value = self.handling(target, args, kwargs)
@@ -235,6 +238,8 @@ class Natives(Operations):
                 return "torch"
             if leaves.is_pure(target):
                 return "pure"
+            if isinstance(holder, torch.Generator):
+                return "generator" if records_generator(recorder, target, args, kwargs) else None
             if isinstance(holder, leaves.MUTABLE_TYPES):
                 return self._container_method(holder, target.__name__, args, kwargs)
             owner = getattr(target, "__objclass__", None)

@@ -117,6 +117,14 @@ def _requires_grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...
     return function(*args)
 
 
+@answers("new")
+def _new(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The sizes of ``new`` may come as a ``torch.Size``; a tuple would be elements."""
+    if len(args) == 2 and type(args[1]) is torch.Size and not kwargs:
+        return recorder.run(torch.Tensor.new_empty, "new_empty", args, kwargs)
+    return recorder.run(function, name, args, kwargs)
+
+
 @answers("get grad")
 def _grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = function(*args)
@@ -260,6 +268,10 @@ RANDOM = frozenset(
     "fractional_max_pool2d "
     "fractional_max_pool3d fractional_max_pool2d_with_indices _scaled_dot_product_flash_attention".split()
 )
+
+
+# Calls that set or read the state of a generator: they keep their place among those that draw from it.
+GENERATOR_CALLS = frozenset(("manual_seed", "get_rng_state", "set_rng_state", "get_state", "set_state"))
 
 
 def may_be_random(name: str, kwargs: dict[str, Any]) -> bool:

@@ -342,7 +342,7 @@ class Recorder(Relations):
             self.count_versions(written)
             if not self.alive:
                 return
-        advanced = state is not None and devices.drew(state)
+        advanced = (state is not None and devices.drew(state)) or name in queries.GENERATOR_CALLS
         if prepared.named:
             advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
         data = queries.sizes_from_data(name, args, kwargs)
@@ -354,7 +354,7 @@ class Recorder(Relations):
             return
         places = [meta.device for meta in self.metas[first:]]
         devices.by_type(self, name, (*args, *kwargs.values()), operands, places)
-        if result is NO_TENSOR and not written:
+        if result is NO_TENSOR and not written and name not in queries.GENERATOR_CALLS:
             self.kill("native-call", name)
             return
         self.calls.append(
@@ -522,8 +522,10 @@ def strip(value: Any) -> Any:
     kind = type(value)
     if kind is Integer or kind is Float:
         return bare(value)
-    if kind is tuple or kind is torch.Size:
+    if kind is tuple:
         return tuple([strip(part) for part in value])
+    if kind is torch.Size:  # torch's older constructors take a tuple for elements
+        return torch.Size([strip(part) for part in value])
     if kind is list:
         return [strip(part) for part in value]
     if kind is dict:

@@ -289,11 +289,14 @@ class Machine(Calls, Attributes, Generators):
         if not self.breakable():
             return
         frame = self.frames[-1]
-        place = frame.code.code, frame.step - 1
         if code in CUT_BEFORE:
-            self.learnt |= self.points.learn(*place, None)
+            self.learnt |= self.points.learn(frame.code.code, frame.step - 1, None)
         elif code in STEPS:
-            self.learnt |= self.points.learn(*place, (code, detail))
+            self.learn_step(frame, code, detail)
+
+    def learn_step(self, frame: Frame, code: str, detail: str) -> None:
+        """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
+        self.learnt |= self.points.learn(frame.code.code, frame.step - 1, (code, detail))
 
     def later(self, detail: str) -> None:
         """The program makes what it needs from its second call on, as optimizers make their state: the next call is
@@ -348,4 +351,3 @@ class Machine(Calls, Attributes, Generators):
     def iterate(self, frame: Frame, value: Any, stepped: bool = False) -> Any:
         """Pushes ``iter(value)``; SWITCH after a frame was entered that will push it."""
         return iterate(self, frame, value, stepped)
-

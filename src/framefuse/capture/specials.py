@@ -32,7 +32,6 @@ from framefuse.capture.unseen import shown
 SPECIALS: dict[Any, Callable[..., Any]] = {}
 TWINS: dict[Any, Any] = {
     sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_,
-    functools.reduce: twins.reduce_,
 }  # fmt: skip
 TWIN_TYPES: dict[type, Any] = {native: twin for twin, native in twins.REAL.items() if isinstance(native, type)} | {
     list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_,
@@ -422,6 +421,13 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
         frame.stack.append(total)
         return None
     return MISSING
+
+
+@special(functools.reduce)
+def _reduce(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 2 <= len(args) <= 3:
+        return MISSING
+    return machine.call(frame, twins.reduce_, args, kwargs)
 
 
 @special(collections._count_elements)  # type: ignore[attr-defined]

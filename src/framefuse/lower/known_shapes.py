@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.lower.context import Lowering
@@ -65,6 +67,18 @@ def made(lo: Lowering, *size: Any, **options: Any) -> Shapes:
 @rule("new_empty")
 def new_empty(lo: Lowering, input: Node, *size: Any, **options: Any) -> Shapes:
     return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))
+
+
+@rule("new")
+def new(lo: Lowering, input: Node, *size: Any) -> Shapes:
+    if not size or not all(isinstance(part, (int, Expr)) for part in size):
+        raise Unsupported("elements in place of sizes")
+    return Shapes((lo.shape_of(*size),))
+
+
+@rule("torch.get_rng_state")
+def generator_state(lo: Lowering) -> Shapes:
+    return Shapes(((expr(torch.get_rng_state().numel()),),))
 
 
 @rule("searchsorted")

@@ -23,7 +23,7 @@ def kept_generators(schedule: Schedule) -> tuple[torch.Generator | Source, ...]:
         or any(getattr(node.attr("target"), "whole", False) for _, node in calls)
     ):
         return ()
-    given = (node.attr("kwargs").get("generator") for _, node in calls)
+    given = (part for _, node in calls for part in (*node.attr("args"), node.attr("kwargs").get("generator")))
     found = (default_generator(device) for _, node in calls if node.attr("random") for device in _devices(node))
     return (
         *dict.fromkeys(part for part in found if part is not None),

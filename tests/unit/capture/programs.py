@@ -1295,7 +1295,7 @@ def custom_autograd_function():
     def f(x):
         return Double.apply(x) + 1
 
-    return f, one
+    return f, lambda rand, n: (rand(n, 6).requires_grad_(torch.is_grad_enabled()),)
 
 
 @program()

@@ -1,0 +1,66 @@
+"""Records what sets or reads the state of a random number generator, in its place among the calls that draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.numbers import Integer
+
+STATES = ("manual_seed", "get_state", "set_state")
+
+
+def _record(recorder: Any, function: Any, name: str, args: tuple[Any, ...]) -> Any:
+    with torch._C.DisableTorchFunction():  # no function mode is told of these calls
+        return recorder.run(function, name, args, {})
+
+
+def _settled(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call with these arguments can be a call of the trace. Where an accelerator is in use, the functions of
+    torch seed its generators too, which a run that declines would have to restore.
+    """
+    return bool(machine.recorder.alive) and not kwargs and not torch.cuda.is_initialized()
+
+
+def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not _settled(machine, args, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
+        return MISSING
+    _record(machine.recorder, torch.manual_seed, "manual_seed", args)
+    machine.recorder.sources.root(torch.default_generator)
+    frame.stack.append(torch.default_generator)
+    return None
+
+
+def _state(name: str, count: int) -> Callable[..., Any]:
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not _settled(machine, args, kwargs) or len(args) != count:
+            return MISSING
+        frame.stack.append(_record(machine.recorder, getattr(torch, name), name, args))
+        return None
+
+    return call
+
+
+GENERATOR_CALLS: dict[Any, Callable[..., Any]] = {
+    torch.manual_seed: _manual_seed,
+    torch.get_rng_state: _state("get_rng_state", 0),
+    torch.set_rng_state: _state("set_rng_state", 1),
+}
+
+
+def records_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a method of a generator is a call of the trace: of one that existed before the call."""
+    name = target.__name__
+    if name not in STATES or kwargs or len(args) != (name != "get_state"):
+        return False
+    whole = name != "manual_seed" or type(args[0]) in (int, Integer)
+    return whole and recorder.sources.source(target.__self__) is not None
+
+
+def of_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls such a method."""
+    name, holder = target.__name__, target.__self__
+    return _record(recorder, getattr(torch.Generator, name), name, (holder, *args))

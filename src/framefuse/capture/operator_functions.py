@@ -1,0 +1,42 @@
+"""Lets the functions of Python's ``operator`` module do what the instructions of the same name do."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.code import HANDLERS
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
+
+Special = Callable[..., Any]
+
+
+def _as_instruction(handler: Any, argument: int, count: int) -> Special:
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) != count or kwargs:
+            return MISSING
+        frame.stack.extend(args)
+        return handler(machine, frame, argument)
+
+    return call
+
+
+def _contains(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return MISSING if len(args) != 2 or kwargs else IN(machine, frame, (args[1], args[0]), kwargs)
+
+
+IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)
+OPERATOR_FUNCTIONS: dict[Any, Special] = {
+    **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
+    **{function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)},
+    **{function: _as_instruction(compare_op, place, 2) for place, (_, function) in enumerate(COMPARE)},
+    operator.neg: _as_instruction(HANDLERS["UNARY_NEGATIVE"], 0, 1),
+    operator.invert: _as_instruction(HANDLERS["UNARY_INVERT"], 0, 1),
+    operator.not_: _as_instruction(HANDLERS["UNARY_NOT"], 0, 1),
+    operator.getitem: _as_instruction(HANDLERS["BINARY_SUBSCR"], 0, 2),
+    operator.contains: _contains,
+    operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
+    operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
+}

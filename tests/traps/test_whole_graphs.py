@@ -1,0 +1,277 @@
+"""Programs that must be one graph, with ``fullgraph=True``: reductions of Python, older constructors, seeds."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from tests.traps.trap import Table, Trap, hold
+
+import framefuse
+
+TABLE = Table()
+GENERATOR = torch.Generator()
+
+
+def trap(traces: int, hits: int, **options: Any):
+    return TABLE.trap(traces, hits, fullgraph=True, **options)
+
+
+def pairs(count: int = 4, rows: int = 4):
+    return [(torch.randn(rows, 5), torch.randn(rows, 5)) for _ in range(count)]
+
+
+# Reductions of Python -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def reduce_with_an_operator(compiled):
+    f = compiled(lambda a, b: functools.reduce(operator.add, [a, b, a * b]))
+    for a, b in pairs():
+        yield f(a, b)
+
+
+@trap(traces=1, hits=3)
+def reduce_with_a_start_and_functions_of_torch(compiled):
+    f = compiled(
+        lambda a, b: (functools.reduce(torch.maximum, (a, b), a + 1), functools.reduce(torch.Tensor.mul, [a, b]))
+    )
+    for a, b in pairs():
+        yield f(a, b)
+
+
+@trap(traces=1, hits=3)
+def reduce_of_sizes(compiled):
+    f = compiled(
+        lambda a: a.reshape(functools.reduce(operator.mul, a.shape)) * functools.reduce(operator.add, a.shape, 1)
+    )
+    for rows in (4, 6, 3, 9):
+        yield f(torch.randn(rows, 5))
+
+
+@trap(traces=1, hits=3)
+def reduce_in_place(compiled):
+    f = compiled(lambda a, b: functools.reduce(operator.iadd, [a.clone(), b, 2]))
+    for a, b in pairs():
+        yield f(a, b)
+
+
+@trap(traces=1, hits=2)
+def operators_in_place_write_their_tensor(compiled):
+    def program(a, b):
+        operator.imul(a, b)
+        return operator.isub(a, 1), operator.iadd(3, 4)
+
+    f = compiled(program)
+    for a, b in pairs(3):
+        yield f(a, b)
+        yield a
+
+
+# Constructors -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def new_with_sizes(compiled):
+    f = compiled(lambda a: (a.new(a.size(0), 2).fill_(1) + 1, a.new(a.size()).zero_() + a, a.new().shape))
+    for rows in (4, 6, 3, 9):
+        yield f(torch.randn(rows, 5))
+
+
+@trap(traces=1, hits=2)
+def new_with_elements(compiled):
+    f = compiled(lambda a: (a.new([1.0, 2.0]) + a[0, 0], a.new((3, 4)), a.new_tensor([a.shape[1], 2])))
+    for a, _ in pairs(3):
+        yield f(a)
+
+
+@trap(traces=1, hits=2)
+def older_constructors_of_numbers(compiled):
+    def program(a):
+        rows = a.index_select(0, torch.LongTensor([0, 2]))
+        return rows, torch.FloatTensor([[1, 2.5], [True, 3]]), torch.BoolTensor([1, 0]), torch.Tensor((2, 3)) + a[0, 0]
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def older_constructors_of_sizes(compiled):
+    def program(a):
+        filled = torch.DoubleTensor(a.size(0), 2).fill_(2), torch.Tensor(a.size()).fill_(1) + a, torch.ShortTensor()
+        return *filled, torch.IntTensor([a.size(0), 7])
+
+    f = compiled(program)
+    for rows in (4, 6, 3, 9):
+        yield f(torch.randn(rows, 5))
+
+
+# Generators -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def a_seed_inside(compiled):
+    def program(a, seed):
+        before = torch.rand(3)
+        torch.manual_seed(seed)
+        return a + torch.rand(4, 5), torch.randn(2), before
+
+    f = compiled(program)
+    for seed, (a, _) in zip((1, 7, -2, 7), pairs(), strict=True):
+        yield f(a, seed)
+        yield torch.rand(2), torch.initial_seed()
+
+
+@trap(traces=1, hits=2)
+def a_state_is_put_back(compiled):
+    def program(a):
+        state = torch.get_rng_state()
+        first = torch.rand(5)
+        torch.set_rng_state(state)
+        return a + first, first - torch.rand(5), state
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+        yield torch.rand(2)
+
+
+@trap(traces=1, hits=2)
+def a_state_is_kept_over_calls(compiled):
+    held = [torch.get_rng_state()]
+
+    def program(a):
+        torch.set_rng_state(held[0])
+        return a + torch.rand(5)
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+        held[0] = torch.Generator().manual_seed(len(a)).get_state()
+
+
+@trap(traces=1, hits=2)
+def a_fork_of_the_generator(compiled):
+    def program(a):
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            inside = torch.rand(5)
+        return a + inside, torch.rand(3)
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+        yield torch.rand(2)
+
+
+@trap(traces=1, hits=2)
+def a_generator_of_the_program(compiled):
+    def program(a):
+        GENERATOR.manual_seed(a.shape[0])
+        first, state = torch.rand(5, generator=GENERATOR), GENERATOR.get_state()
+        second = torch.rand(5, generator=GENERATOR)
+        GENERATOR.set_state(state)
+        return a + first, second - torch.rand(5, generator=GENERATOR)
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+        yield torch.rand(2, generator=GENERATOR)
+
+
+@trap(traces=1, hits=2)
+def a_failing_run_puts_the_seed_back(compiled):
+    def program(a, index):
+        torch.manual_seed(3)
+        drawn = torch.rand(5)
+        return a[index] + drawn
+
+    f = compiled(program)
+    for index in ([0, 1], [1, 2], [3, 3]):
+        yield f(torch.randn(4, 5), torch.tensor(index))
+        yield torch.rand(2)
+    try:
+        f(torch.randn(4, 5), torch.tensor([0, 9]))
+    except IndexError as error:
+        yield str(error)
+    yield torch.rand(2)
+
+
+# Custom functions -----------------------------------------------------------------------------
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2 if not torch.is_grad_enabled() else x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+@trap(traces=1, hits=2)
+def a_custom_function_of_what_needs_no_gradient(compiled):
+    f = compiled(lambda a: Doubled.apply(a) + 1)
+    for a, _ in pairs(3):
+        yield f(a)
+
+
+@trap(traces=1, hits=2)
+def a_custom_function_through_an_instance(compiled):
+    f = compiled(lambda a: Doubled().apply(a) + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for a, _ in pairs(3):
+            yield f(a)
+
+
+@TABLE.trap(traces=3, hits=2)
+def a_custom_function_that_later_needs_a_gradient(compiled):
+    f = compiled(lambda a: Doubled.apply(a * 1) + 1)
+    for needs in (False, False, True, True, False):
+        a = torch.randn(4, 5, requires_grad=needs)
+        result = f(a)
+        yield result
+        if needs:
+            result.sum().backward()
+            yield a.grad
+
+
+class Untraceable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@TABLE.trap(traces=3, hits=2)
+def a_custom_function_whose_forward_leaves_torch(compiled):
+    f = compiled(lambda a: Untraceable.apply(a + 1) * 3)
+    for a, _ in pairs(5):
+        yield f(a)
+
+
+@TABLE.parametrize()
+def test_it_is_one_graph(trap: Trap) -> None:
+    hold(trap)
+
+
+@pytest.mark.parametrize("kind", [torch.LongTensor, torch.ByteTensor, torch.FloatTensor])
+def test_older_constructors_raise_what_they_raise(kind: Any) -> None:
+    f = framefuse.compile(lambda a, data: kind(data) + a)
+    for data in ([1, [2]], ["a"]):
+        for _ in range(3):
+            with pytest.raises(Exception) as eager:
+                kind(data)
+            with pytest.raises(type(eager.value)):
+                f(torch.ones(1), data)
