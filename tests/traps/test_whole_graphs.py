@@ -128,6 +128,18 @@ def a_seed_inside(compiled):
 
 
 @trap(traces=1, hits=2)
+def a_seed_after_torch_compile_wrapped_the_function(compiled):
+    plain = torch.manual_seed
+    torch.manual_seed = torch._disable_dynamo(torch.random.manual_seed)
+    try:
+        f = compiled(lambda a: (torch.manual_seed(4), a + torch.rand(5))[1])
+        for a, _ in pairs(3):
+            yield f(a)
+    finally:
+        torch.manual_seed = plain
+
+
+@trap(traces=1, hits=2)
 def a_state_is_put_back(compiled):
     def program(a):
         state = torch.get_rng_state()

@@ -28,7 +28,7 @@ def _settled(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
 def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not _settled(machine, args, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
         return MISSING
-    _record(machine.recorder, torch.manual_seed, "manual_seed", args)
+    _record(machine.recorder, torch.random.manual_seed, "manual_seed", args)
     machine.recorder.sources.root(torch.default_generator)
     frame.stack.append(torch.default_generator)
     return None
@@ -45,7 +45,7 @@ def _state(name: str, count: int) -> Callable[..., Any]:
 
 
 GENERATOR_CALLS: dict[Any, Callable[..., Any]] = {
-    torch.manual_seed: _manual_seed,
+    torch.random.manual_seed: _manual_seed,
     torch.get_rng_state: _state("get_rng_state", 0),
     torch.set_rng_state: _state("set_rng_state", 1),
 }

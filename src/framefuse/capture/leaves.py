@@ -260,6 +260,8 @@ def is_wrapper(function: types.FunctionType) -> bool:
     if home not in ("torch._compile", "torch._dynamo.eval_frame") or function.__name__ == "_disable_dynamo":
         return False
     inner = getattr(function, "__wrapped__", None)
+    if inner is torch.random.manual_seed:
+        return True
     if not isinstance(inner, types.FunctionType) or runs_natively(inner):
         return False
     return home == "torch._compile" or (
