@@ -420,7 +420,7 @@ class Attributes:
         if isinstance(holder, (torch.Tensor, type)):
             if isinstance(holder, type) or type_get(kind, name) is MISSING:
                 return self._store_outside(holder, name, value)
-            return self._store_in_tensor(frame, holder, name, bare(value))
+            return self._store_in_tensor(frame, holder, name, value)
         if type(holder) is types.ModuleType:
             recorder.sources.root(holder)
             recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
@@ -442,7 +442,7 @@ class Attributes:
         if own not in SETTERS:
             if id(holder) in recorder.sources.known:
                 recorder.kill("write", f"{kind.__name__}.{name}")
-            setattr(holder, name, bare(value))
+            setattr(holder, name, plain_number(value))
             return None
         return self.generic_store(frame, holder, kind, name, value)
 
@@ -492,7 +492,8 @@ class Attributes:
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
                 recorder.kill("write", f"{kind.__name__}.{name}")
-            object.__setattr__(holder, name, bare(value) if known else value)
+            keeps = type(found) is types.MemberDescriptorType and not written_in_c(kind)
+            object.__setattr__(holder, name, bare(value) if known else value if keeps else plain_number(value))
             return None
         if known and kind.__dictoffset__:  # else it takes no attribute
             before = object.__getattribute__(holder, "__dict__").get(name, MISSING)

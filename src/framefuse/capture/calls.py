@@ -37,6 +37,7 @@ from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
 from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.repeated import call_repeated, is_repeatable
+from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.twins import inside_ddp_forward
 from framefuse.capture.unseen import PLAIN, compared, shown
@@ -63,6 +64,8 @@ SIMPLE = frozenset(
         torch.nn.Parameter,
     )
 )
+# Classes of C whose instances call a function that they are given; where that is native it must not see our numbers.
+DRIVERS = frozenset((map, filter))
 SPECIALS[copy.deepcopy] = deepcopy
 SPECIALS[copy.copy] = shallow
 SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
@@ -75,6 +78,7 @@ SPECIALS.update(FUSED_STEPS)
 SPECIALS.update(OPERATOR_FUNCTIONS)
 SPECIALS.update(CONSTRUCTORS)
 SPECIALS.update(GENERATOR_CALLS)
+SPECIALS.update(SLOT_METHODS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 
@@ -225,6 +229,8 @@ class Calls(Natives):
         what = then[0]
         if what == "drop":
             return
+        if what == "none":
+            value = None
         if what == "init":
             if value is not None:
                 raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
@@ -238,7 +244,9 @@ class Calls(Natives):
         elif what == "cached":
             if id(then[1]) in self.recorder.sources.known:
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
-            then[1].__dict__[then[2]] = bare(value)
+                then[1].__dict__[then[2]] = bare(value)
+            else:
+                then[1].__dict__[then[2]] = value
         elif what == "binary" and value is NotImplemented:
             attempts, function, left, right = then[1:]
             self.operate(frame, attempts, function, left, right, nested=True)
@@ -276,7 +284,8 @@ class Calls(Natives):
                 if outcome is None and then is not None:
                     self.finish(frame, frame.stack.pop(), then)
                 return outcome
-        if cls in TWIN_TYPES and (needs_twin(args) or (kwargs and needs_twin(tuple(kwargs.values())))):
+        drives = cls in DRIVERS and self.recorder.tracked and bool(args)
+        if cls in TWIN_TYPES and (drives or needs_twin(args) or (kwargs and needs_twin(tuple(kwargs.values())))):
             return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
         method = python_method(type(cls), "__call__")
         if method is not None:

@@ -15,7 +15,7 @@ from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.numbers import pin_nested
-from framefuse.capture.recipe import settle
+from framefuse.capture.settle import settle
 from framefuse.capture.specials import special
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.

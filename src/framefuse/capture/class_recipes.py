@@ -7,7 +7,9 @@ import dataclasses
 import types
 from typing import Any
 
+from framefuse.capture.iterators import dict_behind
 from framefuse.ir.classes import written_in_c
+from framefuse.ir.containers import elements
 from framefuse.ir.trace import Build
 
 _tuplegetter: Any = type(vars(collections.namedtuple("_tuplegetter", "a"))["a"])
@@ -51,7 +53,7 @@ def descriptor_recipe(recipes: Any, value: Any, number: int) -> Any:
     elif kind is _tuplegetter:
         parts = value.__reduce__()[1]
     else:
-        parts = (dict(value),) if kind is types.MappingProxyType else (value.__func__,)
+        parts = (dict_behind(value),) if kind is types.MappingProxyType else (value.__func__,)
     return Build("call", kind, tuple([recipes.build(part) for part in parts]), None, number)
 
 
@@ -61,6 +63,6 @@ def tuple_recipe(recipes: Any, value: Any, number: int) -> Any:
     if any(written_in_c(base) and base not in (tuple, object) for base in kind.__mro__):
         return recipes.refuse(f"a {kind.__name__}")
     state = getattr(value, "__dict__", None)
-    parts = (recipes.build(kind), *[recipes.build(part) for part in value])
+    parts = (recipes.build(kind), *[recipes.build(part) for part in elements(value)])
     base = Build("dict", None, tuple([(name, recipes.build(part)) for name, part in state.items()])) if state else None
     return Build("kind of tuple", None, parts, base, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
+from framefuse.ir.containers import elements, entries, held, size
 from framefuse.ir.facts import Source
 
 # How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
@@ -33,11 +34,6 @@ def is_key(key: Any) -> bool:
     """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
     kind = type(key)
     return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
-
-
-def entries(content: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Keys and values in the order that the program sees; an OrderedDict has one of its own."""
-    return list(OrderedDict.items(content) if isinstance(content, OrderedDict) else dict.items(content))
 
 
 @dataclass(slots=True)
@@ -89,8 +85,8 @@ class Contents:
         """The record of a known container that is about to change."""
         found = self.changed.get(id(container))
         if found is None:
-            keys = tuple(container) if isinstance(container, (dict, *SETS)) else None
-            found = self.changed[id(container)] = Change(container, len(container), keys)
+            keys = tuple(elements(container)) if isinstance(container, (dict, *SETS)) else None
+            found = self.changed[id(container)] = Change(container, size(container), keys)
         return found
 
     def own(self, container: Any) -> Change:
@@ -116,7 +112,7 @@ class Contents:
             return
         if id(container) not in self.stated_lengths:
             self.stated_lengths.add(id(container))
-            self.fact(entry[1], "length", len(container) if changed is None else changed.length)
+            self.fact(entry[1], "length", size(container) if changed is None else changed.length)
 
     def _followed(self, changed: Change) -> bool:
         """Whether facts about the old content are still needed and can be stated; states which keys are new."""
@@ -137,29 +133,29 @@ class Contents:
             if holder == id(container) and part == "item":
                 had = key[1] in set(changed.keys or ())
                 self.fact(base, "present" if had else "absent", key[1], key)
-        return len(container) - changed.length
+        return size(container) - changed.length
 
     def count(self, container: Any, free: bool) -> int:
         """``len(container)``: a run-time number where ``free`` or where a known container has changed."""
-        size = len(container)
+        length = size(container) if isinstance(container, CONTAINERS) else len(container)
         entry = self.known.get(id(container))
         if entry is None or not self.host.alive:
-            return size
+            return length
         changed = self.changed.get(id(container))
         sized = isinstance(container, (list, dict, set, deque)) and self.host.symbolic
         if not sized or not (free or changed is not None) or id(container) in self.stated_lengths:
             self.length(container)
-            return size
+            return length
         if changed is not None and not self._followed(changed):
-            return size
-        before = size if changed is None else changed.length
+            return length
+        before = length if changed is None else changed.length
         place = (id(container), "count", None)
         if place not in self.seen:
             symbol = self.symbol("n")
             self.fact(entry[1], "count", symbol)
             self.host.hint(symbol, before)
             self.seen[place] = integer(before, symbol.expr, self.host)
-        total: int = self.seen[place] + (size - before)
+        total: int = self.seen[place] + (length - before)
         return total
 
     def filled(self, container: Any) -> None:
@@ -167,7 +163,7 @@ class Contents:
         changed = self.changed.get(id(container))
         if changed is not None and changed.added > 0 and not changed.owned:
             return
-        if isinstance(container, (list, dict, set, deque)) and container:
+        if isinstance(container, (list, dict, set, deque)) and size(container):
             if self.count(container, True) == 0:
                 raise AssertionError("a container with elements has a length")
         else:
@@ -216,7 +212,7 @@ class Contents:
                 key += changed.added
         elif key < 0 and not isinstance(container, list):
             self.length(container)
-            key += len(container)
+            key += size(container)
         return self.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
 
     def _is_entry(self, container: Any, key: Any) -> bool:
@@ -254,7 +250,7 @@ class Contents:
         elif not isinstance(container, dict):
             (self.length if changed is None else self.whole)(container)
         elif self.host.alive and (changed is None or self._followed(changed)):
-            self.keys(list(container) if changed is None else list(changed.keys or ()), entry[1])
+            self.keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
 
     def moves(self, container: dict[Any, Any]) -> bool:
         """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
@@ -263,9 +259,9 @@ class Contents:
             return False
         base, moving = entry[1], self.host.moving
         if base.is_argument and base.root.key in self.volatile:
-            return any(type(value) in (int, float) for value in container.values())
+            return any(type(value) in (int, float) for value in held(container))
         return bool(moving) and any(
-            type(value) in (int, float) and Source("item", base, key) in moving for key, value in container.items()
+            type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
         )
 
     def whole(self, container: Any) -> None:
@@ -299,21 +295,21 @@ class Contents:
         """Facts for all of the old content."""
         holder = id(container)
         if isinstance(container, dict):
-            keys = list(container) if changed is None else list(changed.keys or ())
+            keys = elements(container) if changed is None else list(changed.keys or ())
             self.keys(keys, base)
             for key in keys:
                 place = (holder, "item", (type(key), key))
                 if place not in self.written and dict.__contains__(container, key):
                     plain_number(self.read_at(base, place, "item", key, dict.__getitem__(container, key)))
         elif isinstance(container, SEQUENCES):
-            size = len(container) if changed is None else changed.length
-            self.fact(base, "length", size)
-            for number, value in enumerate(list(container)[:size]):
+            count = size(container) if changed is None else changed.length
+            self.fact(base, "length", count)
+            for number, value in enumerate(elements(container)[:count]):
                 plain_number(self.read_at(base, (holder, "item", (int, number)), "item", number, value))
         elif isinstance(container, frozenset) and not base.is_argument:
             return
         else:
-            self.keys(list(container) if changed is None else list(changed.keys or ()), base)
+            self.keys(elements(container) if changed is None else list(changed.keys or ()), base)
 
     def keys(self, keys: list[Any], base: Source) -> None:
         """The keys of a known dict or the members of a set, in order."""

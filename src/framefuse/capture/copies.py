@@ -29,8 +29,9 @@ def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     """``copy.deepcopy`` of plain data; MISSING for anything else."""
     if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
         return MISSING
-    state(machine.recorder.sources, args[0], set())
-    frame.stack.append(copy.deepcopy(args[0]))
+    numbers: dict[int, Any] = {}
+    state(machine.recorder.sources, args[0], set(), numbers)
+    frame.stack.append(copy.deepcopy(args[0], numbers))
     return None
 
 
@@ -58,9 +59,9 @@ def shallow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
 def is_plain(value: Any, depth: int = 0) -> bool:
     """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
     kind = type(value)
-    if kind in ATOMS or isinstance(value, SHARED):
+    if kind in ATOMS or kind in TRACKED or isinstance(value, SHARED):
         return True
-    if kind in TRACKED or depth > DEEPEST:
+    if depth > DEEPEST:
         return False
     if kind in PLAIN_CONTAINERS:
         parts = (*value, *value.values()) if kind is dict else value
@@ -84,9 +85,14 @@ def _content(value: Any) -> dict[str, Any]:
     return found
 
 
-def state(sources: Any, value: Any, met: set[int]) -> None:
-    """States everything that a copy of ``value`` is made of."""
+def state(sources: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> None:
+    """States everything that a copy of ``value`` is made of; ``numbers`` gets its run-time numbers, which are their own
+    copies.
+    """
     kind = type(value)
+    if kind in TRACKED:
+        numbers[id(value)] = value
+        return
     if kind in ATOMS or isinstance(value, SHARED) or id(value) in met:
         return
     met.add(id(value))
@@ -101,4 +107,4 @@ def state(sources: Any, value: Any, met: set[int]) -> None:
         sources.whole(content)
         parts = list(content.values())
     for part in parts:
-        state(sources, part, met)
+        state(sources, part, met, numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.recipe import settle, settle_class
+from framefuse.capture.settle import settle, settle_class
 from framefuse.capture.sources import place_of
+from framefuse.ir.containers import base_of, elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Effect
@@ -158,9 +159,9 @@ class Journal:
         """A new container with the elements of ``holder``, its numbers with their expressions."""
         if isinstance(holder, dict):
             written = self.recorder.sources.written
-            pairs = [(key, dict.__getitem__(holder, key)) for key in holder]
+            pairs = entries(holder)
             return {key: written.get((id(holder), "item", (type(key), key)), value) for key, value in pairs}
-        return set(holder) if isinstance(holder, set) else list(holder)
+        return set(elements(holder)) if isinstance(holder, set) else elements(holder)
 
     def _restored(self, write: Write) -> bool:
         """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact
@@ -268,15 +269,15 @@ def _settle_elements(change: Change, sources: Any, memo: dict[int, Any]) -> None
     """
     container, known, written = change.container, sources.known, sources.written
     if isinstance(container, (list, deque)):
-        for place, part in enumerate(container):
+        for place, part in enumerate(elements(container)):
             new = part
             new_here = place >= change.length or change.owned or (id(container), "item", (int, place)) in written
             if type(part) in TRACKED or (new_here and id(part) not in known):
                 new = settle(part, memo)
             if new is not part:
-                container[place] = new
+                base_of(container).__setitem__(container, place, new)
     elif isinstance(container, dict) and change.owned:
         for key, part in list(dict.items(container)):
             new = part if id(part) in known else settle(part, memo)
             if new is not part:
-                (OrderedDict if isinstance(container, OrderedDict) else dict).__setitem__(container, key, new)
+                base_of(container).__setitem__(container, key, new)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, FrameView
-from framefuse.capture.recipe import settle
+from framefuse.capture.settle import settle
 from framefuse.capture.stacks import frames
 from framefuse.capture.tracebacks import variables
 

@@ -4,28 +4,59 @@ from __future__ import annotations
 
 import gc
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from framefuse.ir.containers import base_of, size
 
 RangeObjectIterator = type(iter(range(0)))
 KeyIterator: type = type(iter({}))
 # Their __reduce__ gives a callable, its arguments and a position.
 NATIVE_ITERATORS = frozenset(
     (
-        type(iter([])), type(iter(())), type(iter("")), type(iter(b"")), type(reversed([])),
+        type(iter([])), type(iter(())), type(iter("")), type(iter("\u20ac")), type(iter(b"")), type(reversed([])),
         KeyIterator, type(iter({}.values())), type(iter({}.items())), type(iter(set())),
         enumerate, zip, map, filter, itertools.chain, itertools.count, itertools.repeat,
     )
 )  # fmt: skip
-SEQUENCE_ITERATORS = frozenset((type(iter([])), type(iter(())), type(iter("")), type(iter(b"")), RangeObjectIterator))
+# What makes those of one sequence: it may be of a subclass that iterates otherwise.
+OF_SEQUENCE: dict[type, Callable[[Any], Iterator[Any]]] = {
+    type(iter([])): list.__iter__, type(iter(())): tuple.__iter__, type(iter("")): str.__iter__,
+    type(iter("\u20ac")): str.__iter__, type(iter(b"")): bytes.__iter__, type(reversed([])): list.__reversed__,
+}  # fmt: skip
+SEQUENCE_ITERATORS = frozenset((*OF_SEQUENCE, RangeObjectIterator))
 # Iterators over what may grow and shrink, each with what makes it; their __reduce__ tells the elements that are left,
 # not whose they are.
 VIEWS: dict[type, Callable[[Any], Iterator[Any]]] = {
     KeyIterator: dict.__iter__,
     type(iter({}.values())): lambda holder: iter(dict.values(holder)),
     type(iter({}.items())): lambda holder: iter(dict.items(holder)),
-    type(iter(set())): lambda holder: type(holder).__iter__(holder),
+    type(iter(set())): lambda holder: base_of(holder).__iter__(holder),
 }
+
+
+# Views of a dict, each with what makes it.
+VIEW_OBJECTS: dict[type, Callable[[Any], Any]] = {
+    type(made(kind())): made
+    for kind in (dict, OrderedDict)
+    for made in (kind.keys, kind.values, kind.items)
+}  # fmt: skip
+
+
+def dict_behind(view: Any) -> Any:
+    """The dict that a view or a proxy shows; of a proxy for another mapping a copy."""
+    held = [part for part in gc.get_referents(view) if isinstance(part, dict)]
+    return held[0] if held else dict(view)
+
+
+def reduced(iterator: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    """A callable that makes the iterator, its arguments, and a position or None."""
+    make, args, *state = iterator.__reduce__()
+    own: Any = OF_SEQUENCE.get(type(iterator))
+    if own is not None:
+        make, args = own, args if state else (own.__objclass__(),)  # at its end it has let go of the sequence
+    return make, args, state[0] if state else None
 
 
 def place_in_view(iterator: Any) -> tuple[Any, int] | None:
@@ -55,11 +86,11 @@ def _is(one: Any, other: Any) -> bool:
     return one is other
 
 
-def continue_view(kind: type, holder: Any, given: int, size: int) -> Any:
-    """An iterator over ``holder`` behind its first ``given`` elements; it began when there were ``size``, and where
+def continue_view(kind: type, holder: Any, given: int, began: int) -> Any:
+    """An iterator over ``holder`` behind its first ``given`` elements; it began when there were ``began``, and where
     there are others now it raises as CPython's does.
     """
-    if len(holder) != size:
+    if size(holder) != began:
         changed: Any = dict.fromkeys(range(2)) if isinstance(holder, dict) else {0, 1}
         iterator = VIEWS[kind](changed)
         changed.clear()
@@ -79,6 +110,10 @@ class RangeIterator:
         self.at = at
         self.stop = stop
         self.step = step
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return RangeObjectIterator
 
     def __iter__(self) -> RangeIterator:
         return self

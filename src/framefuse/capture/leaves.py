@@ -106,7 +106,8 @@ def runs_natively(function: types.FunctionType) -> bool:
     elif module.startswith(INTERPRETED_OURS):
         native = False
     else:
-        native = top in NATIVE_MODULES and (module, function.__name__) not in INTERPRETED_FUNCTIONS
+        outermost = function.__qualname__.partition(".")[0]  # a generator expression belongs to its function
+        native = top in NATIVE_MODULES and (module, outermost) not in INTERPRETED_FUNCTIONS
         native = native and not hasattr(function, "__deprecated__")  # it warns, and calls what it stands for
     if not code.co_freevars:
         if len(_native_code) > DECODED_LIMIT:

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.contents import ATOMS, entries, is_key
+from framefuse.capture.contents import ATOMS, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.recorder import strip
+from framefuse.ir.containers import base_of, elements, entries, size
 
 # (container, arguments) -> value of the method; the real container is changed as well.
 Method = Callable[..., Any]
@@ -98,9 +99,9 @@ def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> A
     recorder.sources.own(holder)
     recorder.journal.content(holder)
     if name == "sort":
-        for value in holder:
+        for value in elements(holder):
             plain_number(value)
-        if any(type(bare(value)) not in ATOMS for value in holder):
+        if any(type(bare(value)) not in ATOMS for value in elements(holder)):
             recorder.kill("write", f"a {type(holder).__name__} (sort)")
     elif name == "remove":
         recorder.sources.deep(args[0])
@@ -122,14 +123,14 @@ def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> 
         sources.own(holder)
         recorder.journal.content(holder)
         return list.__setitem__(holder, key, value)
-    if type(key) is not int or not -len(holder) <= key < len(holder):
+    if type(key) is not int or not -size(holder) <= key < size(holder):
         return MISSING
     change = sources.change(holder)
     if change.owned:
         recorder.journal.content(holder)
     else:
         sources.length(holder)
-        key = key % len(holder)
+        key = key % size(holder)
         if key < change.length:
             sources.written[id(holder), "item", (int, key)] = value
         recorder.journal.operation(holder, "__setitem__", (key, value))
@@ -154,7 +155,7 @@ def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
     change = recorder.sources.change(holder)
     change.owned, change.blind = True, False
     if isinstance(holder, dict):
-        for key in list(holder):
+        for key in elements(holder):
             recorder.sources.written[id(holder), "item", (type(key), key)] = MISSING
     if isinstance(holder, set):
         recorder.journal.operation(holder, "clear", ())
@@ -246,9 +247,10 @@ def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) ->
 def _pop_last(machine: Any, holder: Any, name: str, *args: Any) -> Any:
     sources = machine.recorder.sources
     sources.own(holder)
-    if not holder:
+    if not size(holder):
         return _native(holder, name)(*args)
-    key = next(iter(holder) if args and not args[0] else reversed(holder))
+    base = base_of(holder)
+    key = next(base.__iter__(holder) if args and not args[0] else base.__reversed__(holder))
     value = machine.entry(holder, key)
     machine.recorder.journal.place("delitem", holder, key, MISSING, value)
     machine.recorder.journal.content(holder)
@@ -288,7 +290,7 @@ def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
     else:
         if name == "remove":
             recorder.sources.membership(holder, value)
-            if value not in holder:
+            if not set.__contains__(holder, value):
                 raise KeyError(value)
         recorder.sources.written[id(holder), "item", (type(value), value)] = name == "add"
         recorder.journal.operation(holder, name, (value,))

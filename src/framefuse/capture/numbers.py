@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from framefuse.capture.texts import Text, bare_text, text
+from framefuse.ir.containers import elements, held
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, maximum, minimum
 from framefuse.ir.trace import Build
 
@@ -204,7 +205,13 @@ def _power(base: Any, exponent: Any, modulus: Any, owner: Owner) -> Any:
 
 # The run-time values that look like plain ones.
 TRACKED = (Integer, Float, Text)
+STANDS_FOR: dict[type, type] = {Integer: int, Float: float, Text: str}
 Integer.__name__, Float.__name__, Text.__name__ = "int", "float", "str"  # CPython's error messages name the type
+
+
+def plain_kind(kind: type) -> type:
+    """The class that a run-time value stands for."""
+    return STANDS_FOR.get(kind, kind)
 
 
 def integer(value: int, form: Expr, owner: Owner) -> int:
@@ -490,7 +497,7 @@ def reads_values(value: Any, depth: int = 0) -> bool:
         return True
     if depth > 4 or not isinstance(value, (tuple, list, dict)):
         return False
-    return any(reads_values(part, depth + 1) for part in (value.values() if isinstance(value, dict) else value))
+    return any(reads_values(part, depth + 1) for part in held(value))
 
 
 def rounded(op: str, function: Callable[[float], int], value: Float) -> int:
@@ -517,7 +524,7 @@ def pin_nested(value: Any, depth: int = 0) -> None:
         value.plain()
     elif depth < 4:
         if isinstance(value, (tuple, list)):
-            for part in value:
+            for part in elements(value):
                 pin_nested(part, depth + 1)
         elif kind is dict:
             for part in value.values():

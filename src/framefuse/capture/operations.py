@@ -11,7 +11,7 @@ import torch
 
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.frame import Frame
-from framefuse.capture.numbers import NUMBERS
+from framefuse.capture.numbers import NUMBERS, plain_kind
 
 # (method, its arguments, whether its answer is to be negated)
 Attempt = tuple[Any, tuple[Any, Any], bool]
@@ -38,7 +38,7 @@ class Operations:
 
     def attempts(self, function: Any, left: Any, right: Any, name: str, reflected: str | None) -> tuple[Attempt, ...]:
         """The methods to ask one after the other; none where no Python code takes part."""
-        kind, other = type(left), type(right)
+        kind, other = plain_kind(type(left)), plain_kind(type(right))
         compares = function in COMPARISONS
         own = self._operator_method(kind, name)
         back = self._operator_method(other, reflected) if reflected and (compares or other is not kind) else None

@@ -14,6 +14,7 @@ import torch
 
 from framefuse.capture import collectives, leaves, queries
 from framefuse.capture.attributes import type_get
+from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
 from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.generator_calls import of_generator, records_generator
 from framefuse.capture.leaves import runs_natively
@@ -28,6 +29,7 @@ from framefuse.capture.steps import replayed, says_once
 from framefuse.capture.unseen import compared, shown
 from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
+from framefuse.ir.containers import elements
 
 
 @netted("self.recorder", _policy="None", _unseen="True")
@@ -143,15 +145,13 @@ class Natives(Operations):
             shown(self, (args, kwargs))
         elif name_of(target) in COMPARING:
             holder = getattr(target, "__self__", None)
-            compared(self, *args, tuple(holder) if isinstance(holder, (dict, set, frozenset)) else holder)
+            compared(self, *args, tuple(elements(holder)) if isinstance(holder, (dict, set, frozenset)) else holder)
         elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
                 return self._of_dataclasses(target, args, kwargs)
         if policy == "new":
-            if args and type(args[0]) in TRACKED and isinstance(getattr(target, "__self__", None), (dict, set)):
-                args = (args[0].plain(), *args[1:])
-            return self.handling(target, args, kwargs)
+            return self.handling(target, *_kept(target, args, kwargs))
         for part in args:
             recorder.sources.whole(part)
         for part in kwargs.values():
@@ -350,7 +350,7 @@ class Natives(Operations):
     def elements(self, values: Any) -> list[Any]:
         """The elements of a list or tuple as they are known, with their facts."""
         self.recorder.sources.whole(values)
-        return [self.recorder.sources.item(values, number, value) for number, value in enumerate(values)]
+        return [self.recorder.sources.item(values, number, value) for number, value in enumerate(elements(values))]
 
     def _container_method(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
@@ -368,7 +368,7 @@ class Natives(Operations):
         if not known:
             for part in args:
                 sources.whole(part)
-            return "new" if name in ("__getitem__", "get", "items", "keys", "values", "copy") else "pure"
+            return "new" if name in READING else "pure"
         if name == "__contains__" and args and sources.membership(holder, args[0]):
             pass
         elif name == "__getitem__" and isinstance(holder, dict):
@@ -414,10 +414,30 @@ HOLDS_FUNCTIONS = frozenset(
 # Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
 KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
 
+# Where methods of containers keep an argument; all others they take by value.
+KEPT_AT = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "__setitem__": 1, "setdefault": 1, "get": 1}
+READING = frozenset(("__getitem__", "get", "items", "keys", "values", "copy"))
+
 # Methods that make texts of their arguments, and that compare what lies in a container.
 TEXTS = frozenset(("format", "format_map"))
 COMPARING = frozenset("index count remove __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ sort".split())
 LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
+
+
+def _kept(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of native code that keeps what it is given: run-time numbers stay such where it keeps them, and
+    become plain ones where it takes their value.
+    """
+    if target is enumerate:
+        plain = {key: plain_number(part) for key, part in kwargs.items()}
+        return (*args[:1], *map(plain_number, args[1:])), plain
+    if name_of(target) not in leaves.MUTATORS and name_of(target) not in READING:
+        return args, kwargs
+    place = KEPT_AT.get(target.__name__, -1) + (not isinstance(target, BOUND_KINDS))
+    if isinstance(getattr(target, "__self__", None), set):
+        place = -1
+    found = [part if number == place else plain_number(part) for number, part in enumerate(args)]
+    return tuple(found), kwargs
 
 
 def name_of(target: Any) -> str:
@@ -436,13 +456,9 @@ READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its
 
 
 def unbound(target: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """A callable that outlives the call, and its arguments: methods of C are looked up on the type of their owner."""
-    holder = getattr(target, "__self__", None)
-    bound = isinstance(target, (types.BuiltinMethodType, types.MethodWrapperType))
-    if not bound or holder is None or isinstance(holder, (types.ModuleType, type)):
-        return target, args
-    found = type_get(type(holder), target.__name__)
-    return (found, (holder, *args)) if callable(found) else (target, args)
+    """A callable that outlives the call, and its arguments: methods of C are functions that take their owner."""
+    found = taken_apart(target) if is_bound(target) else None
+    return (found[0], (found[1], *args)) if found is not None else (target, args)
 
 
 def strip_shallow(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,8 +1,9 @@
-"""Turns an object that leaves the call into a recipe that makes it again, and takes tracked numbers out of it."""
+"""Turns an object that leaves the call into a recipe that makes it again."""
 
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.class_recipes import (
     DESCRIPTORS,
     LASTING,
@@ -18,12 +20,14 @@ from framefuse.capture.class_recipes import (
     tuple_recipe,
 )
 from framefuse.capture.contents import is_key
-from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of, native_generator
-from framefuse.capture.iterators import SEQUENCE_ITERATORS, RangeIterator
-from framefuse.capture.numbers import TRACKED, bare, form_of
+from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of
+from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
+from framefuse.capture.numbers import TRACKED, form_of, plain_number
 from framefuse.capture.set_order import insertion_order
+from framefuse.capture.settle import cell_contents, slots_of
 from framefuse.capture.sources import ATOMS, CODE_LIKE
-from framefuse.ir.classes import of_extension, written_in_c
+from framefuse.ir.classes import written_in_c
+from framefuse.ir.containers import elements
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Ref
 
@@ -123,22 +127,33 @@ class Recipes:
             left = Build("range", None, (build(value.at), build(value.stop), build(value.step)))
             return Build("call", iter, (left,), None, number)
         if kind in SEQUENCE_ITERATORS:
-            make, args, *position = value.__reduce__()
-            if make is iter and position in ([], [0], [None]):
-                return Build("call", iter, tuple([build(part) for part in args]), None, number)
+            make, args, position = reduced(value)
+            if not position:
+                return Build("call", make, tuple([build(part) for part in args]), None, number)
         if kind is FrameView:
             return self.refuse("a frame of the call")
         if kind is functools.partial:
             parts = (value.func, value.args, value.keywords, vars(value))
             return Build("partial", None, tuple([build(part) for part in parts]), None, number)
         if kind is types.MethodType:
+            if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
+                return Build("call", getattr, (build(value.__self__), value.__func__.__name__), None, number)
             return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
         if isinstance(value, type) and id(value) in self.recorder.sources.made:
             return class_recipe(self, value, number)
         if id(value) in LASTING:
             return Build("const", value)
+        if kind in VIEW_OBJECTS:
+            return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
+        if kind in GETTERS and value.__reduce__()[0] is kind:
+            return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
+        if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in self.recorder.sources.made):
+            found = taken_apart(value)
+            if found is None:
+                return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
+            return Build("call", bind, (Build("const", found[0]), build(found[1])), None, number)
         if isinstance(value, CODE_LIKE):
             if not _lasting(value):
                 return self.refuse(f"a {kind.__name__} made during the call")
@@ -147,12 +162,12 @@ class Recipes:
 
     def _tuple(self, value: Any, kind: type, number: int) -> Any:
         """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
-        own = getattr(kind, "__new__", None) is tuple.__new__ or hasattr(kind, "_make")
-        if not own and not kind.__module__.startswith("torch"):
+        native = [base for base in kind.__mro__ if written_in_c(base) and base not in (tuple, object)]
+        if native and (native != [kind] or not kind.__module__.startswith("torch")):
             return self.refuse(f"a {kind.__name__}")
         state = getattr(value, "__dict__", None)
         base = Build("dict", None, self._pairs(state)) if state else None
-        return Build("namedtuple", kind, tuple([self.build(part) for part in value]), base, number)
+        return Build("namedtuple", kind, tuple([self.build(part) for part in elements(value)]), base, number)
 
     def _function(self, value: types.FunctionType, number: int) -> Any:
         """A function made during the call: code and globals last, the rest is made again."""
@@ -202,8 +217,8 @@ class Recipes:
         if id(value) in self.recorder.sources.made:
             return self.build(value)
         kind = type(value)
-        if kind in ATOMS or isinstance(value, CODE_LIKE):
-            return value
+        if kind in ATOMS or kind in TRACKED or isinstance(value, CODE_LIKE):
+            return plain_number(value)
         if kind is tuple and is_key(value):
             self.recorder.sources.deep(value)
             parts = [self._hashed(part) for part in value]
@@ -213,7 +228,7 @@ class Recipes:
         return self.refuse(f"a {type(value).__name__} as a key")
 
     def _pairs(self, value: Any) -> tuple[tuple[Any, Any], ...]:
-        return tuple((self._hashed(key), self.build(value_of(value, key))) for key in value)
+        return tuple((self._hashed(key), self.build(value_of(value, key))) for key in elements(value))
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
         bases = {base for base in kind.__mro__ if written_in_c(base)}
@@ -238,6 +253,8 @@ class Recipes:
         return Build("object", kind, pairs, base, number)
 
 
+# Callables of the module operator that tell how they are made.
+GETTERS = frozenset((operator.itemgetter, operator.attrgetter, operator.methodcaller))
 # What instances of these hold is their elements, their __dict__, their slots, and what _own_state names.
 PLAIN_BASES = {object, dict, list, set, deque, defaultdict, OrderedDict, types.SimpleNamespace}
 PLAIN_ERRORS = {
@@ -255,29 +272,6 @@ def by_identity(kind: type) -> bool:
 def value_of(holder: Any, key: Any) -> Any:
     """An entry of a dict, whatever its class makes of it."""
     return dict.__getitem__(holder, key)
-
-
-def cell_contents(cell: types.CellType) -> tuple[Any, ...]:
-    """What a cell holds, as a tuple of one or none."""
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return ()
-
-
-def slots_of(value: Any) -> dict[str, Any]:
-    """The attributes that lie in slots, by the names under which the class has them."""
-    found: dict[str, Any] = {}
-    for base in type(value).__mro__:
-        if "__slots__" not in vars(base):
-            continue
-        for name, member in vars(base).items():
-            if type(member) is types.MemberDescriptorType:
-                try:
-                    found[name] = member.__get__(value)
-                except AttributeError:
-                    continue
-    return found
 
 
 def _own_state(value: Any) -> dict[str, Any]:
@@ -298,91 +292,5 @@ def _lasting(value: Any) -> bool:
         for name in value.__qualname__.split("."):
             found = getattr(found, name, None)
         return getattr(found, "__func__", found) is value  # a class method is bound anew at each look
-    owner = getattr(value, "__self__", None)
-    bound = type(value) is types.BuiltinMethodType and owner is not None and not isinstance(owner, types.ModuleType)
-    return not bound or of_extension(value)
+    return True
 
-
-def settle(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """``value`` with tracked numbers replaced by plain ones and unstarted interpreted generators by real ones;
-    containers change in place, tuples are made anew.
-    """
-    memo = {} if memo is None else memo
-    kind = type(value)
-    if kind in TRACKED:
-        return bare(value)
-    if kind is slice and any(type(part) in TRACKED for part in (value.start, value.stop, value.step)):
-        return slice(bare(value.start), bare(value.stop), bare(value.step))
-    if kind is InterpretedGenerator:
-        if id(value) in memo:
-            return memo[id(value)][1]
-        memo[id(value)] = (value, native_generator(value) if value.state == "new" else value)
-        return memo[id(value)][1]
-    if kind is FrameView:
-        return value.real()
-    if kind is types.FunctionType and value.__closure__:
-        _settle_cells(value, memo)
-    if kind in ATOMS or (isinstance(value, (torch.Tensor, *CODE_LIKE)) and kind is not torch.Size):
-        return value
-    if id(value) in memo:
-        return memo[id(value)][1]
-    memo[id(value)] = (value, value)
-    if isinstance(value, tuple):
-        parts = [settle(part, memo) for part in value]
-        if any(new is not old for new, old in zip(parts, value, strict=True)):
-            made = _tuple_like(value, parts)
-            memo[id(value)] = (value, made)
-            return made
-        return value
-    if isinstance(value, dict):
-        for key, part in list(dict.items(value)):
-            new = settle(part, memo)
-            if new is not part:
-                (OrderedDict if isinstance(value, OrderedDict) else dict).__setitem__(value, key, new)
-    elif isinstance(value, (list, deque)):
-        for place, part in enumerate(list(value)):
-            new = settle(part, memo)
-            if new is not part:
-                value[place] = new
-    elif isinstance(value, BaseException):
-        value.args = settle(value.args, memo)
-    elif kind is functools.partial:
-        value.__setstate__((value.func, settle(value.args, memo), settle(value.keywords, memo), vars(value) or None))
-    elif kind is slice or kind is range:
-        parts = [value.start, value.stop, value.step]
-        if any(type(part) in TRACKED for part in parts):
-            memo[id(value)] = (value, kind(*[settle(part, memo) for part in parts]))
-        return memo[id(value)][1]
-    for name, part in slots_of(value).items() if not written_in_c(kind) else ():
-        new = settle(part, memo)
-        if new is not part:
-            object.__setattr__(value, name, new)
-    state = getattr(value, "__dict__", None)
-    if type(state) is dict and not written_in_c(kind) and not isinstance(value, torch.nn.Module):
-        settle(state, memo)
-    return value
-
-
-def settle_class(cls: type, memo: dict[int, Any]) -> None:
-    """The numbers in a class that was made during the call."""
-    for name, part in list(vars(cls).items()):
-        new = settle(part, memo)
-        if new is not part:
-            type.__setattr__(cls, name, new)
-
-
-def _settle_cells(function: types.FunctionType, memo: dict[int, Any]) -> None:
-    """The numbers in the cells of a function, and those in containers there."""
-    for cell in function.__closure__ or ():
-        for part in cell_contents(cell):
-            if type(part) in TRACKED or type(part) in (list, tuple, dict):
-                cell.cell_contents = settle(part, memo)
-
-
-def _tuple_like(value: Any, parts: list[Any]) -> Any:
-    kind = type(value)
-    if kind is tuple:
-        return tuple(parts)
-    if hasattr(kind, "_make"):
-        return kind._make(parts)
-    return kind(parts)

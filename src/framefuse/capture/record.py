@@ -19,10 +19,11 @@ from framefuse.capture.code import COROUTINE_FLAGS, decode
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.points import Point, Points
-from framefuse.capture.recipe import Recipes, settle
+from framefuse.capture.recipe import Recipes
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.resume import rebuild
 from framefuse.capture.run import Machine
+from framefuse.capture.settle import settle
 from framefuse.capture.snapshot import Unrepresentable, take
 from framefuse.capture.state import refusal
 from framefuse.capture.tracebacks import users
@@ -269,7 +270,10 @@ class _Run:
             except Break as raised:
                 stop = raised
             except BaseException as error:
+                memo = recorder.settled()
                 recorder.kill("raises", f"{type(error).__name__}")
+                if recorder.tracked:
+                    settle(error, memo)
                 recorder.drop()
                 machine.release()
                 return self._recording(exception=error.with_traceback(users(error.__traceback__)))
@@ -334,9 +338,7 @@ class _Run:
         """Runs an opaque step where the frames stay as they are."""
         if stop.target is None:
             return
-        memo: dict[int, Any] = {}
-        args = settle(stop.args_of_target, memo)
-        kwargs = {key: settle(part, memo) for key, part in stop.kwargs.items()}
+        args, kwargs = self.machine.hand_over(stop.args_of_target, stop.kwargs, {})
         try:
             self.owed = (self.machine.handling(stop.target, args, kwargs), stop.then)
         except BaseException as raised:
@@ -365,9 +367,12 @@ class _Run:
         step = (stop.target, stop.args_of_target, stop.kwargs or None)
         leaves = [*taken.leaves, *[taken.numbers[place] for place in point.free]]
         trace = self._trace(leaves, recipes, step)
+        if any(id(part) in recipes.made for part in taken.moving):
+            recorder.kill("snapshot", "an iterator that something else has too")
+            trace = None
         if trace is None:
             return None
-        memo: dict[int, Any] = {}
+        memo = recorder.settled()
         for cell in recipes.cells:
             with suppress(ValueError):  # empty
                 cell.cell_contents = settle(cell.cell_contents, memo)
@@ -386,7 +391,7 @@ class _Run:
         recorder = self.recorder
         trace = recorder.attempt(lambda: self._trace(value, Recipes(recorder)), None) if recorder.alive else None
         if recorder.tracked or recorder.generators:
-            memo: dict[int, Any] = {}
+            memo = recorder.settled()
             given = value
             value = recorder.attempt(lambda: settle(given, memo), given)
             recorder.journal.settle(memo)

@@ -23,6 +23,7 @@ from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
 from framefuse.errors import Reason
+from framefuse.ir.containers import elements
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
@@ -106,11 +107,18 @@ class Recorder(Relations):
         self.alive = False
         self.reason = reason(code, detail, self.line())
         if self.tracked:
-            known = {key: (value, value) for key, (value, _) in self.sources.known.items()}
-            self.journal.settle(known)
+            memo = self.settled()
+            self.journal.settle(memo)
             if self.machine is not None:
-                self.machine.settle(known)
+                self.machine.settle(memo)
         self.drop()
+
+    def settled(self) -> dict[int, Any]:
+        """The objects that hold no number of this recording, for :func:`framefuse.capture.settle.settle`: those that
+        existed before. What the program wrote to them is in the journal.
+        """
+        known = self.sources.known.items()
+        return {key: (value, value) for key, (value, _) in known if type(value) is not slice}
 
     def fault(self, error: Exception) -> None:
         """Something of our own failed: the recording ends, and the program goes on."""
@@ -300,9 +308,9 @@ class Recorder(Relations):
     def parts(self, values: Any) -> Any:
         """The elements of a sequence as they are known."""
         if id(values) not in self.sources.known:
-            return values
+            return values if type(values) in (tuple, list) else elements(values)
         self.sources.length(values)
-        return [self.sources.item(values, number, part) for number, part in enumerate(values)]
+        return [self.sources.item(values, number, part) for number, part in enumerate(elements(values))]
 
     def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a torch call for real and records it."""

@@ -7,11 +7,15 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from framefuse.capture.bound import bind
 from framefuse.capture.code import decode
 from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
-from framefuse.capture.iterators import KeyIterator, RangeIterator, continue_view
+from framefuse.capture.iterators import VIEW_OBJECTS, KeyIterator, RangeIterator, continue_view
+from framefuse.capture.numbers import plain_number
 from framefuse.capture.points import Point
+from framefuse.capture.settle import tuple_like
 from framefuse.capture.snapshot import Part
+from framefuse.ir.classes import builtin_base
 from framefuse.ir.facts import Source
 
 
@@ -71,7 +75,7 @@ class _Builder:
 
     def part(self, part: Part) -> Any:
         """The value of a piece."""
-        return MAKERS[part.kind](self, part)
+        return self.keep(part, MAKERS[part.kind](self, part))
 
     def parts(self, part: Part) -> list[Any]:
         """The values of a piece's pieces."""
@@ -121,32 +125,38 @@ class _Builder:
         return made
 
     def tuple(self, part: Part) -> Any:
-        values = self.parts(part)
-        if part.value is tuple:
-            return tuple(values)
-        return part.value._make(values) if hasattr(part.value, "_make") else part.value(values)
+        *values, state = self.parts(part)
+        return tuple(values) if part.value is tuple else tuple_like(part.value, values, state)
 
     def object(self, part: Part) -> Any:
-        kind, count = part.parts[0].value, len(part.parts) // 2
-        made = self.keep(part, object.__new__(kind))
-        for name, inner in zip(part.parts[1 : count + 1], part.parts[count + 1 :], strict=True):
-            object.__setattr__(made, name.value, self.part(inner))
+        kind, state = part.parts
+        made = self.keep(part, builtin_base(kind.value).__new__(kind.value))
+        for name, value in self.part(state).items():
+            object.__setattr__(made, name, value)
         return made
+
+    def named(self, part: Part) -> dict[str, Any]:
+        return dict(zip(part.value, self.parts(part), strict=True))
 
     def iterator(self, part: Part) -> Any:
         make, position, *args = self.parts(part)
         for value in args:
             self.sources.whole(value)  # the iterator hands out its elements unseen
-        iterator = make(*args)
+        iterator = make(*map(plain_number, args))
         if position is not None:
             iterator.__setstate__(position)
-        return self.keep(part, iterator)
+        return iterator
 
     def entries(self, part: Part) -> Any:
         kind, given, size = part.value
         (holder,) = self.parts(part)
         (self.sources.extent if kind is KeyIterator else self.sources.whole)(holder)
-        return self.keep(part, continue_view(kind, holder, given, size))
+        return continue_view(kind, holder, given, size)
+
+    def shown(self, part: Part) -> Any:
+        (holder,) = self.parts(part)
+        self.sources.whole(holder)
+        return VIEW_OBJECTS[part.value](holder)
 
 
 MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
@@ -161,15 +171,19 @@ MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
     "iterator": _Builder.iterator,
     "entries": _Builder.entries,
     "object": _Builder.object,
-    "counting": lambda builder, part: builder.keep(part, RangeIterator(*builder.parts(part))),
+    "shown": _Builder.shown,
+    "named": _Builder.named,
+    "counting": lambda builder, part: RangeIterator(*builder.parts(part)),
     "slice": lambda builder, part: slice(*builder.parts(part)),
-    "range": lambda builder, part: range(*builder.parts(part)),
+    "range": lambda builder, part: range(*map(plain_number, builder.parts(part))),
     "method": lambda builder, part: types.MethodType(*builder.parts(part)),
-    "bound": lambda builder, part: getattr(builder.part(part.parts[0]), part.value),
+    "bound": lambda builder, part: bind(*builder.parts(part)),
     "super": lambda builder, part: super(*builder.parts(part)),
     "partial": lambda builder, part: _partial(*builder.parts(part)),
 }
 
 
-def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    return functools.partial(function, *args, **keywords)
+def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any], state: dict[str, Any]) -> Any:
+    made = functools.partial(function)
+    made.__setstate__((function, args, keywords, state))  # type: ignore[attr-defined]
+    return made

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import sys
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from framefuse.capture.attributes import Attributes
 from framefuse.capture.breaks import Break
 from framefuse.capture.buckets import cut_before
 from framefuse.capture.calls import Calls, exception_of
-from framefuse.capture.frame import DONE, MISSING, Frame, FrameView, InterpretedGenerator, Marker, enter
+from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
-from framefuse.capture.recipe import cell_contents, settle
+from framefuse.capture.settle import settle, settle_values
 from framefuse.capture.tracebacks import entry, users
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line, Site
@@ -27,8 +27,6 @@ STEPS = frozenset(
     ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
      "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast")
 )  # fmt: skip
-# What stays the interpreter's own while its frames run.
-INTERPRETED = (InterpretedGenerator, FrameView, Marker)
 
 
 @functools.cache
@@ -102,16 +100,10 @@ class Machine(Calls, Attributes, Generators):
         """Takes tracked numbers out of what the frames hold: nobody records any longer, and they would reach the user's
         objects. ``memo`` names the objects that hold none.
         """
-        for frame in self.frames:
-            for values in (frame.locals, frame.stack):
-                for place, value in enumerate(values):
-                    if type(value) is CellType:
-                        for held in cell_contents(value):
-                            new = settle(held, memo) if type(held) not in INTERPRETED else held
-                            if new is not held:
-                                value.cell_contents = new
-                    elif type(value) not in INTERPRETED:
-                        values[place] = settle(value, memo)
+        for interpreted in (False, True):  # a generator that lies in a container too is a real one by now
+            for frame in self.frames:
+                settle_values(frame.locals, memo, interpreted)
+                settle_values(frame.stack, memo, interpreted)
 
     def loop(self, base: int, error: BaseException | None = None) -> Any:
         """Runs until the frame at index ``base`` returns; gives its value or raises its exception."""
@@ -270,10 +262,22 @@ class Machine(Calls, Attributes, Generators):
         """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
         if self.breakable():
             raise Break(target, args, kwargs, then, code, detail)
+        memo = self.recorder.settled()
         self.recorder.kill(code, detail)
-        memo: dict[int, Any] = {}  # containers stay the very objects: native code may change them
+        args, kwargs = self.hand_over(args, kwargs, memo)
+        self.finish(frame, self.handling(target, args, kwargs), then)
+
+    def hand_over(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], memo: dict[int, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of native code after the recording ended: containers stay the very objects, as that may change
+        them, and generators become real ones wherever the frames have them.
+        """
+        args = settle(args, memo)
         kwargs = {key: settle(part, memo) for key, part in kwargs.items()}
-        self.finish(frame, self.handling(target, settle(args, memo), kwargs), then)
+        if self.recorder.generators:
+            self.settle(memo)
+        return args, kwargs
 
     def cut(self, frame: Frame, handler: Any, argument: int) -> Any:
         """Breaks before an instruction at which an earlier recording ended, once for each time that it is met."""

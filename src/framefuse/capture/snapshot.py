@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
 from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker
-from framefuse.capture.iterators import NATIVE_ITERATORS, VIEWS, RangeIterator, RangeObjectIterator, place_in_view
+from framefuse.capture.iterators import (
+    NATIVE_ITERATORS,
+    VIEW_OBJECTS,
+    VIEWS,
+    RangeIterator,
+    RangeObjectIterator,
+    dict_behind,
+    place_in_view,
+    reduced,
+)
 from framefuse.capture.liveness import live
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.capture.texts import Text
-from framefuse.ir.classes import of_extension
+from framefuse.ir.classes import builtin_base
+from framefuse.ir.containers import elements, size
 
 FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -44,7 +56,7 @@ def _key(kind: str, value: Any) -> Any:
     if kind == "frame":
         code, variables, *rest = value
         return (id(code), id(variables), *rest)
-    if type(value) in (int, str, bool, type(None), bytes) or kind == "entries":
+    if type(value) in (int, str, bool, type(None), bytes) or kind in ("entries", "named"):
         return (type(value), value)
     if type(value) in (float, complex):
         return (type(value), repr(value))
@@ -59,7 +71,8 @@ class Unrepresentable(Exception):
 class Taken:
     """What :func:`take` found: ``shape``, the ``leaves`` (tensors and objects) and the ``numbers``, in the order of
     their places; a number whose value a run decides stands in ``open``. ``generators`` go on as others, made from
-    the shape: those that were taken apart must not be closed once they are let go.
+    the shape: those that were taken apart must not be closed once they are let go. What is ``moving`` changes as it is
+    used, and others stand for it behind the break: nothing else may have it.
     """
 
     shape: Part
@@ -67,6 +80,7 @@ class Taken:
     numbers: list[Any]
     open: frozenset[int]
     generators: list[InterpretedGenerator]
+    moving: list[Any]
 
 
 def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
@@ -78,9 +92,11 @@ def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
     frames = tuple([taker.part(frame) for frame in machine.frames])
     extra = (taker.owed(then), taker.part(machine.handled))
     shape = Part("machine", has_outcome, (*extra, *frames))
-    return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators)
+    return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators, taker.moving)
 
 
+# Pieces that change as they are used.
+MOVING = frozenset(("generator", "iterator", "entries", "counting", "object", "partial"))
 JUMPING = ("jump", "jump or pop", "for", "next", "send")
 
 
@@ -88,6 +104,17 @@ def _targets(then: Any) -> tuple[int, ...]:
     """Where the frame that receives a result may jump with it."""
     # A generator's frame may owe its value to a call of next(), which jumps nowhere.
     return (then[-1],) if then is not None and then[0] in JUMPING and type(then[-1]) is int else ()
+
+
+def _goes_unseen(value: Any) -> bool:
+    """Whether nobody sees that a value goes."""
+    if type(value) is InterpretedGenerator:
+        return value.state != "suspended"
+    return type(value) in FREE_OF_EFFECTS or isinstance(value, torch.Tensor)
+
+
+def _row(parts: Iterable[Part]) -> Part:
+    return Part("tuple", tuple, (*parts, Part("named", ())))
 
 
 class _Taker:
@@ -99,6 +126,7 @@ class _Taker:
         self.numbers: list[Any] = []
         self.open: set[int] = set()
         self.generators: list[InterpretedGenerator] = []
+        self.moving: list[Any] = []
         self.targets: dict[int, tuple[int, ...]] = {}  # by frame: steps that are reached by a result
         self.memo: dict[int, Part] = {}
         self.keep: list[Any] = []
@@ -118,9 +146,13 @@ class _Taker:
         found = self.memo.get(id(value))
         if found is None:
             found = self._first(value, kind)
-            if found.kind in ("leaf", "const"):  # what has parts refers to those with an index the second time
+            if found.kind in MOVING:
+                self.moving.append(value)
+            if found.kind in ("leaf", "const"):
                 self.memo[id(value)] = found
                 self.keep.append(value)
+            elif found.index < 0:  # its parts do not refer to it
+                found = dataclasses.replace(found, index=self.index(value))
         return found
 
     def number(self, value: Any) -> Part:
@@ -133,7 +165,7 @@ class _Taker:
     def owed(self, then: Any) -> Part:
         """What becomes of a result: jumps go to fixed places."""
         if then is not None and then[0] in JUMPING:
-            return Part("tuple", tuple, tuple([Part("const", part) for part in then]))
+            return _row([Part("const", part) for part in then])
         return self.part(then)
 
     def leaf(self, value: Any) -> Part:
@@ -161,15 +193,16 @@ class _Taker:
         taken = TAKERS.get(kind)
         if taken is not None:
             return taken(self, value)
-        if kind is types.BuiltinMethodType and of_extension(value):
-            return Part("const", value)
-        if kind is types.BuiltinMethodType and not isinstance(value.__self__, (types.ModuleType, type, type(None))):
-            return Part("bound", value.__name__, (self.part(value.__self__),))
         made = self.sources.made
+        if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in made):
+            return self._bound(value)
         if isinstance(value, CODE_LIKE) and id(value) not in made:
             return Part("const", value)
         if isinstance(value, tuple) and id(kind) not in made:
-            return Part("tuple", kind, tuple([self.part(part) for part in value]))
+            state = self.named(getattr(value, "__dict__", None) or {})
+            return Part("tuple", kind, (*[self.part(part) for part in elements(value)], state))
+        if kind in VIEW_OBJECTS:
+            return Part("shown", kind, (self.part(dict_behind(value)),))
         if kind in VIEWS:
             return self._view(value, kind)
         if kind in NATIVE_ITERATORS:
@@ -191,8 +224,8 @@ class _Taker:
             self.owed(frame.resume),
             self.part(frame.handled),
             self.part(frame.space),
-            Part("tuple", tuple, tuple(self.locals(frame))),
-            Part("tuple", tuple, tuple([self.part(held) for held in frame.stack])),
+            _row(self.locals(frame)),
+            _row([self.part(held) for held in frame.stack]),
         )
         return Part("frame", value, parts, index)
 
@@ -200,7 +233,7 @@ class _Taker:
         """The local variables; a tensor or number that nothing reads any more is not carried on."""
         bits = live(frame.code, frame.step, self.targets.get(id(frame), ()))
         for slot, value in enumerate(frame.locals):
-            dead = not bits >> slot & 1 and (type(value) in FREE_OF_EFFECTS or isinstance(value, torch.Tensor))
+            dead = not bits >> slot & 1 and _goes_unseen(value)
             yield Part("const", UNBOUND) if dead else self.part(value)
 
     def _function(self, frame: Frame) -> Part:
@@ -215,7 +248,7 @@ class _Taker:
         self.generators.append(generator)
         index = self.index(generator)
         frame = self.part(generator.frame)
-        arguments = Part("tuple", tuple, tuple([self.part(held) for held in generator.arguments]))
+        arguments = _row([self.part(held) for held in generator.arguments])
         return Part("generator", generator.state, (frame, arguments), index)
 
     def view(self, value: FrameView) -> Part:
@@ -228,6 +261,13 @@ class _Taker:
     def method(self, value: Any) -> Part:
         """A bound method."""
         return Part("method", None, (self.part(value.__func__), self.part(value.__self__)))
+
+    def _bound(self, value: Any) -> Part:
+        """A bound method of C: its function and what that is bound to."""
+        found = taken_apart(value)
+        if found is None:
+            raise Unrepresentable(f"the method {value.__name__} of a {type(value.__self__).__name__}")
+        return Part("bound", None, (Part("const", found[0]), self.part(found[1])))
 
     def superclass(self, value: Any) -> Part:
         """A super object with both its arguments."""
@@ -257,20 +297,25 @@ class _Taker:
 
     def partial(self, value: Any) -> Part:
         """A partial made during the call."""
-        return Part("partial", None, (self.part(value.func), self.part(value.args), self.part(dict(value.keywords))))
+        parts = self.part(value.func), self.part(value.args)
+        return Part("partial", None, (*parts, self.named(value.keywords), self.named(vars(value))))
+
+    def named(self, values: dict[str, Any]) -> Part:
+        """A dict of attributes or keywords, entry by entry."""
+        return Part("named", tuple(values), tuple([self.part(part) for part in values.values()]))
 
     def _holds_generator(self, value: Any) -> bool:
         """Whether a plain object has an interpreted generator among its attributes, as context managers do: then it
         cannot be made for real, and no other object that is can hold it.
         """
         state = getattr(value, "__dict__", None)
+        if builtin_base(type(value)) not in (object, types.SimpleNamespace):
+            return False
         return type(state) is dict and any(type(part) is InterpretedGenerator for part in state.values())
 
     def _object(self, value: Any, kind: type) -> Part:
         index = self.index(value)
-        names = tuple(vars(value))
-        parts = (Part("const", kind), *[Part("const", name) for name in names])
-        return Part("object", None, (*parts, *[self.part(part) for part in vars(value).values()]), index)
+        return Part("object", None, (Part("const", kind), self.named(vars(value))), index)
 
     def _view(self, value: Any, kind: type) -> Part:
         """An iterator over a dict or set: what happens to that one later, it meets."""
@@ -282,19 +327,16 @@ class _Taker:
             return self._iterator(value)
         holder, given = place
         index = self.index(value)
-        return Part("entries", (kind, given, len(holder)), (self.part(holder),), index)
+        return Part("entries", (kind, given, size(holder)), (self.part(holder),), index)
 
     def _iterator(self, value: Any) -> Part:
         """An iterator of C that tells how it is made; its position stays a constant of the shape."""
         index = self.index(value)
-        reduced = value.__reduce__()
-        position = reduced[2] if len(reduced) > 2 else None
+        make, args, position = reduced(value)
         if type(position) not in (int, bool, type(None)):
             raise Unrepresentable(f"a {type(value).__name__} in use")
-        parts = tuple([self.part(part) for part in reduced[1]])
-        return Part(
-            "iterator", (reduced[0], position), (Part("const", reduced[0]), Part("const", position), *parts), index
-        )
+        parts = tuple([self.part(part) for part in args])
+        return Part("iterator", (make, position), (Part("const", make), Part("const", position), *parts), index)
 
 
 TAKERS: dict[type, Callable[[Any, Any], Part]] = {

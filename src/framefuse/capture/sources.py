@@ -12,12 +12,14 @@ from typing import Any, Protocol
 
 import torch
 
+from framefuse.capture.bound import BOUND_KINDS
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, floating, integer, pin_nested, plain_number
 from framefuse.capture.texts import text
 from framefuse.ir.classes import immutable, written_in_c
+from framefuse.ir.containers import held
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.source import Line
@@ -29,8 +31,6 @@ CODE_LIKE = (
     types.ClassMethodDescriptorType,
     property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
 )  # fmt: skip
-
-BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
 class Host(Protocol):
@@ -216,6 +216,10 @@ class Sources(Contents):
                 owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
                 self.learn(owner, value.__self__)
                 self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
+                if wrapper:
+                    self.learn(Source("getattr", source, "__objclass__"), value.__objclass__)
+                if argument:
+                    self.known[id(value)] = (value, source)
                 return
             self.known[id(value)] = (value, source)
             self.fact(source, "is", value, id(value))
@@ -446,8 +450,7 @@ class Sources(Contents):
             self.inside(value)
         if isinstance(value, CONTAINERS):
             self.whole(value)
-            children = value.values() if isinstance(value, dict) else value
-            for child in list(children):
+            for child in held(value):
                 self.deep(child, depth + 1)
 
 

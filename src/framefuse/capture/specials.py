@@ -18,12 +18,12 @@ import torch
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
+from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
-from framefuse.capture.numbers import Float, Integer, applied, bare, extreme
+from framefuse.capture.numbers import STANDS_FOR, Integer, applied, bare, extreme, plain_number
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
-from framefuse.capture.texts import Text
 from framefuse.capture.tracebacks import variables
 from framefuse.capture.unseen import shown
 
@@ -71,7 +71,7 @@ def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attribute(frame, args[0], args[1])
+        found = machine.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH and len(args) > 2:
             if machine.frames[-1].guard is None:
                 machine.frames[-1].guard = (args[2],)
@@ -95,7 +95,7 @@ def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attribute(frame, args[0], args[1])
+        found = machine.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH:
             if machine.frames[-1].guard is None and machine.frames[-1].then is None:
                 machine.frames[-1].guard = (False,)
@@ -116,7 +116,7 @@ def _setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     if len(args) != 3 or not isinstance(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.store(frame, args[0], args[1], args[2])
+    return machine.store(frame, args[0], plain_number(args[1]), args[2])
 
 
 @special(delattr)
@@ -124,7 +124,7 @@ def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.delete(frame, args[0], args[1])
+    return machine.delete(frame, args[0], plain_number(args[1]))
 
 
 @special(object.__getattribute__, ("__getattribute__", object))
@@ -322,12 +322,13 @@ def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
         return MISSING
     kind = type(args[0])
     machine.recorder.sources.typed(args[0])
-    frame.stack.append(STANDS_FOR.get(kind, kind))
+    frame.stack.append(OWN_KINDS.get(kind, kind))
     return None
 
 
-STANDS_FOR: dict[type, type] = {
-    Integer: int, Float: float, Text: str, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
+OWN_KINDS: dict[type, type] = {
+    **STANDS_FOR, InterpretedGenerator: types.GeneratorType, FrameView: types.FrameType,
+    RangeIterator: type(iter(range(0))),
 }  # fmt: skip
 
 
@@ -529,7 +530,7 @@ def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: di
 @special(torch.is_tensor)
 def _is_tensor(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A run-time number is none, whatever its value."""
-    if len(args) != 1 or kwargs or type(args[0]) not in STANDS_FOR:
+    if len(args) != 1 or kwargs or type(args[0]) not in OWN_KINDS:
         return MISSING
     frame.stack.append(False)
     return None

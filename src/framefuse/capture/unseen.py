@@ -11,9 +11,10 @@ from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.numbers import TRACKED, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
-from framefuse.capture.recipe import slots_of
+from framefuse.capture.settle import slots_of
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.ir.classes import immutable
+from framefuse.ir.containers import elements, held
 
 PLAIN = (list, tuple, dict, set, frozenset)
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
@@ -82,7 +83,7 @@ def _compares(machine: Any, value: Any, depth: int) -> bool:
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         return False
     if isinstance(value, PLAIN):
-        parts = (*value, *value.values()) if isinstance(value, dict) else tuple(value)
+        parts = elements(value) + (held(value) if isinstance(value, dict) else [])
         if any(_compares(machine, part, depth + 1) for part in parts):
             return True
         if kind in PLAIN:

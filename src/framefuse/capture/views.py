@@ -9,9 +9,9 @@ from typing import Any
 
 from framefuse.capture import twins
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.contents import entries
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.specials import TWIN_TYPES, TWINS
+from framefuse.ir.containers import entries
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
 MADE_BY = {"keys": twins.keys_of, "values": twins.values_of, "items": twins.items_of}

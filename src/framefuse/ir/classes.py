@@ -21,6 +21,14 @@ def written_in_c(kind: type) -> bool:
     return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
 
 
+def builtin_base(cls: type) -> Any:
+    """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
+    for kind in cls.__mro__:
+        if written_in_c(kind):
+            return kind
+    raise AssertionError("object is written in C")
+
+
 def of_extension(function: Any) -> bool:
     """Whether a builtin function belongs to a class of an extension by pybind11: what it is bound to is a record of the
     extension itself, which lives as long as the class.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from framefuse.ir.classes import written_in_c
+from framefuse.ir.classes import builtin_base, written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg
 from framefuse.ir.numbers import Expr, Real
@@ -225,8 +225,7 @@ def _fill(recipe: Build, cls: type, state: Any, leaves: Sequence[Any], made: dic
 def _make_named_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     """A named tuple or an instance of a subclass of tuple; torch's return types take a sequence."""
     cls, parts = recipe.value, _parts(recipe, leaves, made)
-    plain = cls.__new__ is tuple.__new__ or hasattr(cls, "_make")
-    value = _keep(recipe, tuple.__new__(cls, parts) if plain else cls(parts), made)
+    value = _keep(recipe, cls(parts) if written_in_c(cls) else tuple.__new__(cls, parts), made)
     if recipe.base is not None:
         vars(value).update(_make(recipe.base, leaves, made))
     return value
@@ -301,14 +300,6 @@ def _make_text(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> An
     """What an f-string makes of one value."""
     conversion, spec = recipe.value
     return formatted(_make(recipe.parts[0], leaves, made), conversion, spec)
-
-
-def builtin_base(cls: type) -> Any:
-    """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
-    for kind in cls.__mro__:
-        if written_in_c(kind):
-            return kind
-    raise AssertionError("object is written in C")
 
 
 MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {

@@ -85,8 +85,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     recorder = machine.recorder
     if kind in EXACT:
         if type(key) is slice:
-            pin_nested(key)
-            key = strip(key)
+            key = _plain(key)
         if id(holder) in recorder.sources.known and type(key) is slice:
             recorder.sources.whole(holder)
         if kind is dict and type(key) not in ATOMS:
@@ -124,6 +123,8 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
             recorder.sources.membership(holder, key)
     elif id(holder) in recorder.sources.known and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
+    if type(key) is slice:
+        key = _plain(key)
     value = holder[key]
     frame.stack.append(recorder.sources.item(holder, key, value, frame.code.grows and type(value) in (int, float)))
     return None
@@ -136,6 +137,14 @@ SCHEDULED = frozenset(("lr", "momentum", "weight_decay", "betas"))
 def _is_scheduled(frame: Frame, key: Any) -> bool:
     """Whether one of torch's optimizers reads what a scheduler may have set: it only computes with it."""
     return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
+
+
+def _plain(key: Any) -> Any:
+    """A key or index as native code takes it, by its value."""
+    if type(key) is slice:
+        pin_nested(key)
+        return strip(key)
+    return plain_number(key)
 
 
 def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
@@ -171,13 +180,13 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         machine.recorder.sources.typed(holder)
         return machine.call(frame, method, (holder, key, value), {}, ("drop",))
-    key = key.plain() if type(key) in TRACKED else key
+    key = _plain(key)
     if id(holder) in machine.recorder.sources.known:
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None
         machine.recorder.kill("write", f"a {kind.__name__}")
         value = bare(value)
-    holder[key] = value
+    holder[key] = value if isinstance(holder, (list, dict, deque)) else plain_number(value)
     return None
 
 
@@ -188,8 +197,8 @@ def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     method = python_method(type(holder), "__delitem__")
     if method is not None:
         return machine.call(frame, method, (holder, key), {}, ("drop",))
+    key = _plain(key)
     if id(holder) in machine.recorder.sources.known:
-        key = plain_number(key)
         if mutate(machine, holder, "__delitem__", (key,), {}) is not MISSING:
             return None
         machine.recorder.kill("write", f"a {type(holder).__name__}")

@@ -6,14 +6,14 @@ from typing import Any
 
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
-from framefuse.capture.contents import entries
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
 from framefuse.capture.protocols import checked
-from framefuse.capture.recipe import settle
+from framefuse.capture.settle import settle
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import shown
+from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted
 
 

@@ -1,0 +1,47 @@
+"""Turns a bound method of C into its function and what that is bound to, and back: a subclass gives the name to others.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from framefuse.ir.classes import of_extension
+
+BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
+FUNCTIONS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+
+
+def is_bound(value: Any) -> bool:
+    """Whether a callable is bound to an object of the program: not a function of a module, nor of a class as such."""
+    if not isinstance(value, BOUND_KINDS):
+        return False
+    return not (isinstance(value.__self__, (types.ModuleType, type, type(None))) or of_extension(value))
+
+
+def taken_apart(method: Any) -> tuple[Any, Any] | None:
+    """The function that lies on a class, and what it is bound to; None where no class has the function."""
+    holder, name = method.__self__, method.__name__
+    classes: tuple[type, ...] = type(holder).__mro__
+    if isinstance(holder, type):
+        classes = (*holder.__mro__, *classes)
+    for cls in classes:
+        found = vars(cls).get(name)
+        if isinstance(found, FUNCTIONS) and _fits(found, holder) and bind(found, holder) == method:
+            return found, holder
+    return None
+
+
+def _fits(function: Any, holder: Any) -> bool:
+    if type(function) is types.ClassMethodDescriptorType:
+        return isinstance(holder, type) and issubclass(holder, function.__objclass__)
+    return issubclass(type(holder), function.__objclass__)
+
+
+def bind(function: Any, holder: Any) -> Any:
+    """The method that ``function`` is for ``holder``; an object of the interpreter has it by its name."""
+    if type(function) is types.ClassMethodDescriptorType:
+        return function.__get__(None, holder)
+    if issubclass(type(holder), function.__objclass__):
+        return function.__get__(holder, type(holder))  # without it CPython 3.11 crashes on methods of heap types
+    return getattr(holder, function.__name__)

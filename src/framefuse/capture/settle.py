@@ -1,0 +1,279 @@
+"""Puts plain numbers and real generators in the place of the recording's own, in all that the program has made."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
+from framefuse.capture.contents import ATOMS
+from framefuse.capture.frame import FrameView, InterpretedGenerator, Marker, native_generator
+from framefuse.capture.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced
+from framefuse.capture.numbers import TRACKED, bare
+from framefuse.capture.sources import CODE_LIKE
+from framefuse.ir.classes import written_in_c
+from framefuse.ir.containers import base_of, elements, entries
+
+Memo = dict[int, Any]  # by id: the object, kept alive, and what stands for it
+
+
+def settle(value: Any, memo: Memo | None = None) -> Any:
+    """``value`` with plain numbers for tracked ones, and real generators and iterators for those of the interpreter.
+
+    What can change does so in place; tuples and the like are made anew. ``memo`` names objects that hold no number.
+    """
+    memo = {} if memo is None else memo
+    kind = type(value)
+    if kind in TRACKED:
+        return bare(value)
+    if kind in ATOMS or (isinstance(value, torch.Tensor) and kind is not torch.Size):
+        return value
+    if id(value) in memo:
+        return memo[id(value)][1]
+    taker = TAKERS.get(kind)
+    if taker is None and isinstance(value, CODE_LIKE):
+        return value
+    memo[id(value)] = (value, value)
+    if taker is not None:
+        made = taker(value, memo)
+    elif isinstance(value, (tuple, frozenset)):
+        made = _made_anew(value, memo)
+    else:
+        _in_place(value, kind, memo)
+        return value
+    memo[id(value)] = (value, made)
+    return made
+
+
+def _made_anew(value: Any, memo: Memo) -> Any:
+    old = elements(value)
+    parts = [settle(part, memo) for part in old]
+    if all(new is part for new, part in zip(parts, old, strict=True)):
+        return value
+    kind: Any = type(value)
+    if kind in (tuple, frozenset) or not isinstance(value, tuple):
+        return kind(parts)
+    return tuple_like(kind, parts, getattr(value, "__dict__", None))
+
+
+def tuple_like(kind: Any, parts: list[Any], state: dict[str, Any] | None = None) -> Any:
+    """An instance of a subclass of tuple; those of C, as torch's return types, take a sequence."""
+    made = kind(parts) if written_in_c(kind) else tuple.__new__(kind, parts)
+    if state:
+        made.__dict__.update(state)
+    return made
+
+
+def _in_place(value: Any, kind: type, memo: Memo) -> None:
+    """Settles what lies in a container or an object."""
+    if isinstance(value, dict):
+        _settle_dict(value, memo)
+    elif isinstance(value, (list, deque)):
+        for place, part in enumerate(elements(value)):
+            new = settle(part, memo)
+            if new is not part:
+                base_of(value).__setitem__(value, place, new)
+    elif isinstance(value, set):
+        old = elements(value)
+        if any(type(part) in TRACKED or isinstance(part, tuple) for part in old):
+            set.clear(value)
+            set.update(value, [settle(part, memo) for part in old])
+    elif isinstance(value, BaseException):
+        value.args = settle(value.args, memo)
+        for other in (value.__cause__, value.__context__):
+            settle(other, memo)
+    if not written_in_c(kind):
+        for name, part in slots_of(value).items():
+            new = settle(part, memo)
+            if new is not part:
+                object.__setattr__(value, name, new)
+    state = getattr(value, "__dict__", None)
+    own = not written_in_c(kind) or isinstance(value, (BaseException, types.SimpleNamespace))
+    if type(state) is dict and own and not isinstance(value, torch.nn.Module):
+        settle(state, memo)
+
+
+def _settle_dict(value: Any, memo: Memo) -> None:
+    base, pairs = base_of(value), entries(value)
+    if any(type(key) in TRACKED or type(key) is tuple for key, _ in pairs):
+        keys = [settle(key, memo) for key, _ in pairs]
+        if any(new is not key for new, (key, _) in zip(keys, pairs, strict=True)):
+            base.clear(value)
+            for key, (_, part) in zip(keys, pairs, strict=True):
+                base.__setitem__(value, key, part)
+            pairs = entries(value)
+    for key, part in pairs:
+        new = settle(part, memo)
+        if new is not part:
+            base.__setitem__(value, key, new)
+
+
+# ---- kinds of their own ----------------------------------------------------------------------------------------------
+
+
+def _span(value: Any, memo: Memo) -> Any:
+    """A slice."""
+    parts = [value.start, value.stop, value.step]
+    made = [settle(part, memo) for part in parts]
+    return value if all(new is old for new, old in zip(made, parts, strict=True)) else slice(*made)
+
+
+def _generator(value: InterpretedGenerator, memo: Memo) -> Any:
+    """One that has not started becomes a real one."""
+    if value.state == "new":
+        value.arguments = [settle(part, memo) for part in value.arguments]
+        return native_generator(value)
+    if value.state == "suspended":
+        for interpreted in (False, True):
+            settle_values(value.frame.locals, memo, interpreted)
+            settle_values(value.frame.stack, memo, interpreted)
+    return value
+
+
+def settle_values(values: list[Any], memo: Memo, interpreted: bool = False) -> None:
+    """The locals or the stack of a frame, where the interpreter's own objects go on; for ``interpreted`` those for
+    which others stand now.
+    """
+    for place, value in enumerate(values):
+        if type(value) is types.CellType:
+            for held in cell_contents(value):
+                new = _in_frame(held, memo, interpreted)
+                if new is not held:
+                    value.cell_contents = new
+        else:
+            values[place] = _in_frame(value, memo, interpreted)
+
+
+def _in_frame(value: Any, memo: Memo, interpreted: bool) -> Any:
+    if (type(value) in INTERPRETED) is not interpreted or (interpreted and id(value) not in memo):
+        return value
+    return settle(value, memo)
+
+
+def _range_iterator(value: RangeIterator, memo: Memo) -> Any:
+    return iter(range(*map(bare, (value.at, value.stop, value.step))))
+
+
+def _sequence_iterator(value: Any, memo: Memo) -> Any:
+    make, (sequence,), position = reduced(value)
+    made = settle(sequence, memo)
+    if made is sequence:
+        return value
+    iterator = make(made)
+    iterator.__setstate__(position)
+    return iterator
+
+
+def _view_iterator(value: Any, memo: Memo) -> Any:
+    """An iterator over a dict or set, or a view of a dict."""
+    for holder in gc.get_referents(value):
+        if isinstance(holder, (dict, set)):
+            settle(holder, memo)
+    return value
+
+
+def _driver(value: Any, memo: Memo) -> Any:
+    """An iterator over others."""
+    for held in gc.get_referents(value):
+        settle(held, memo)
+    return value
+
+
+def _method(value: Any, memo: Memo) -> Any:
+    function, owner = settle(value.__func__, memo), settle(value.__self__, memo)
+    if function is value.__func__ and owner is value.__self__:
+        return value
+    if type(value.__self__) in INTERPRETED:
+        return getattr(owner, function.__name__)
+    return types.MethodType(function, owner)
+
+
+def _bound(value: Any, memo: Memo) -> Any:
+    """A bound method of C."""
+    if not is_bound(value):
+        return value
+    owner = settle(value.__self__, memo)
+    found = taken_apart(value) if owner is not value.__self__ else None
+    return value if found is None else bind(found[0], owner)
+
+
+def _partial(value: Any, memo: Memo) -> Any:
+    parts = settle(value.func, memo), settle(value.args, memo), settle(value.keywords, memo)
+    value.__setstate__((*parts, settle(vars(value), memo) or None))
+    return value
+
+
+def _function(value: types.FunctionType, memo: Memo) -> Any:
+    """Closure, defaults and attributes."""
+    for cell in value.__closure__ or ():
+        for part in cell_contents(cell):
+            new = settle(part, memo)
+            if new is not part:
+                cell.cell_contents = new
+    defaults = value.__defaults__
+    if defaults is not None:
+        new = settle(defaults, memo)
+        if new is not defaults:
+            value.__defaults__ = new
+    for held in (value.__kwdefaults__, vars(value)):
+        if held:
+            settle(held, memo)
+    return value
+
+
+# What stays the interpreter's own while its frames run.
+INTERPRETED = (InterpretedGenerator, FrameView, RangeIterator, Marker)
+TAKERS: dict[type, Callable[[Any, Memo], Any]] = {
+    slice: _span,
+    InterpretedGenerator: _generator,
+    FrameView: lambda value, memo: value.real(),
+    RangeIterator: _range_iterator,
+    types.FunctionType: _function,
+    types.MethodType: _method,
+    functools.partial: _partial,
+    **dict.fromkeys(BOUND_KINDS, _bound),
+    **dict.fromkeys(OF_SEQUENCE, _sequence_iterator),
+    **dict.fromkeys((*VIEWS, *VIEW_OBJECTS), _view_iterator),
+    **dict.fromkeys((enumerate, zip, map, filter, itertools.chain), _driver),
+}
+
+
+def settle_class(cls: type, memo: Memo) -> None:
+    """The numbers in a class that was made during the call."""
+    for name, part in list(vars(cls).items()):
+        new = settle(part, memo)
+        if new is not part:
+            type.__setattr__(cls, name, new)
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------
+
+
+def cell_contents(cell: types.CellType) -> tuple[Any, ...]:
+    """What a cell holds, as a tuple of one or none."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def slots_of(value: Any) -> dict[str, Any]:
+    """The attributes that lie in slots, by the names under which the class has them."""
+    found: dict[str, Any] = {}
+    for base in type(value).__mro__:
+        if "__slots__" not in vars(base):
+            continue
+        for name, member in vars(base).items():
+            if type(member) is types.MemberDescriptorType:
+                try:
+                    found[name] = member.__get__(value)
+                except AttributeError:
+                    continue
+    return found

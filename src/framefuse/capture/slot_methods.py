@@ -1,0 +1,84 @@
+"""Methods of CPython's own classes that call the program's functions, and those of the interpreter's own iterators."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.capture.attributes import python_method
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.iterators import RangeIterator
+
+# As SPECIALS of capture.specials: by the function, and by name and class where it is bound.
+SLOT_METHODS: dict[Any, Callable[..., Any]] = {}
+
+
+def slot(name: str, *kinds: type) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        for kind in kinds:
+            SLOT_METHODS[vars(kind)[name]] = SLOT_METHODS[name, kind] = function
+        return function
+
+    return register
+
+
+def _accessor(name: str, part: str, count: int) -> None:
+    @slot(name, property)
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the function of a property."""
+        if kwargs or not 1 < len(args) <= count or type(args[0]) is not property or args[1] is None:
+            return MISSING
+        function = getattr(args[0], part)
+        if function is None:
+            return MISSING
+        given = args[1:2] if name == "__get__" else args[1:]
+        return machine.call(frame, function, given, {}, None if name == "__get__" else ("none",))
+
+
+_accessor("__get__", "fget", 3)
+_accessor("__set__", "fset", 3)
+_accessor("__delete__", "fdel", 2)
+
+
+@slot("__call__", types.FunctionType, types.MethodType, functools.partial)
+def _call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.call(frame, args[0], args[1:], kwargs) if args else MISSING
+
+
+@slot("__str__", object)
+def _text(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    kind = type(args[0]) if len(args) == 1 else object
+    method = python_method(kind, "__repr__")
+    if kwargs or method is None:
+        return MISSING
+    machine.recorder.sources.typed(args[0])
+    return machine.call(frame, method, args, {}, ("checked", "__repr__", kind))
+
+
+@slot("__ne__", object)
+def _unequal(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    method = python_method(type(args[0]), "__eq__") if len(args) == 2 else None
+    if kwargs or method is None:
+        return MISSING
+    machine.recorder.sources.typed(args[0])
+    equal = machine.call_nested(method, args)
+    frame.stack.append(equal if equal is NotImplemented else not machine.truth(equal))
+    return None
+
+
+def _of_range(name: str) -> None:
+    method = getattr(RangeIterator, name)
+
+    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 1 or type(args[0]) is not RangeIterator:
+            return MISSING
+        frame.stack.append(method(args[0]))
+        return None
+
+    SLOT_METHODS[method] = call
+
+
+for _name in ("__iter__", "__next__", "__length_hint__"):
+    _of_range(_name)
