@@ -86,7 +86,7 @@ def _forward(p: Mapping[str, Any], options: Options) -> Graph:
 
 def _inference(p: Mapping[str, Any], options: Options) -> Graph:
     graph: Graph = p["lowered"]
-    if graph.trains or any(late.grad for late in graph.late):
+    if graph.trains or any(late.requires_grad for late in graph.late):
         raise Stop(reason("gradient", "A result for another backend requires grad", p["trace"].line))
     return without_marks(graph)
 

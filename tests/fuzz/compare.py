@@ -134,8 +134,7 @@ class Comparison:
                 return f"{path}: shares memory in one world only"
             if users[other] > 1 and a.storage_offset() != e.storage_offset():
                 return f"{path}: offset {a.storage_offset()}, eager {e.storage_offset()}"
-            # Where nobody else has the memory, whether torch made it through a view is no property of the result.
-            if users[other] > 1 and a._is_view() != e._is_view():
+            if a._is_view() != e._is_view():
                 return f"{path}: a view: {a._is_view()}, eager {e._is_view()}"
         return ""
 
@@ -143,14 +142,21 @@ class Comparison:
         for path, a, e in self.tensors:
             before = self.versions[1].get(id(a)), self.versions[0].get(id(e))
             if before[0] is None or before[1] is None:  # made during the call
+                if _count(a) != _count(e):
+                    return f"{path}: version {_count(a)}, eager {_count(e)}"
                 continue
-            moved = a._version - before[0][1], e._version - before[1][1]
+            moved = _count(a) - before[0][1], _count(e) - before[1][1]
             if moved[0] != moved[1]:
                 return f"{path}: version moved by {moved[0]}, eager {moved[1]}"
         for versions, place in zip(self.versions, (2, 1)):
             versions.clear()
-            versions.update({id(row[place]): (row[place], row[place]._version) for row in self.tensors})
+            versions.update({id(row[place]): (row[place], _count(row[place])) for row in self.tensors})
         return ""
+
+
+def _count(tensor: torch.Tensor) -> int:
+    """The version counter; inference tensors have none."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def _autograd(tensor: torch.Tensor) -> Any:

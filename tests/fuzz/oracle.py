@@ -104,8 +104,10 @@ class World:
             return None
         with torch.enable_grad():
             try:  # of some views autograd refuses to say even whether they are leaves
-                leaves = [tensor for tensor in tensors_in(self.given) if tensor.requires_grad and tensor.is_leaf]
-                results = [t for t in tensors_in(self.result) if t.requires_grad and t.is_floating_point()]
+                given = (self.given, self.space.get("LEAVES", ()))
+                leaves = [tensor for tensor in tensors_in(given) if tensor.requires_grad and tensor.is_leaf]
+                found = (self.result, self.given) if "LEAVES" in self.space else self.result  # written back as well
+                results = [t for t in tensors_in(found) if t.requires_grad and t.is_floating_point()]
                 if not leaves or not results:
                     return None
                 weights = [torch.arange(t.numel()).reshape(t.shape).to(t.dtype).cos() for t in results]

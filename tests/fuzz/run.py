@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed; chunk k draws from seed + k")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--go-on", action="store_true", help="collect differences instead of ending at the first")
+    parser.add_argument("--writes", action="store_true", help="only programs about memory and history")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--last", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.chunk is not None:
-        draw(options.chunk, options.last)
+        draw(options.chunk, options.last, options.writes)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("XDG_CACHE_HOME", folder)  # the user's own cache stays as it is
-        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder)).run()
+        further = ["--writes"] if options.writes else []
+        return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), further).run()
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
-def draw(seed: int, last: Path) -> None:
+def draw(seed: int, last: Path, writes: bool = False) -> None:
     """Runs the programs of one seed; writes a line of JSON for every few, and one for a difference."""
     os.environ.setdefault("FRAMEFUSE_CHECK", "1")
     import torch
@@ -50,6 +53,7 @@ def draw(seed: int, last: Path) -> None:
     from hypothesis import seed as from_seed
     from tests.fuzz.oracle import Difference, run
     from tests.fuzz.program import Program, programs
+    from tests.fuzz.writes import writing_programs
 
     torch.set_num_threads(1)
     seen: set[Program] = set()
@@ -69,7 +73,7 @@ def draw(seed: int, last: Path) -> None:
     @from_seed(seed)
     @settings(max_examples=CHUNK, database=None, deadline=None, report_multiple_bugs=False,
               phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(programs())
+    @given(writing_programs() if writes else programs())
     def each(program: Program) -> None:
         if failed_at and time.monotonic() - failed_at[0] > SHRINKING:
             end()
@@ -105,8 +109,11 @@ def draw(seed: int, last: Path) -> None:
 class Run:
     """Keeps the workers busy and adds up what they report."""
 
-    def __init__(self, programs: int, seed: int, workers: int, go_on: bool, folder: Path) -> None:
+    def __init__(
+        self, programs: int, seed: int, workers: int, go_on: bool, folder: Path, further: Sequence[str] = ()
+    ) -> None:
         self.programs, self.seed, self.workers, self.go_on, self.folder = programs, seed, workers, go_on, folder
+        self.further = further
         self.total: Counter[str] = Counter()
         self.differences: list[str] = []
         self.lock = threading.Lock()
@@ -142,7 +149,7 @@ class Run:
 
     def _chunk(self, seed: int) -> None:
         last = self.folder / f"{seed}.py"
-        command = [sys.executable, "-m", "tests.fuzz.run", "--chunk", str(seed), "--last", str(last)]
+        command = [sys.executable, "-m", "tests.fuzz.run", "--chunk", str(seed), "--last", str(last), *self.further]
         with open(self.folder / f"{seed}.txt", "w+") as errors:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
             assert process.stdout is not None

@@ -457,6 +457,7 @@ class _Run:
             seconds={"capture": time.perf_counter() - self.started},
             saved_storages=None if saved is None else saved[0],
             saved_bytes=0 if saved is None else saved[1],
+            versions=recorder.final_versions(),
         )
 
 

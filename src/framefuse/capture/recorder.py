@@ -71,6 +71,7 @@ class Recorder(Relations):
         self.numbers: dict[int, int] = {}
         self.tensors: list[Any] = []
         self.storages: dict[int, int] = {}
+        self.families: dict[int, int] = {}
         self.inputs: dict[int, tuple[Source, int, tuple[Symbol | int, ...], bool]] = {}
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
         self.hints: dict[Symbol, int] = {}
@@ -219,7 +220,7 @@ class Recorder(Relations):
 
     def _add(self, tensor: Any) -> int:
         number = len(self.metas)
-        self.metas.append(describe(tensor, self.storages))
+        self.metas.append(describe(tensor, self.storages, self.families))
         self.numbers[id(tensor)] = number
         self.tensors.append(tensor)
         return number
@@ -460,6 +461,12 @@ class Recorder(Relations):
             )  # fmt: skip
             found.append(Input(number, source, spec))
         return tuple(found)
+
+    def final_versions(self) -> dict[int, int]:
+        """The version counters of all values at the end, but for those of 0."""
+        with torch._C.DisableTorchFunction():
+            found = ((number, tensor) for number, tensor in enumerate(self.tensors) if not tensor.is_inference())
+            return {number: tensor._version for number, tensor in found if tensor._version}
 
     def saved(self) -> tuple[frozenset[int], int] | None:
         """The storages that eager's autograd saved in this run, and their bytes."""

@@ -29,11 +29,13 @@ def special(tensor: Any) -> str | None:
     return None
 
 
-def describe(tensor: Any, storages: dict[int, int]) -> TensorMeta:
-    """The metadata of a real tensor; ``storages`` numbers the storages met so far."""
+def describe(tensor: Any, storages: dict[int, int], families: dict[int, int]) -> TensorMeta:
+    """The metadata of a real tensor; ``storages`` and ``families`` number the storages and the bases met so far."""
     address = tensor.untyped_storage()._cdata
     number = storages.setdefault(address, len(storages))
     kind = type(tensor)
+    view = tensor._is_view()
+    base = tensor._base if view else tensor
     return TensorMeta(
         dtype=tensor.dtype,
         sizes=tuple(tensor.shape),
@@ -44,7 +46,8 @@ def describe(tensor: Any, storages: dict[int, int]) -> TensorMeta:
         storage=number,
         plain=kind in PLAIN_TYPES and not (tensor.is_conj() or tensor.is_neg()),
         type=kind,
-        view=tensor._is_view(),
+        view=view,
+        family=families.setdefault(base._cdata, len(families)),
     )
 
 

@@ -10,7 +10,7 @@ from framefuse.fuse.cells import Cell, Group, reduced_axes
 from framefuse.fuse.emitter import Emitter, Scope
 from framefuse.fuse.layout import estimate
 from framefuse.fuse.loop_order import Access, Loops, join_neighbours
-from framefuse.fuse.passes import Pass, Shape
+from framefuse.fuse.passes import Pass, Shape, shape_axes
 from framefuse.fuse.ranges import ZERO, address, row_major
 from framefuse.fuse.strided import Strides
 from framefuse.fuse.values import Computed, cast, compute, exact
@@ -188,8 +188,10 @@ class Nest:
             scope.known[reduce] = self.result(reduce, Local(accumulator.name, accumulator.dtype))
         self.emitter.readable.update(current.saved)
         for cell in current.roots:
-            if current.inner and self.reads_stored:
-                index = address(cell.index, self.strides_of(cell.node))
+            index = address(cell.index, self.strides_of(cell.node))
+            # A value that is the same along an axis is not read along it: that would be behind where others need it.
+            along = shape_axes(self.shape, set(index.symbols)) <= self.shape.axes[cell]
+            if current.inner and self.reads_stored and along:
                 name = self.emitter.parameters.buffer(cell.node, cell.node.dtype)
                 self.emitter.kept[cell] = (name, index, cell.node.dtype)
                 self.emitter.readable.add(cell)

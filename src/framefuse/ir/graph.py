@@ -54,9 +54,9 @@ class Output:
 
     ``node`` gives the contents. ``order`` is the permutation of dimensions, outermost first, in which a fresh tensor
     is laid out as eager's was (None: as is best). ``input`` is the number of the graph input when the output is that
-    very tensor. An output that shares memory with an input or with another output is the result of a ``library`` node
-    (eager's own view call), never a computed copy. ``requires_grad`` is what eager said of it; the value may be one
-    that only ``late`` calls of the graph read.
+    very tensor. An output that shares memory with an input or with another output is the result of a late call or a
+    ``library`` node (eager's own view call), never a computed copy. ``requires_grad`` is what eager said of it; the
+    value may be one that only ``late`` calls of the graph read. ``version`` is eager's count of writes to it.
     """
 
     value: int
@@ -64,6 +64,7 @@ class Output:
     order: tuple[int, ...] | None
     input: int | None = None
     requires_grad: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,21 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A call of eager's own after the results were tied to autograd and inputs were written: a view that requires grad
-    of an input or result, or the write of contents that require grad to an input, both in grad mode; or, without
-    ``grad``, a view of an input that was written.
+    """A call of eager's own after the results were tied to autograd and inputs were written: a view of an input or
+    result, or the write of contents that require grad to an input. ``grad`` is the gradient mode that the program made
+    it in, by which autograd tells what may become of a view; ``requires_grad`` is what eager said of its results.
 
     ``args`` and ``kwargs`` are templates over ``Ref`` (values of inputs, outputs and earlier late calls), numbers and
-    constants. The result at ``path`` is the trace's value ``value`` (None: nobody reads it).
+    constants. ``results`` are the trace's values with the places where the call gives them.
     """
 
     target: Any
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    value: int | None = None
-    path: tuple[int, ...] = ()
+    results: tuple[tuple[int, tuple[int, ...]], ...] = ()
     grad: bool = True
+    requires_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True)

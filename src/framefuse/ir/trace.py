@@ -28,8 +28,9 @@ class Ref:
 class TensorMeta:
     """What eager really produced for a tensor while recording; never changed.
 
-    ``storage`` numbers the storages met, so equal numbers mean shared memory; ``view_of`` is the value's base
-    (``_base``) if it is a known value. ``sizes`` and ``strides`` are the recorded ints.
+    ``storage`` numbers the storages met, so equal numbers mean shared memory. Within it ``family`` numbers the tensor
+    whose history autograd keeps for the value: its own, or that of its base (``_base``) where it is a ``view``. What
+    ``detach()`` and ``.data`` give is a family of its own. ``sizes`` and ``strides`` are the recorded ints.
     """
 
     dtype: torch.dtype
@@ -42,6 +43,7 @@ class TensorMeta:
     plain: bool  # strided, not conj/neg/quantised/subclass/functional/meta: kernels may read it
     type: type = torch.Tensor
     view: bool = False  # of another tensor, which may be one that torch keeps to itself
+    family: int = -1
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -116,7 +118,8 @@ class Effect:
 class Trace:
     """The whole record. ``metas[v]`` describes value ``v`` as first produced; ``size_symbols[(v, d)]`` is the symbol
     that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec);
-    ``hints`` gives each symbol's recorded value. ``saved_storages`` are the storages that eager's autograd saved for
+    ``hints`` gives each symbol's recorded value. ``versions`` are the version counters that values had at the end,
+    those of 0 left out. ``saved_storages`` are the storages that eager's autograd saved for
     backward (None: not known), ``saved_bytes`` the bytes of those that are no input's.
     """
 
@@ -135,6 +138,7 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     saved_storages: frozenset[int] | None = None
     saved_bytes: int = 0
+    versions: dict[int, int] = field(default_factory=dict)
 
     @property
     def written_inputs(self) -> tuple[Input, ...]:

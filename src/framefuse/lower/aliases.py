@@ -1,4 +1,4 @@
-"""Follows which values share memory, so that a write to one becomes new contents of all."""
+"""Follows which values share memory, so that a write to one becomes new contents of all, each with its own history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr
 
-VIEWS = ("reshape", "permute", "slice", "expand", "detach")
+VIEWS = ("reshape", "permute", "slice", "expand")
 Path = tuple[Node, ...]  # view nodes from the one next to the root outwards
 
 
@@ -18,19 +18,33 @@ class Inexpressible(Exception):
 
 @dataclass(slots=True)
 class AliasSet:
-    """The values of one storage: ``paths[v]`` says how value ``v`` is seen from ``root``, None when unknown."""
+    """The values of one storage: ``paths[v]`` says how value ``v`` is seen from ``root``, None when unknown.
+
+    ``seen`` has for each family of values (a tensor with its views, apart from what was detached of them) the contents
+    of the whole root: all have the same elements, each has the history that autograd keeps for that family.
+    """
 
     root: int
     paths: dict[int, Path | None] = field(default_factory=dict)
+    seen: dict[int, Node] = field(default_factory=dict)
+
+    def place(self, node: Node, family: int) -> tuple[Path | None, int]:
+        """How a new value with these contents is seen from the root, and the family in whose contents it was found."""
+        for known in (family, *self.seen) if family in self.seen else self.seen:
+            path = path_between(node, self.seen[known])
+            if path is not None:
+                return path, known
+        return None, family
 
 
 def path_between(node: Node, root: Node) -> Path | None:
     """The views that make ``node`` out of ``root``, or None when it is made otherwise."""
     steps = []
     while node is not root:
-        if node.op not in VIEWS:
+        if node.op in VIEWS:
+            steps.append(node)
+        elif node.op != "detach":
             return None
-        steps.append(node)
         node = node.inputs[0]
     return tuple(reversed(steps))
 
@@ -65,8 +79,6 @@ def _view(builder: Builder, step: Node, contents: Node) -> Node:
         return builder.permute(contents, step.attr("axes"))
     if step.op == "slice":
         return builder.slice(contents, step.attr("starts"), step.attr("steps"), step.shape)
-    if step.op == "detach":
-        return builder.detach(contents)
     return builder.expand(contents, step.shape)
 
 

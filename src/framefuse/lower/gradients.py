@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
@@ -11,9 +9,15 @@ from framefuse.ir.trace import Call, Trace
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import Values, refs
 
+KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
+REPLACED = "replaced"  # of those to whose operand's history a write of new contents leads back, with a slope of zero
+
 
 class Gradients:
     """Nodes that carry a gradient: inputs that require grad, and what is computed from them in float dtypes.
+
+    Contents and history go apart where memory is written behind autograd's back: with gradients off, or through another
+    tensor that was detached. Then the value is what was written, and the gradient goes where it went before.
 
     ``on`` is False where no input requires grad: then nothing is looked at.
     """
@@ -26,15 +30,15 @@ class Gradients:
             place for place, entry in enumerate(trace.assumptions.inputs) if entry.spec.requires_grad
         )
         self.on = bool(self.differentiable)
-        self._carrying: set[Node] = set()
+        self._carrying: dict[Node, int] = {}  # with their places in the program
         self._seen = 0
-        self._leaves: set[int] = set()  # views made where gradients are off that eager says require grad: as leaves
-        self._cut: set[int] = set()  # storages written where gradients are off, though their tensors require grad
+        self._leaves: set[int] = set()  # views made where gradients are off, of what requires grad: as leaves
 
     def carries(self, node: Node) -> bool:
         """Whether a gradient can flow from the node to an input."""
         nodes = self.builder.nodes
-        for new in nodes[self._seen :]:
+        for place in range(self._seen, len(nodes)):
+            new = nodes[place]
             if new.op == "input":
                 carries = new.attr("index") in self.differentiable
             else:
@@ -42,7 +46,7 @@ class Gradients:
                 real = new.op == "library" or new.dtype.kind in ("float", "complex")
                 carries = carries and real and new.op != "detach"
             if carries:
-                self._carrying.add(new)
+                self._carrying[new] = place
         self._seen = len(nodes)
         return node in self._carrying
 
@@ -51,52 +55,74 @@ class Gradients:
         if not self.on:
             return node
         meta, carries = self.trace.metas[value], self.carries(node)
-        if meta.requires_grad and carries and not call.grad_enabled:
-            self._leaves.add(value)
+        if carries and not meta.requires_grad:
             return self.builder.detach(node)
-        if meta.requires_grad and not carries:
+        if meta.requires_grad and (not carries or not (call.grad_enabled or self._is_view(call, value))):
             raise Stop(reason("gradient", f"{call.name} gives a tensor that requires grad in its own way", call.line))
-        return self.builder.detach(node) if carries and not meta.requires_grad else node
+        if self._is_view(call, value) and not (call.grad_enabled and self._leaves.isdisjoint(refs(call.args))):
+            self._leaves.add(value)
+        return node
+
+    def _is_view(self, call: Call, value: int) -> bool:
+        meta = self.trace.metas[value]
+        return meta.view and any(self.trace.metas[operand].family == meta.family for operand in refs(call.args))
 
     def reads(self, call: Call) -> None:
-        """Raises Stop where a call in grad mode reads what was written behind autograd's back."""
-        if not call.grad_enabled:
+        """Raises Stop where a call in grad mode reads a view that was made where gradients are off: it collects a
+        gradient of its own.
+        """
+        if not call.grad_enabled or not self._leaves:
             return
-        self.leaves(refs((call.args, call.kwargs)), call)
         for value in refs((call.args, call.kwargs)):
-            if self.trace.metas[value].storage in self._cut:
-                text = f"{call.name} reads a tensor that requires grad and was written where gradients are off"
+            if value in self._leaves and self.carries(self.values.contents[value]):
+                text = "A view that was made where gradients are off requires grad by itself"
                 raise Stop(reason("gradient", text, call.line))
 
-    def leaves(self, values: Iterable[int], call: Call | None = None) -> None:
-        """Raises Stop where one of the values collects a gradient of its own: a view made where gradients are off."""
-        if not self._leaves.isdisjoint(values):
-            line = self.trace.line if call is None else call.line
-            text = "A view that was made where gradients are off requires grad by itself"
-            raise Stop(reason("gradient", text, line))
+    def written(self, call: Call, value: int, node: Node) -> Node:
+        """What a tracked write makes of a value: its earlier history gets a gradient of zeros where the new contents
+        do not rest on it.
+        """
+        before = self.values.contents[value]
+        if not self.on or not self.carries(before) or self._rests(node, before):
+            return node
+        if not node.dtype.is_float:
+            raise Stop(reason("gradient", f"{call.name} replaces what requires grad", call.line))
+        return self.builder.derived(node, REPLACED, (node, before))
 
-    def written(self, call: Call, value: int, node: Node, statistics: bool) -> Node:
-        """The new contents of a written value."""
-        if not self.on:
-            return node
-        carries, before = self.carries(node), self.carries(self.values.contents[value])
-        if statistics:
-            return self.builder.detach(node) if carries else node
-        if call.grad_enabled:
-            if before and not carries:
-                raise Stop(reason("gradient", f"{call.name} replaces what requires grad", call.line))
-            return node
-        if before:
-            storage = self.trace.metas[value].storage
-            if self.values.sets[storage].root not in self.values.inputs:
-                text = f"{call.name} writes, where gradients are off, to a tensor that requires grad"
-                raise Stop(reason("gradient", text, call.line))
-            self._cut.add(storage)
-        return self.builder.detach(node) if carries else node
+    def _rests(self, node: Node, before: Node) -> bool:
+        """Whether a way for gradients leads from ``node`` to ``before``."""
+        if not self.carries(node):
+            return False
+        first, waiting, met = self._carrying[before], [node], {node}
+        while waiting:
+            here = waiting.pop()
+            if here is before:
+                return True
+            for operand in here.inputs:
+                if operand not in met and self._carrying.get(operand, -1) >= first:
+                    met.add(operand)
+                    waiting.append(operand)
+        return False
+
+    def keep(self, node: Node, before: Node) -> Node:
+        """New contents that were written behind autograd's back, under the history of those ``before``."""
+        if not self.on or not self.carries(before):
+            return self.builder.detach(node) if self.on and self.carries(node) else node
+        if not node.dtype.is_float:
+            text = "A complex tensor that requires grad is written where gradients are off"
+            raise Stop(reason("gradient", text, self.builder.line))
+        return self.builder.derived(peel(node), KEPT, (history(before),))
+
+
+def history(node: Node) -> Node:
+    """The node whose gradient these contents have."""
+    while node.op == "derived" and node.attr("name") == KEPT:
+        node = node.inputs[1]
+    return node
 
 
 def peel(node: Node) -> Node:
-    """The node whose values these are, without the cuts of its gradient."""
-    while node.op == "detach":
+    """The node whose values these are, without what is said of its gradient alone."""
+    while node.op == "detach" or (node.op == "derived" and node.attr("name") in (KEPT, REPLACED)):
         node = node.inputs[0]
     return node

@@ -20,6 +20,7 @@ from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
+from framefuse.lower.copies import computed
 from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
@@ -131,7 +132,7 @@ class _Lowerer:
         dtype = BY_TORCH[meta.dtype]
         strides = _spec_strides(entry.spec, shape)
         node = self.builder.opaque("input", (), (("index", place),), dtype, shape, strides, meta.device)
-        self.values.define(entry.value, node)
+        self.values.define(entry.value, node, node)
         self._bind_symbols(entry.value, shape)
         return node
 
@@ -174,11 +175,12 @@ class _Lowerer:
             self._define(call, path, value, node)
 
     def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
-        own = node if node.op == "result" and node not in self.taken else None
-        self.taken.add(node)
+        plain = computed(node)
+        own = plain if plain.op == "result" and plain not in self.taken else None
+        self.taken.add(plain)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own)
-        self.values.define(value, self.gradients.made(call, value, node))
+        self.values.define(value, node, self.gradients.made(call, value, node))
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
@@ -329,8 +331,9 @@ class _Lowerer:
             self._assign(call, value, node, index, counted)
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
-        statistics = any(call.target is norm for norm, _ in STATISTICS)
-        self.values.assign(value, self.gradients.written(call, value, node, statistics), index, call.line, counted)
+        tracked = call.grad_enabled and not any(call.target is norm for norm, _ in STATISTICS)
+        node = self.gradients.written(call, value, node) if tracked else node
+        self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted)
 
     def _finish(self, index: int, call: Call, written: tuple[int, ...]) -> None:
         """The end of a call that began to fill its operands: they are its results, in the same memory."""

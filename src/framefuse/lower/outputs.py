@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,14 +10,22 @@ from typing import Any
 import torch
 
 from framefuse.errors import Reason, Stop
-from framefuse.ir.builder import ONE, Shape, Unprovable
+from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, row_major, unclear
-from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.ir.strides import dense_order, unclear
+from framefuse.ir.trace import Call, Ref, Trace
 from framefuse.lower.context import Lowering
-from framefuse.lower.gradients import Gradients, peel
+from framefuse.lower.copies import Copies, computed
+from framefuse.lower.gradients import KEPT, Gradients, peel
 from framefuse.lower.values import Values, refs
+
+# Calls that ask another tensor for its sizes alone, and those that take the sizes.
+BY_SIZES: dict[str, Callable[..., Any]] = {
+    "view_as": torch.Tensor.view,
+    "reshape_as": torch.Tensor.reshape,
+    "expand_as": torch.Tensor.expand,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +37,15 @@ class Definition:
     own: Node | None
 
 
-MADE = Ref(-1)  # the operand of a call of our own
-Library = Callable[..., tuple[Node, ...]]
+Form = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # a call: target, name, arguments
 
 
 class Outputs:
-    """Decides for each value that leaves the trace how its memory comes about."""
+    """Decides for each value that leaves the trace how its memory comes about.
+
+    What is a view under eager, or shares memory in another way, is made by eager's own calls on the one tensor that is
+    first in its memory, after everything else: so autograd and the counts of writes see what they see under eager.
+    """
 
     def __init__(
         self,
@@ -41,7 +53,7 @@ class Outputs:
         trace: Trace,
         values: Values,
         definer: Mapping[int, Definition],
-        library: Library,
+        library: Callable[..., tuple[Node, ...]],
         gradients: Gradients,
         late_argument: Callable[[Any], Any],
     ) -> None:
@@ -52,119 +64,204 @@ class Outputs:
         self.library = library
         self.gradients = gradients
         self.late_argument = late_argument
+        self.copies = Copies(builder, library)
         self.real: dict[int, Node] = {}
-        self.given: set[Node] = set()
         self.found: dict[int, Output] = {}
         self.late: list[Late] = []
+        self.late_values: set[int] = set()
+        self.leaving: set[int] = set()
+        self.families: dict[int, set[int]] = {}  # by storage, of the inputs and of what leaves
+        self.tops: dict[int, int] = {}  # by storage: the value that is made as a tensor of its own
 
     def outputs(self, numbers: Sequence[int]) -> tuple[Output, ...]:
         """One output for each value, in order, but for the results of late calls; then what these read."""
-        leaving = set(numbers)
-        self.gradients.leaves(leaving)
+        self.leaving = set(numbers)
+        for value in (*self.values.inputs, *numbers):
+            meta = self.trace.metas[value]
+            self.families.setdefault(meta.storage, set()).add(meta.family)
         self._late_writes()
+        late = [value for value in numbers if self._is_late(value)]
         for value in numbers:
-            if not self._is_late(value, leaving):
-                self.found[value] = self._output(value, leaving)
-        for value in numbers:
-            if self._is_late(value, leaving):
-                self._make_late(value)
+            if value not in late:
+                self._make_alone(value)
+        for value in late:
+            self._make_late(value)
         return tuple(self.found.values())
 
+    # ---- writes ------------------------------------------------------------------------------------------------------
+
     def writes(self) -> tuple[Write, ...]:
-        """New contents of inputs through which no gradient flows."""
+        """New contents of inputs of which autograd knows nothing."""
         return tuple(
             Write(self.values.inputs[value], peel(self.values.contents[value]), bumps)
             for value, bumps in self.values.written.items()
-            if not self._carries(value)
+            if not self._is_tracked(value)
         )
 
-    # ---- results that require grad -----------------------------------------------------------------------------------
-
-    def _carries(self, value: int) -> bool:
-        return self.gradients.on and self.gradients.carries(self.values.contents[value])
-
-    def _is_late(self, value: int, leaving: set[int]) -> bool:
-        """Whether a value that leaves is made by eager's own call after everything else: a view that requires grad, in
-        grad mode, or one of an input that was written, since autograd sees whether it was made before that.
-        """
-        if value in self.values.inputs or not self._bases(value):
-            return False
-        if not self._carries(value) and not self._follows_write(value):
-            return False
-        meta = self.trace.metas[value]
-        return self._shared(value, leaving) or dense_order(meta.sizes, meta.strides) is None
-
-    def _shared(self, value: int, leaving: set[int]) -> bool:
-        return any(other in leaving or other in self.values.inputs for other in self.values.shares(value))
-
-    def _follows_write(self, value: int) -> bool:
-        """Whether it is a view of a written input, which sizes and strides alone decide: it cannot fail any more."""
-        root = self.values.sets[self.trace.metas[value].storage].root
-        return root in self.values.inputs and root in self.values.written and self._is_plain_view(value)
-
-    def _is_plain_view(self, value: int) -> bool:
-        if value in self.values.inputs:
-            return True
-        definition, bases = self.definer[value], self._bases(value)
-        call = definition.call
-        plain = definition.own is None and set(refs((call.args, call.kwargs))) == set(bases)
-        return plain and all(map(self._is_plain_view, bases))
-
-    def _bases(self, value: int) -> list[int]:
-        """The operands of the value's call in whose memory it lies."""
-        call, storage = self.definer[value].call, self.trace.metas[value].storage
-        return [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
-
-    def _make_late(self, value: int) -> None:
-        """Lists the calls that make a view, and the one output that is its base."""
-        if value in self.found or value in self.values.inputs or any(late.value == value for late in self.late):
-            return
-        definition = self.definer[value]
-        call, bases = definition.call, self._bases(value)
-        if not bases:
-            meta = self.trace.metas[value]
-            order = dense_order(meta.sizes, meta.strides)
-            if order is None or self.values.sets[meta.storage].root != value or not self._carries(value):
-                text = f"{call.name} gives a tensor whose memory others share in a way that is not followed"
-                raise Stop(reason("gradient", text, call.line))
-            node = self._tensor(value)
-            rows = tuple(range(len(order)))
-            self.found[value] = Output(value, node, order if node.op != "result" else rows, None, True)
-            return
-        if set(refs((call.args, call.kwargs))) - set(bases):
-            raise Stop(reason("gradient", f"{call.name} gives a view that depends on further tensors", call.line))
-        for base in bases:
-            self._make_late(base)
-        args, kwargs = self.late_argument(call.args), self.late_argument(call.kwargs)
-        grad = self._carries(value)
-        self.late.append(Late(call.target, call.name, args, kwargs, value, definition.path, grad))
+    def _is_tracked(self, value: int) -> bool:
+        """Whether autograd saw a write to an input that now has a history."""
+        return value in self.values.tracked and self._carries(value)
 
     def _late_writes(self) -> None:
-        """Contents that require grad are written to their inputs by eager's copy_, which carries the gradient."""
+        """Contents with a history of their own are written to their inputs by eager's copy_, which carries the
+        gradient.
+        """
         for value, bumps in self.values.written.items():
-            if not self._carries(value):
+            if not self._is_tracked(value):
                 continue
-            hidden = -1 - len(self.late)
-            contents = self.values.contents[value]
-            self.given.add(contents)
-            self.found[hidden] = Output(hidden, contents, tuple(range(len(contents.shape))), None, True)
-            self.late.append(Late(torch.Tensor.copy_, "copy_", (Ref(value), Ref(hidden)), {}))
+            hidden, found = self._hidden(), self._own(value, None)
+            self.found[hidden] = replace(found, value=hidden, requires_grad=True)
+            write = Late(torch.Tensor.copy_, "copy_", (Ref(value), Ref(hidden)), {}, requires_grad=True)
+            self.late.append(write)
             if bumps > 1:
                 more = Late(torch._C._increment_version, "version", ([Ref(value)] * (bumps - 1),), {})
                 self.late.append(more)
 
-    # ---- results -----------------------------------------------------------------------------------------------------
+    def _hidden(self) -> int:
+        """The number of an output that only late calls read."""
+        return -1 - sum(value < 0 for value in self.found)
 
-    def _output(self, value: int, leaving: set[int]) -> Output:
-        found = self._place(value, leaving)
-        self._settle_order(value, found)
-        return replace(found, requires_grad=True) if found.input is None and self._carries(value) else found
+    # ---- which values are views --------------------------------------------------------------------------------------
+
+    def _carries(self, value: int) -> bool:
+        return self.gradients.on and self.gradients.carries(self.values.contents[value])
+
+    def _is_late(self, value: int) -> bool:
+        """Whether eager's own calls make the value from another: one whose memory others share or that has gaps, or a
+        view of all of a tensor that nobody else sees.
+        """
+        if value in self.values.inputs or not self._bases(value):
+            return False
+        meta = self.trace.metas[value]
+        if self._shared(value) or dense_order(meta.sizes, meta.strides) is None:
+            return self._carries(value) or self._is_plain_view(value)
+        return meta.view and self._shows_all(value) and self._is_plain_view(value)
+
+    def _shared(self, value: int) -> bool:
+        return any(other in self.leaving or other in self.values.inputs for other in self.values.shares(value))
+
+    def _is_plain_view(self, value: int) -> bool:
+        """Whether views make the value from an input or from the first value of its memory, by sizes and strides."""
+        if value in self.values.inputs:
+            return True
+        bases = self._bases(value)
+        return not bases or (self._form(value, bases) is not None and all(map(self._is_plain_view, bases)))
+
+    def _shows_all(self, value: int) -> bool:
+        """Whether a view has all elements of what it is a view of, or is one of several that a call gives at once:
+        autograd lets nobody write these.
+        """
+        top, several = value, False
+        while bases := self._bases(top):
+            several = several or type(self.definer[top].call.result) in (list, tuple)
+            top = bases[0]
+        here, there = (math.prod(self.trace.metas[each].sizes) for each in (value, top))
+        return several or here == there
+
+    def _bases(self, value: int) -> list[int]:
+        """The operands of the value's call in whose memory it lies; of what it is detached from only where somebody
+        sees that too.
+        """
+        if value not in self.definer:
+            return []
+        call, meta = self.definer[value].call, self.trace.metas[value]
+        across = len(self.families[meta.storage]) > 1
+        metas = self.trace.metas
+        return [
+            operand
+            for operand in dict.fromkeys(refs((call.args, call.kwargs)))
+            if metas[operand].storage == meta.storage and (across or metas[operand].family == meta.family)
+        ]
+
+    def _form(self, value: int, bases: Sequence[int]) -> Form | None:
+        """The call that makes a view of ``bases`` and reads nothing else; None where there is none."""
+        call = self.definer[value].call
+        if not set(refs((call.args, call.kwargs))) - set(bases):
+            return call.target, call.name, self.late_argument(call.args), self.late_argument(call.kwargs)
+        sized = BY_SIZES.get(call.name)
+        if sized is None or call.args[0] != Ref(bases[0]):
+            return None
+        return sized, sized.__name__, (call.args[0], *self.values.contents[value].shape), {}
+
+    # ---- what eager's own calls make ---------------------------------------------------------------------------------
+
+    def _make_late(self, value: int) -> None:
+        """Lists the calls that make a view, and the one output that is its base."""
+        if value in self.found or value in self.values.inputs or value in self.late_values:
+            return
+        bases = self._bases(value)
+        if not bases:
+            self._make_top(value)
+            return
+        for base in bases:
+            self._make_late(base)
+        form, call = self._form(value, bases), self.definer[value].call
+        if form is None:
+            if self._carries(value):
+                text = f"{call.name} gives a view that depends on further tensors"
+                raise Stop(reason("gradient", text, call.line))
+            self._make_alone(value)
+            return
+        metas = self.trace.metas
+        if self._carries(value) and all(metas[base].family != metas[value].family for base in bases):
+            text = f"What {call.name} gave is written with a gradient of its own, in memory that others share"
+            raise Stop(reason("gradient", text, call.line))
+        self._add_late(value, form)
+        version = self.trace.versions.get(value, 0)
+        if call.name == "data" and version:  # it counts its writes by itself
+            count = torch._C._autograd._unsafe_set_version_counter
+            self.late.append(Late(count, "version", ((Ref(value),), (version,)), {}))
+
+    def _add_late(self, value: int, form: Form) -> None:
+        """One call makes all the views that it made under eager."""
+        definition = self.definer[value]
+        self.late_values.add(value)
+        result = (value, definition.path)
+        for number, late in enumerate(self.late):
+            if any(self._is_of(other, definition.call) for other, _ in late.results) and len(definition.path):
+                self.late[number] = replace(late, results=(*late.results, result))
+                return
+        grad = definition.call.grad_enabled
+        self.late.append(Late(*form, (result,), grad, self._carries(value)))
+
+    def _is_of(self, value: int, call: Call) -> bool:
+        return self.definer[value].call is call
+
+    def _make_top(self, value: int) -> None:
+        """A tensor of its own for the first value of a family; where eager's is a view of a tensor that torch kept to
+        itself, it is a view as well.
+        """
+        meta = self.trace.metas[value]
+        number = self._hidden() if meta.view else value
+        found = replace(self._top(value), value=number, requires_grad=self._carries(value))
+        if computed(found.node).op != "result":
+            self._settle_order(value, found)
+        self.found[number] = replace(found, version=self.trace.versions.get(value, 0))
+        if meta.view:
+            grad = self.definer[value].call.grad_enabled
+            args = (Ref(number), Ref(number))
+            self.late_values.add(value)
+            results = ((value, ()),)
+            self.late.append(Late(torch.Tensor.view_as, "view_as", args, {}, results, grad, self._carries(value)))
+
+    # ---- tensors of their own ----------------------------------------------------------------------------------------
+
+    def _make_alone(self, value: int) -> None:
+        """An input itself, a library's view, or a tensor of its own."""
+        meta = self.trace.metas[value]
+        place = self.values.inputs.get(value)
+        rows = tuple(range(len(meta.sizes)))
+        order = dense_order(meta.sizes, meta.strides)
+        if place is not None:
+            self.found[value] = Output(value, self._input_node(value), order or rows, place)
+        elif self._bases(value) and (self._shared(value) or order is None):
+            self.found[value] = Output(value, self._tensor(value), rows)
+        else:
+            self._make_top(value)
 
     def _settle_order(self, value: int, found: Output) -> None:
         """Requires that sizes are 1 where they do not tell in which order the dimensions of larger ones would lie."""
         meta = self.trace.metas[value]
-        if found.input is not None or found.node.op == "result":
-            return
         for axis in unclear(meta.sizes, meta.strides):
             try:
                 self.builder.require("==", found.node.shape[axis], ONE, "the order of dimensions in memory")
@@ -173,62 +270,49 @@ class Outputs:
                 line = self.definer[value].call.line
                 raise Stop(Reason("memory-order", fact, "Return its .contiguous().", line)) from error
 
-    def _place(self, value: int, leaving: set[int]) -> Output:
-        meta = self.trace.metas[value]
-        order = dense_order(meta.sizes, meta.strides)
-        place = self.values.inputs.get(value)
-        rows = tuple(range(len(meta.sizes)))
-        if place is not None:
-            return Output(value, self._input_node(value), order or rows, place)
-        if self._shared(value, leaving) or order is None:
-            node = self._tensor(value)
-            return Output(value, node, order if order is not None and node.op != "result" else rows)
-        node = peel(self.values.contents[value])
-        if self._is_real(node, value) and node not in self.given:
-            self.given.add(node)
-            return Output(value, node, order)
-        if node.op in ("input", "result"):
-            return Output(value, self._clone(node, meta), rows)
-        if node in self.given:  # equal contents, but eager gave two tensors
-            return Output(value, self._clone(node, meta), rows)
-        self.given.add(node)
-        return Output(value, node, order)
-
     def _input_node(self, value: int) -> Node:
         for node in self.builder.nodes:
             if node.op == "input" and node.attr("index") == self.values.inputs[value]:
                 return node
         raise AssertionError("every input has a node")
 
-    def _is_real(self, node: Node, value: int) -> bool:
-        """Whether the node is the library result that is this value's own memory."""
-        return value in self.definer and self.definer[value].own is node
+    def _top(self, value: int) -> Output:
+        """The contents of a value, under its history, as a tensor in eager's memory order."""
+        contents, meta, definition = self.values.contents[value], self.trace.metas[value], self.definer[value]
+        plain = computed(contents)
+        before = self.tops.setdefault(meta.storage, value)
+        beside = before != value and self._beside(before, value)
+        if before != value and not beside:
+            fact = "Two results share memory in a way that is not followed."
+            raise Stop(Reason("shared-memory", fact, "Return one of them, or a clone.", definition.call.line))
+        order = dense_order(meta.sizes, meta.strides)
+        if order is None and not (definition.own is plain and plain not in self.copies.given):
+            fact = "A result is a view of memory with gaps."
+            raise Stop(Reason("shared-memory", fact, "Return its clone().", definition.call.line))
+        found = self._own(value, definition.own)
+        self.real[value] = found.node
+        return found
 
-    def _clone(self, node: Node, meta: TensorMeta) -> Node:
-        """A copy of an input or library result with eager's memory order."""
-        rank = len(meta.sizes)
-        order, mine = dense_order(meta.sizes, meta.strides) or tuple(range(rank)), tuple(range(rank))
-        if node.strides is not None:
-            mine = dense_order(meta.sizes, self.builder.sizes(node.strides)) or ()
-        if order == mine:
-            return self._plain_call(torch.clone, "clone", (node,), {}, meta, node.shape)
-        return self._in_order(node, order, meta)
+    def _own(self, value: int, own: Node | None) -> Output:
+        """The contents of a value as a tensor that nobody else has, or as the library result that is its ``own``."""
+        contents, meta = self.values.contents[value], self.trace.metas[value]
+        before = peel(contents)
+        node = self.copies.own(before, own, meta)
+        rows = tuple(range(len(meta.sizes)))
+        order = rows if computed(node).op == "result" else dense_order(meta.sizes, meta.strides) or rows
+        if self._carries(value):
+            node = contents if node is before else self.builder.derived(node, KEPT, (contents,))
+        return Output(value, node, order)
 
-    def _in_order(self, node: Node, order: tuple[int, ...], meta: TensorMeta) -> Node:
-        """The node as a real tensor with its dimensions in ``order``: made row-major, turned by a library view, and
-        copied as it lies, since eager's is a view of nothing.
-        """
-        rows = self.builder.permute(node, order)
-        inverse = tuple(order.index(axis) for axis in range(len(order)))
-        if rows.op in ("input", "result"):
-            sizes = tuple(meta.sizes[axis] for axis in order)
-            turned = replace(meta, sizes=sizes, strides=row_major(sizes))
-            layout = {"memory_format": torch.contiguous_format}
-            rows = self._plain_call(torch.clone, "clone", (rows,), layout, turned, rows.shape)
-        turned_node = self._plain_call(torch.permute, "permute", (rows, inverse), {}, meta, node.shape)
-        return self._plain_call(torch.clone, "clone", (turned_node,), {}, meta, node.shape)
+    def _beside(self, first: int, value: int) -> bool:
+        """Whether both are unchanged results of one library call, which share memory as that call gave them."""
+        same = self.definer[first].call is self.definer[value].call
+        return same and all(
+            self.definer[each].own is not None and self.definer[each].own is peel(self.values.contents[each])
+            for each in (first, value)
+        )
 
-    # ---- tensors whose memory is shared ------------------------------------------------------------------------------
+    # ---- views that a library makes in the graph ---------------------------------------------------------------------
 
     def _tensor(self, value: int) -> Node:
         """A node that is a real tensor with this value's own memory: an input, a library result, or a base that is
@@ -237,58 +321,18 @@ class Outputs:
         found = self.real.get(value)
         if found is None:
             found = self.real[value] = self._make_tensor(value)
-            self.given.add(found)
         return found
 
     def _make_tensor(self, value: int) -> Node:
         if value in self.values.inputs:
             return self._input_node(value)
-        definition = self.definer[value]
-        call = definition.call
-        meta = self.trace.metas[value]
-        storage = meta.storage
-        bases = [operand for operand in refs(call.args) if self.trace.metas[operand].storage == storage]
+        bases = self._bases(value)
         if not bases:
-            base = self._base(value)
-            if not meta.view or self._is_real(base, value) or self._carries(value):
-                return base
-            # Eager's is a view of a tensor that torch kept to itself, as others of this memory are: all or none.
-            return self._plain_call(torch.Tensor.view_as, "view_as", (base, MADE), {}, meta, base.shape)
-        contents = self.values.contents[value]
+            self._make_top(value)
+            return self.real[value]
+        definition = self.definer[value]
         operands = {operand: self._tensor(operand) for operand in bases}
         # Made again even where contents are this call's result: kernels may have had that one copied to dense memory.
-        metas, shapes = [self.trace.metas[value]], [contents.shape]
+        metas, shapes = [self.trace.metas[value]], [self.values.contents[value].shape]
+        call = definition.call
         return self.library(call, call.target, [definition.path], metas, shapes, operands, {})[0]
-
-    def _base(self, value: int) -> Node:
-        """The first value of a storage, in the memory order that eager gave it."""
-        node, meta = peel(self.values.contents[value]), self.trace.metas[value]
-        family = self.values.sets[meta.storage]
-        if family.root != value:
-            if self._is_real(node, value) and self._beside(family.root, value):
-                return node
-            fact = "Two results share memory in a way that is not followed."
-            raise Stop(Reason("shared-memory", fact, "Return one of them, or a clone.", self.definer[value].call.line))
-        if self._is_real(node, value):
-            return node
-        order = dense_order(meta.sizes, meta.strides)
-        if order is None:
-            fact = "A result is a view of memory with gaps."
-            raise Stop(Reason("shared-memory", fact, "Return its clone().", self.definer[value].call.line))
-        if node.op in ("input", "result") or node in self.given:  # the contents may be another tensor's too
-            return self._clone(node, meta)
-        if order == tuple(range(len(order))):
-            return node
-        return self._in_order(node, order, meta)
-
-    def _beside(self, root: int, value: int) -> bool:
-        """Whether both are unchanged results of one library call, which share memory as that call gave them."""
-        same = root in self.definer and self.definer[root].call is self.definer[value].call
-        return same and self._is_real(peel(self.values.contents[root]), root)
-
-    def _plain_call(
-        self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape
-    ) -> Node:
-        """A library call of our own on the node that is its first argument."""
-        call = Call(target, name, (MADE, *args[1:]), kwargs, None, None)
-        return self.library(call, target, [()], [meta], [shape], {MADE.value: args[0]}, {})[0]

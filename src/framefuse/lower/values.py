@@ -1,8 +1,9 @@
-"""Keeps, for each value of the trace, the node of its present contents, through writes and shared memory."""
+"""Keeps, for each value of the trace, the node of its present contents and history, through writes and shared memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from framefuse.errors import Reason, Stop
@@ -10,14 +11,17 @@ from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Ref, Trace
-from framefuse.lower.aliases import AliasSet, Inexpressible, Path, path_between, replay, scatter
+from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
 from framefuse.lower.context import Lowering
 
 END = 1 << 60
+Keep = Callable[[Node, Node], Node]  # new contents with the history of those that they replace
 
 
 class Values:
-    """The contents of values by number. ``written`` counts the writes to each input."""
+    """The contents of values by number. ``written`` counts the writes to each input; autograd saw one of those that
+    are ``tracked``.
+    """
 
     def __init__(self, lowering: Lowering, trace: Trace) -> None:
         self.lowering = lowering
@@ -25,50 +29,69 @@ class Values:
         self.inputs = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
         self.contents: dict[int, Node] = {}
         self.written: dict[int, int] = {}
+        self.tracked: set[int] = set()
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
 
-    def define(self, value: int, node: Node) -> None:
-        """A new value; its place among the views of its storage is found from the node's form."""
+    def define(self, value: int, made: Node, node: Node) -> None:
+        """A new value that a call ``made``; ``node`` is that with eager's history. Its place among the views of its
+        storage is found from the form of what was made.
+        """
         self.contents[value] = node
-        storage = self.trace.metas[value].storage
-        known = self.sets.get(storage)
+        meta = self.trace.metas[value]
+        known = self.sets.get(meta.storage)
         if known is None:
-            self.sets[storage] = AliasSet(value, {value: ()})
-        else:
-            known.paths[value] = path_between(node, self.contents[known.root])
+            self.sets[meta.storage] = AliasSet(value, {value: ()}, {meta.family: node})
+            return
+        path, found = known.place(made, meta.family)
+        if path is not None and meta.family not in known.seen:
+            whole = known.seen[found]
+            known.seen[meta.family] = whole if node is made else self.lowering.detach(whole)
+        known.paths[value] = path
 
-    def assign(self, value: int, node: Node, index: int, line: Line | None, counted: int = 1) -> None:
+    def assign(
+        self, value: int, node: Node, index: int, line: Line | None, tracked: bool, keep: Keep, counted: int = 1
+    ) -> None:
         """New contents of ``value`` by call number ``index``; raises Stop when a view of them cannot follow.
 
+        The write becomes part of the history of the value's family where it is ``tracked``; all others ``keep`` theirs.
         ``counted`` is how many versions eager counts for the write.
         """
-        family = self.sets[self.trace.metas[value].storage]
-        path = family.paths[value]
+        meta = self.trace.metas[value]
+        shared = self.sets[meta.storage]
+        path = shared.paths[value]
         if path is None:
             raise _stop("a view of unknown form is written", line)
-        if family.root in self.inputs and path:
-            root = self.trace.metas[family.root]
+        if shared.root in self.inputs and path:
+            root = self.trace.metas[shared.root]
             if dense_order(root.sizes, root.strides) is None:  # elements of it may share memory
                 raise _stop("a view of an input with gaps or shared elements is written", line)
-        base = self._base(family, path, node, line)
-        for other, seen in family.paths.items():
-            if other in (value, family.root):
-                continue
+        whole = self._whole(shared, path, meta.family, node, line)
+        for family, before in shared.seen.items():
+            shared.seen[family] = whole if tracked and family == meta.family else keep(whole, before)
+        node = node if tracked else keep(node, self.contents[value])
+        for other, seen in shared.paths.items():
             if seen is not None:
-                self.contents[other] = replay(self.lowering, seen, base)
+                self.contents[other] = replay(self.lowering, seen, shared.seen[self.trace.metas[other].family])
             elif self.last_use.get(other, -1) > index:
                 raise _stop("memory is written that another tensor of unknown form shares", line)
-        self.contents[family.root] = base
         self.contents[value] = node
-        if family.root in self.inputs:
-            self.written[family.root] = self.written.get(family.root, 0) + counted
+        if shared.root in self.inputs:
+            self.written[shared.root] = self.written.get(shared.root, 0) + counted
+            if tracked and meta.family == self.trace.metas[shared.root].family:
+                self.tracked.add(shared.root)
 
-    def _base(self, family: AliasSet, path: Path, node: Node, line: Line | None) -> Node:
+    def _whole(self, shared: AliasSet, path: Path, family: int, node: Node, line: Line | None) -> Node:
+        """The contents of the root with ``node`` where the path leads."""
         try:
-            return scatter(self.lowering, path, self.contents[family.root], node)
+            return scatter(self.lowering, path, shared.seen[family], node)
         except Inexpressible as error:
             raise _stop(f"a write goes through a view ({error}) that has no pure form", line) from error
+
+    def is_known(self, value: int) -> bool:
+        """Whether the history of the value's family is known: it is a view of a value that came before."""
+        meta = self.trace.metas[value]
+        return meta.storage in self.sets and meta.family in self.sets[meta.storage].seen
 
     def shares(self, value: int) -> tuple[int, ...]:
         """The other values of the same storage."""

@@ -62,6 +62,15 @@ def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data.copy_(new)
 
 
+def _refuse_unwritable(*tensors: torch.Tensor) -> None:
+    """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
+    kinds = torch._C._autograd
+    for tensor in tensors:
+        leaf = tensor.requires_grad and tensor.is_leaf
+        if leaf or (tensor._is_view() and kinds._get_creation_meta(tensor) != kinds.CreationMeta.DEFAULT):
+            raise RuntimeError("an input that autograd lets nobody write")
+
+
 def launch_extent(item: RunKernel, code: Any) -> Expr:
     """The extent of a launch of a kernel's ``code``: of its parallel axis, or the programs that the code asks for."""
     if code.programs is None:
@@ -120,9 +129,11 @@ class _Assembler:
         if self.schedule.arena.constant != 0:
             arena = self.numbers.slot_of(self.schedule.arena)
         arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)
+        self._check_written()
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
         body = len(self.steps)
+        self._versions()
         for derivative in derivatives:
             self._attach(derivative)
         self._writes()
@@ -357,6 +368,19 @@ class _Assembler:
                 increment = torch._C._increment_version
                 self._add(CallStep("version", increment, (("list", tensor),), (), ()))
 
+    def _versions(self) -> None:
+        """Fresh results that the program wrote count their writes; before autograd learns of them."""
+        counted: list[Any] = []
+        for output, memory in zip(self.graph.outputs, self.schedule.outputs, strict=True):
+            tensor = ("tensor", self._slot(memory))
+            if output.version and self.schedule.memories[memory].place == "fresh":
+                counted += [tensor] * output.version
+            elif output.version:  # a library may have counted by itself
+                args = (("tuple", tensor), ("const", (output.version,)))
+                self._add(CallStep("versions", torch._C._autograd._unsafe_set_version_counter, args, (), ()))
+        if counted:
+            self._add(CallStep("versions", _native.raise_versions, tuple(counted), (), ()))
+
     # ---- gradients ---------------------------------------------------------------------------------------------------
 
     def _attach(self, derivative: Derivative) -> None:
@@ -375,6 +399,14 @@ class _Assembler:
         slot = entry.place if entry.kind == "input" else self._slot(self.schedule.outputs[entry.place])
         return ("tensor", slot)
 
+    def _check_written(self) -> None:
+        """Inputs to which autograd will see a write are checked before anything runs."""
+        places = {entry.value: place for place, entry in enumerate(self.trace.assumptions.inputs)}
+        written = [places[late.args[0].value] for late in self.graph.late if late.name == "copy_"]
+        if written:
+            inputs = tuple(("tensor", place) for place in written)
+            self._add(CallStep("check_written", _refuse_unwritable, inputs, (), ()))
+
     def _late(self, late: Late) -> None:
         """A call of eager's own on real tensors."""
 
@@ -383,12 +415,12 @@ class _Assembler:
 
         args = tuple(argument_template(value, leaf) for value in late.args)
         kwargs = tuple((name, argument_template(value, leaf)) for name, value in late.kwargs.items())
-        outs: tuple[tuple[tuple[int, ...], int], ...] = ()
-        if late.value is not None:
-            self.slots.append(Slot("call", BY_TORCH[self.trace.metas[late.value].dtype].name, (), ()))
-            self.late[late.value] = len(self.slots) - 1
-            outs = ((late.path, len(self.slots) - 1),)
-        self._add(CallStep(late.name, late.target, args, kwargs, outs, grad=late.grad))
+        outs = []
+        for value, path in late.results:
+            self.slots.append(Slot("call", BY_TORCH[self.trace.metas[value].dtype].name, (), ()))
+            self.late[value] = len(self.slots) - 1
+            outs.append((path, len(self.slots) - 1))
+        self._add(CallStep(late.name, late.target, args, kwargs, tuple(outs), grad=late.grad))
 
     # ---- results -----------------------------------------------------------------------------------------------------
 

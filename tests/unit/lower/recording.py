@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 
 from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
-from framefuse.ir.graph import Graph
+from framefuse.ir.graph import Graph, Late
 from framefuse.ir.numbers import Expr
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.ir.verify import verify
@@ -87,7 +89,29 @@ def outputs(trace: Trace, graph: Graph, slots: Sequence[Any]) -> tuple[dict[int,
     for symbol, value in graph.values.items():
         if value.symbols <= sizes.keys():
             numbers[symbol] = value.evaluate(sizes)
-    return {output.value: result for output, result in zip(graph.outputs, results, strict=True)}, numbers
+    found = {output.value: result for output, result in zip(graph.outputs, results, strict=True)}
+    found |= {entry.value: tensor for entry, tensor in zip(trace.assumptions.inputs, inputs, strict=True)}
+    for call in graph.late:
+        late(call, found, {symbol: value for symbol, value in numbers.items() if isinstance(value, int)}, graph)
+    return found, numbers
+
+
+def late(call: Late, found: dict[int, torch.Tensor], sizes: dict[Any, int], graph: Graph) -> None:
+    """Makes a late call on the values that were ``found``."""
+
+    def given(part: Any) -> Any:
+        if isinstance(part, Ref):
+            return found[part.value]
+        if isinstance(part, Expr):
+            return part.substitute(graph.values).evaluate(sizes)
+        if type(part) in (tuple, list):
+            return type(part)(map(given, part))
+        return slice(given(part.start), given(part.stop), given(part.step)) if type(part) is slice else part
+
+    with torch.set_grad_enabled(call.grad):
+        made = call.target(*given(call.args), **{name: given(part) for name, part in call.kwargs.items()})
+    for value, path in call.results:
+        found[value] = functools.reduce(operator.getitem, path, made)
 
 
 def run(trace: Trace, graph: Graph, slots: Sequence[Any]) -> Any:

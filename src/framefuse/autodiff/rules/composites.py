@@ -64,6 +64,8 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "norm_root": ("where(eq(r, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     "straight": ("g",),
+    "kept": ("g",),
+    "replaced": ("g", "zero"),
     "nothing": ("zero", "zero", "zero"),
     "undefined": (None, None, None),
 }  # fmt: skip

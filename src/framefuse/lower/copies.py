@@ -1,0 +1,76 @@
+"""Turns contents that another tensor holds already into a tensor of their own, in eager's memory order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import Shape
+from framefuse.ir.graph import Node
+from framefuse.ir.strides import dense_order, row_major
+from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.lower.context import Lowering
+
+MADE = Ref(-1)  # the operand of a call of our own
+Order = tuple[int, ...]
+
+
+def computed(node: Node) -> Node:
+    """The node without the rows that speak of gradients alone: equal ones are one tensor in the forward."""
+    while node.op in ("detach", "derived"):
+        node = node.inputs[0]
+    return node
+
+
+class Copies:
+    """The tensors that were given out. ``given`` says in which order the dimensions of each lie."""
+
+    def __init__(self, builder: Lowering, library: Callable[..., tuple[Node, ...]]) -> None:
+        self.builder = builder
+        self.library = library
+        self.given: dict[Node, Order] = {}
+
+    def own(self, node: Node, own: Node | None, meta: TensorMeta) -> Node:
+        """A node with these contents that nobody else has; ``own`` is the library result that may be given as it is."""
+        plain = computed(node)
+        order = dense_order(meta.sizes, meta.strides) or tuple(range(len(meta.sizes)))
+        if plain in self.given or (plain.op in ("input", "result") and plain is not own):
+            node = plain = self._clone(plain, order, meta)
+        self.given[plain] = order
+        return node
+
+    def _clone(self, node: Node, order: Order, meta: TensorMeta) -> Node:
+        """A copy of an input, a library result or what is given already."""
+        mine = self.given.get(node)
+        if mine is None:
+            mine = tuple(range(len(order)))
+            if node.strides is not None:
+                mine = dense_order(meta.sizes, self.builder.sizes(node.strides)) or ()
+        if order == mine:
+            return self._call(torch.clone, "clone", (node,), {}, meta, node.shape)
+        return self._in_order(node, order, meta)
+
+    def _in_order(self, node: Node, order: Order, meta: TensorMeta) -> Node:
+        """The node as a real tensor with its dimensions in ``order``: copied row by row, turned by a library view, and
+        copied as it lies, since eager's is a view of nothing.
+        """
+        rows = self.builder.permute(node, order)
+        sizes = tuple(meta.sizes[axis] for axis in order)
+        layout = {"memory_format": torch.contiguous_format}
+        turned = replace(meta, sizes=sizes, strides=row_major(sizes))
+        rows = self._call(torch.clone, "clone", (rows,), layout, turned, rows.shape)
+        if order == tuple(range(len(order))):
+            return rows
+        inverse = tuple(order.index(axis) for axis in range(len(order)))
+        view = self._call(torch.permute, "permute", (rows, inverse), {}, meta, node.shape)
+        return self._call(torch.clone, "clone", (view,), {}, meta, node.shape)
+
+    def _call(
+        self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape
+    ) -> Node:
+        """A library call of our own on the node that is its first argument."""
+        call = Call(target, name, (MADE, *args[1:]), kwargs, None, None)
+        return self.library(call, target, [()], [meta], [shape], {MADE.value: args[0]}, {})[0]
