@@ -33,13 +33,17 @@ def dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]
 
 
 def unclear(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """The axes of size 1 whose place in :func:`dense_order` would be another one if their size were another."""
+    """The axes of size 1 whose place in :func:`dense_order` might be another one if their size were another: strides
+    say that it is, or are equal and say nothing.
+    """
     order = dense_order(sizes, strides)
     ones = tuple(axis for axis in range(len(sizes)) if sizes[axis] == 1)
     if order is None or 0 in sizes or not ones:
         return ()
     real = [axis for axis in order if sizes[axis] != 1]
-    return ones if order != _by_strides(real, ones, sizes, strides) else ()
+    if order != _by_strides(real, ones, sizes, strides):
+        return ones
+    return tuple(axis for place, axis in enumerate(ones) if any(strides[axis] == strides[one] for one in ones[:place]))
 
 
 def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
@@ -55,6 +59,13 @@ def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
             found.append(axis)
         step *= sizes[axis]
     return tuple(found)
+
+
+def ambiguous(meta: TensorMeta) -> tuple[int, ...]:
+    """The axes of size 1 of which the recorded strides do not tell where :func:`order_like` has them at other sizes."""
+    if dense_order(meta.sizes, meta.strides) is None:
+        return tuple(axis for axis, size in enumerate(meta.sizes) if size == 1)
+    return tuple(dict.fromkeys((*unclear(meta.sizes, meta.strides), *irregular(meta.sizes, meta.strides))))
 
 
 def order_like(meta: TensorMeta) -> tuple[int, ...]:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from framefuse.errors import Stop
-from framefuse.ir.builder import Shape
+from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BOOL, BY_TORCH
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
-from framefuse.ir.strides import dense_order, dense_strides, order_like
+from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
@@ -118,8 +118,19 @@ class LibraryCalls:
                 found[replaced[value]] = tuple(range(len(replaced[value].shape)))
                 continue
             meta, node = self.trace.metas[value], replaced.get(value) or self._as_it_lies(value)
+            if call.random:
+                self._settle_order(call, node, meta)
             found.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
         return tuple(found[node] for node in operands)
+
+    def _settle_order(self, call: Call, node: Node, meta: TensorMeta) -> None:
+        """Requires that sizes are 1 where they leave open in which order the operand of a random call lies."""
+        try:
+            for axis in ambiguous(meta):
+                self.builder.require("==", node.shape[axis], ONE, "the order of dimensions in memory")
+        except Unprovable as error:
+            fact = f"Sizes that are known only while it runs decide which element gets which random number ({error})."
+            raise Stop(reason("memory-order", fact, call.line)) from error
 
     def _as_it_lies(self, value: int) -> Node:
         """The value's node; where that is another tensor, whose dimensions lie in another order than eager's own do, a

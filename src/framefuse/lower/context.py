@@ -11,7 +11,7 @@ from framefuse.ir.builder import ONE, Builder, Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Arg, Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
-from framefuse.ir.strides import dense_order, order_like
+from framefuse.ir.strides import ambiguous, dense_order, order_like
 from framefuse.ir.trace import TensorMeta
 from framefuse.lower.element import Element
 from framefuse.lower.library import element_on
@@ -173,10 +173,14 @@ class Lowering(Builder):
 
     def order_like(self, node: Node) -> tuple[int, ...]:
         """The order of dimensions in which eager's ``empty_like`` of an operand lies in memory; row-major for what the
-        call itself computes.
+        call itself computes. Sizes of 1 that leave it open are required to be 1.
         """
         meta = self.memory.get(node)
-        return order_like(meta) if meta is not None else tuple(range(len(node.shape)))
+        if meta is None:
+            return tuple(range(len(node.shape)))
+        for axis in ambiguous(meta):
+            self.require("==", node.shape[axis], ONE, "the order of dimensions in memory")
+        return order_like(meta)
 
     def is_dense(self, node: Node) -> bool:
         """Whether eager's operand fills its memory without gaps."""
