@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
@@ -163,6 +164,9 @@ class Calls(Natives):
                     target = TWINS[target]
                     continue
                 break
+            if kind is CustomOpDef:
+                target = sources.read(target, "getattr", "_opoverload", target._opoverload)
+                continue
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:

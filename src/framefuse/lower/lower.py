@@ -37,6 +37,7 @@ from framefuse.lower.library import (
     commits,
 )
 from framefuse.lower.outputs import Definition, Outputs
+from framefuse.lower.probed_shapes import probed
 from framefuse.lower.rules import Shapes, Unsupported, find
 from framefuse.lower.values import Values, outside, refs
 
@@ -280,7 +281,19 @@ class _Lowerer:
         paths = [path for path, _ in fresh]
         if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
             shapes = [()] * len(metas)
+        if shapes is None:
+            shapes = self._probed(call, metas)
         return self.calls.library(call, call.target, paths, metas, shapes, casts=self.casts)
+
+    def _probed(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
+        """The shapes that the call gives where one run of it without data after the other tells them."""
+        contents = self.values.contents
+        operands = {value: contents[value].shape for value in refs((call.args, call.kwargs))}
+        if all(size.constant is not None for shape in operands.values() for size in shape):
+            return None
+        known = {value: self.trace.metas[value] for value in operands}
+        relations = (*self.trace.assumptions.relations, *self.builder.relations)
+        return probed(call, operands, metas, known, self.builder.hints, relations, self._number)
 
     def _check_layout(self, call: Call) -> None:
         """A call that reads memory order needs operands whose memory is eager's own or row-major."""
@@ -357,7 +370,7 @@ class _Lowerer:
         metas = [self.trace.metas[value] for _, value in fresh]
         if isinstance(found, Shapes) and self._shapes_agree(call, found.shapes, metas):
             return found.shapes
-        return [None] * len(fresh)
+        return (self._probed(call, metas) if fresh else None) or [None] * len(fresh)
 
     def _new_contents(self, call: Call, value: int) -> Node | None:
         """The written operand's contents by the rule of the call, in its own dtype and shape; None without one."""

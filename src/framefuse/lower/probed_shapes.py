@@ -1,0 +1,178 @@
+"""Finds how the sizes of a library call's results follow from its operands' by running it on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import Shape
+from framefuse.ir.numbers import Expr, Real, Relation, Symbol, expr
+from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.lower.library import DATA_DEPENDENT, of_torch
+
+# What the symbols are multiplied by in a probe, so that quotients without a rest stay so, and in two more what is added
+# besides: a call that refuses these needs such quotients, and one that takes them shows whether it rounds.
+PROBES = (((2, 3, 5, 7, 11, 13), 0), ((3, 7, 2, 11, 5, 17), 0), ((5, 2, 11, 3, 13, 7), 0),
+          ((2, 5, 3, 11, 7, 13), 1), ((3, 2, 7, 5, 13, 11), 5))  # fmt: skip
+MOST = 8  # symbols: each pair of them may be tried as equal
+OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+Sizes = Mapping[Symbol, int]
+
+
+def probed(
+    call: Call,
+    operands: Mapping[int, Shape],
+    metas: Sequence[TensorMeta],
+    known: Mapping[int, TensorMeta],
+    hints: Sizes,
+    relations: Iterable[Relation],
+    number: Any,
+) -> tuple[Shape, ...] | None:
+    """The shapes of what ``call`` gives (``metas``, by order), over the symbols of its ``operands``' shapes; None where
+    values decide them, where the call has no form without data, or where no line through a size gives them.
+
+    ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols.
+    """
+    if call.random or call.name in DATA_DEPENDENT or not (of_torch(call.target) or isinstance(call.target, OVERLOADS)):
+        return None
+    numbers = [number(value) for value in _numbers((call.args, call.kwargs))]
+    seen: dict[Expr, None] = {}
+    for size in (*(size for shape in operands.values() for size in shape), *numbers):
+        if isinstance(size, Expr) and size.constant is None:
+            seen[size] = None
+    symbols = sorted({symbol for size in seen for symbol in size.symbols}, key=str)
+    if len(symbols) > MOST or any(hints[symbol] == 0 for symbol in symbols):
+        return None
+    for equal in _equalities(symbols, hints, relations):
+        points: list[Sizes] = []
+        found: list[list[tuple[int, ...]]] = []
+        for values, required in _points(equal, hints):
+            sizes = _run(call, operands, known, values, number)
+            if sizes is not None:
+                found.append(sizes)
+                points.append(values)
+            elif required:
+                break
+        else:
+            return _shapes(found, seen, points, metas)
+        if not points:  # not even the recorded sizes
+            return None
+    return None
+
+
+def _shapes(
+    found: Sequence[Sequence[tuple[int, ...]]], seen: Iterable[Expr], points: Sequence[Sizes],
+    metas: Sequence[TensorMeta],
+) -> tuple[Shape, ...] | None:  # fmt: skip
+    """The shapes that were ``found`` at the points, as expressions, if the first are those that eager gave."""
+    if list(found[0]) != [meta.sizes for meta in metas]:
+        return None
+    shapes = []
+    for place, shape in enumerate(found[0]):
+        if any(len(other) != len(found[0]) or len(other[place]) != len(shape) for other in found):
+            return None
+        line = [_line([other[place][axis] for other in found], seen, points) for axis in range(len(shape))]
+        if any(size is None for size in line):
+            return None
+        shapes.append(tuple(size for size in line if size is not None))
+    return tuple(shapes)
+
+
+Equal = Mapping[Symbol, Symbol]  # by symbol that of its class
+
+
+def _equalities(symbols: Sequence[Symbol], hints: Sizes, relations: Iterable[Relation]) -> Iterator[Equal]:
+    """Which symbols are equal: those that are known to be; then one pair more, since the call may ask for that."""
+    first = {symbol: symbol for symbol in symbols}
+    for relation in relations:
+        pair = [symbol for symbol in symbols if symbol.expr is relation.left or symbol.expr is relation.right]
+        if relation.op == "==" and len(pair) == 2:
+            first = _joined(first, *pair)
+    yield first
+    for left, right in combinations(symbols, 2):
+        if hints[left] == hints[right] and first[left] is not first[right]:
+            yield _joined(first, left, right)
+
+
+def _joined(first: Equal, left: Symbol, right: Symbol) -> dict[Symbol, Symbol]:
+    return {symbol: first[left] if kept is first[right] else kept for symbol, kept in first.items()}
+
+
+def _points(first: Equal, hints: Sizes) -> Iterator[tuple[Sizes, bool]]:
+    """The recorded values of the symbols, then others, each with whether the call must take it."""
+    heads = list(dict.fromkeys(first.values()))
+    yield {symbol: hints[symbol] for symbol in first}, True
+    for factors, more in PROBES:
+        values = {
+            symbol: hints[symbol] * factors[heads.index(head) % len(factors)] + more for symbol, head in first.items()
+        }
+        yield values, more == 0
+
+
+def _run(
+    call: Call, operands: Mapping[int, Shape], known: Mapping[int, TensorMeta], values: Sizes, number: Any
+) -> list[tuple[int, ...]] | None:
+    """The sizes of the tensors that the call gives for these values of the symbols."""
+
+    def given(value: Any) -> Any:
+        if isinstance(value, Ref):
+            sizes = [size.evaluate(values) for size in operands[value.value]]
+            return torch.empty(sizes, dtype=known[value.value].dtype, device="meta")
+        if isinstance(value, (Expr, Real)):
+            here = number(value)
+            return here.evaluate(values) if isinstance(here, Expr) else here
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind(given(part) for part in value)
+        if kind is dict:
+            return {key: given(part) for key, part in value.items()}
+        if kind is slice:
+            return slice(given(value.start), given(value.stop), given(value.step))
+        if isinstance(value, torch.device):
+            return torch.device("meta")
+        return value
+
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            return [tuple(tensor.shape) for tensor in _tensors(call.target(*given(call.args), **given(call.kwargs)))]
+    except Exception:  # whatever a form without data raises, the user's own among them
+        return None
+
+
+def _line(values: Sequence[int], seen: Iterable[Expr], points: Sequence[Sizes]) -> Expr | None:
+    """The expression that has these values at the points: a number, or one of ``seen`` times a number plus another."""
+    if len(set(values)) == 1:
+        return expr(values[0])
+    for size in seen:
+        at = [size.evaluate(point) for point in points]
+        if at[1] == at[0]:
+            continue
+        slope, rest = divmod(values[1] - values[0], at[1] - at[0])
+        if rest == 0 and all(
+            slope * (there - at[0]) == value - values[0] for there, value in zip(at, values, strict=True)
+        ):
+            return size * slope + (values[0] - slope * at[0])
+    return None
+
+
+def _numbers(value: Any) -> Iterator[Expr | Real]:
+    if isinstance(value, (Expr, Real)):
+        yield value
+    elif isinstance(value, dict):
+        yield from _numbers(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from _numbers((value.start, value.stop, value.step))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _numbers(part)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
