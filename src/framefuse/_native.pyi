@@ -137,16 +137,22 @@ class Dispatch:
 class Attach:
     """Hangs outputs that are computed already into torch's autograd, as the results of one node.
 
-    Called with ``inputs`` tensors that require grad, ``outputs`` fresh tensors, ``through`` tensors that are inputs or
-    outputs themselves (saved by torch, with its check for changes in place), ``own`` private tensors, ``roots``
+    Called with ``inputs`` tensors that require grad, ``outputs`` fresh tensors, ``watched`` tensors that others see and
+    backward does not read, ``through`` tensors that others see and backward reads, ``own`` private tensors, ``roots``
     (tensors that only a differentiable backward reads) and ``numbers``, all by position, it gives the tuple of the
-    outputs, the same objects, now with a grad_fn printed as ``<name>Backward``.
+    outputs, the same objects, now with a grad_fn printed as ``<name>Backward``. That a watched tensor, or one through,
+    was changed in place is torch's error in backward. Of those that ``memory`` names, which gives the number of an
+    output and None for others, not the tensor is kept but another one of its memory; outputs have to be so.
 
     The engine's call becomes ``backward(saved, tangents, numbers, wanted)`` -> a tuple of ``inputs`` gradients, each a
     tensor or None: ``saved`` is a fresh list of the through and own tensors, a tangent is None where none came, bit i
     of ``wanted`` says that input i wants a gradient. Where the graph is not kept that list holds the only references to
     the own tensors. In grad mode (create_graph) it is ``differentiable(roots, tangents, numbers, wanted)``. Both may
     be called in any thread. No tensor is held between calls.
+
+    A second walk is torch's error if the graph ``frees`` (by default: if it saved something). ``part(wanted, gone)``
+    tells what a walk that wants some gradients, or comes after such a one, checks, what is gone after it, and which
+    saved tensors nobody needs then; None: it needs what is gone. It is asked once for each case.
     """
 
     function: type
@@ -162,13 +168,17 @@ class Attach:
         *,
         inputs: int,
         outputs: int,
+        watched: int = 0,
         through: int = 0,
         own: int = 0,
         roots: int = 0,
         numbers: int = 0,
         name: str = "Compiled",
+        memory: Mapping[int, int | None] = ...,
+        part: Callable[[int, int], tuple[tuple[int, ...], int, tuple[int, ...]] | None] = ...,
+        frees: bool = ...,
     ) -> Attach:
-        """ValueError for a count below 0, or for no input or output."""
+        """ValueError for a count below 0, for no input or output, or for a watched tensor that there is not."""
 
     def __call__(self, *values: Any) -> tuple[Any, ...]: ...
 

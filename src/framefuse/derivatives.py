@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped
+from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, reads
 from framefuse.capture.state import global_state
 from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
-from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
+from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.graph import Graph
@@ -27,22 +27,56 @@ SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in rang
 Compile = Callable[[Graph, Trace], tuple[Any, Any]]
 
 
-def savable(graph: Graph, trace: Trace) -> tuple[frozenset[int], frozenset[int]]:
-    """The numbers of the inputs and the places of the outputs that may be saved as themselves."""
+def unwritten(graph: Graph, trace: Trace) -> frozenset[int]:
+    """The numbers of the inputs that the call does not write."""
     written = {write.input for write in graph.writes}
     places = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
     written |= {places[late.args[0].value] for late in graph.late if late.name == "copy_"}
-    unwritten = frozenset(range(len(graph.inputs))) - written
-    if trace.saved_storages is None:
-        return unwritten, frozenset()
-    kept = [entry.value for entry in trace.assumptions.inputs]
-    inputs = frozenset(place for place in unwritten if trace.metas[kept[place]].storage in trace.saved_storages)
-    outputs = frozenset(
-        place
+    return frozenset(range(len(graph.inputs))) - written
+
+
+def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
+    """The nodes of eager's autograd graph in terms of the lowered graph; None where they are not known."""
+    if trace.autograd is None:
+        return None
+    places = {entry.value: place for place, entry in enumerate(trace.assumptions.inputs)}
+    inputs = [(place, trace.metas[value].storage) for value, place in places.items()]
+    # A result that is a view of a tensor that torch keeps to itself is one of an output that nobody sees.
+    hidden = [late for late in graph.late if late.name == "view_as" and late.results and late.args[0].value < 0]
+    shown = {late.args[0].value: late.results[0][0] for late in hidden}
+    # Contents that require grad are an output that nobody sees until they are written to their input.
+    written = {late.args[1].value: late.args[0].value for late in graph.late if late.name == "copy_"}
+    outputs = [
+        (place, shown.get(output.value, output.value))
         for place, output in enumerate(graph.outputs)
-        if output.value >= 0 and trace.metas[output.value].storage in trace.saved_storages
+        if output.requires_grad
+    ]
+    made: dict[int, list[int]] = {}
+    for place, value in outputs:
+        number = trace.autograd.made.get(written.get(value, value))
+        if number is not None:
+            made.setdefault(number, []).append(place)
+    of_inputs = _by_storage(inputs)
+    of_outputs = _by_storage((place, trace.metas[value].storage) for place, value in outputs if value >= 0)
+    return tuple(
+        Holder(
+            tuple(made.get(number, ())),
+            holder.onto,
+            tuple(places[value] for value in holder.inputs if value in places),
+            frozenset(place for storage in holder.storages for place in of_inputs.get(storage, ())),
+            frozenset(places[value] for value in holder.selves if value in places),
+            frozenset(place for storage in holder.storages for place in of_outputs.get(storage, ())),
+            holder.frees,
+        )
+        for number, holder in enumerate(trace.autograd.holders)
     )
-    return inputs, outputs
+
+
+def _by_storage(entries: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for place, storage in entries:
+        found.setdefault(storage, []).append(place)
+    return found
 
 
 def derivatives(
@@ -50,7 +84,7 @@ def derivatives(
 ) -> tuple[Derivative, ...]:
     """The places in autograd of the graph that was cut in ``halves``; ``report`` is told of faults of ours."""
     cases = [_Cases(piece, trace, compile, report) for piece in halves.pieces]
-    return tuple(Derivative(each.piece, trace.line, each.compile, each.reference) for each in cases)
+    return tuple(Derivative(each.piece, trace.line, each.compile, each.reference, each.reads) for each in cases)
 
 
 @dataclass(frozen=True)
@@ -85,6 +119,10 @@ class _Cases:
         names = {str(name): value for name, value in zip(self.piece.numbers, numbers, strict=True)}
         found = compile_graph(backward.graph)(given, names, grad=again)
         return tuple(None if place is None else found[place] for place in backward.results)
+
+    def reads(self, wanted: int) -> frozenset[int]:
+        """Which saved values are read for these gradients."""
+        return reads(self.piece, [bool(wanted >> place & 1) for place in range(len(self.piece.inputs))])
 
     # ---- the graph of a case -----------------------------------------------------------------------------------------
 

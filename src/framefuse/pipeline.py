@@ -17,7 +17,7 @@ from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.targets import Launched, lacking, targets
-from framefuse.derivatives import derivatives, savable
+from framefuse.derivatives import derivatives, holders, unwritten
 from framefuse.errors import CompilerBug, Pinned, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
@@ -72,7 +72,7 @@ def _halves(p: Mapping[str, Any], options: Options) -> Halves | None:
     graph: Graph = p["lowered"]
     if not graph.trains:
         return None
-    return halves(graph, *savable(graph, p["trace"]))
+    return halves(graph, unwritten(graph, p["trace"]), holders(graph, p["trace"]))
 
 
 def _forward(p: Mapping[str, Any], options: Options) -> Graph:

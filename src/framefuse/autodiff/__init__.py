@@ -1,8 +1,8 @@
 """Turns a graph into a forward graph that saves values and backward graphs that compute gradients from them."""
 
-from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves
+from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves, reads
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
 from framefuse.autodiff.tapes import is_taped
 
-__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "without_marks"]
+__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "reads", "without_marks"]

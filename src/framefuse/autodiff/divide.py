@@ -13,35 +13,48 @@ from framefuse.ir.ops import TABLE, VIEW
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece before anything is decided: ``outputs`` are the places of its outputs in the whole graph, ``feeds`` the
-    places of those outputs of earlier pieces that are its last inputs, and ``origin`` gives the whole graph's node
-    for each of its own.
+    """A piece before anything is decided: ``home`` are the outputs that it leads to, as bits, ``outputs`` the places of
+    its own outputs in the whole graph, ``feeds`` the places of those outputs of earlier pieces that are its last
+    inputs, and ``origin`` gives the whole graph's node for each of its own.
     """
 
+    home: int
     graph: Graph
     outputs: tuple[int, ...]
     feeds: tuple[int, ...]
     origin: Mapping[Node, Node]
 
 
-def divide(graph: Graph) -> tuple[Graph, tuple[Part, ...]]:
-    """The pieces in order, and the graph with further outputs: what one piece takes from another and nobody sees.
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A graph with the ``parts`` of which it is made, in order. Its last outputs are what one takes from another and
+    nobody sees; ``bits`` are those of the others, by place.
+    """
+
+    graph: Graph
+    parts: tuple[Part, ...]
+    bits: Mapping[int, int]
+
+
+def divide(graph: Graph) -> Division:
+    """The pieces of a graph.
 
     A backward pass from some outputs walks those nodes of eager's that lead to one of them. Nodes that lead to the
     same outputs are therefore walked together, whichever these are: they are a piece, and no other node is in it. An
     output from which others are computed leads to one more than what reads it, so it ends its piece and its gradient is
     a sum that hooks and ``autograd.grad`` see.
     """
-    division = _Division(graph)
+    homes = _Homes(graph)
     first = min([0, *(output.value for output in graph.outputs)])
     further = [
-        Output(first - 1 - number, node, None, requires_grad=True) for number, node in enumerate(division.crossing())
+        Output(first - 1 - number, node, None, requires_grad=True) for number, node in enumerate(homes.crossing())
     ]
     whole = replace(graph, outputs=(*graph.outputs, *further))
-    return whole, tuple(division.parts(whole))
+    bits = {place: homes.bits[output.node] for place, output in enumerate(graph.outputs) if output.requires_grad}
+    return Division(whole, tuple(homes.parts(whole)), bits)
 
 
-class _Division:
+class _Homes:
     """Which piece each node is of: ``home`` gives the outputs that a piece leads to, as the bits of an int. Views of
     inputs are in no piece: each that reads one makes its own.
     """
@@ -117,12 +130,12 @@ class _Division:
         before: dict[Node, int] = {}
         inputs = set(self.graph.inputs)
         for home in sorted(places, key=int.bit_count, reverse=True):
-            yield self._part(whole, places[home], before)
+            yield self._part(whole, home, places[home], before)
             before.update((whole.outputs[place].node, place) for place in places[home])
             for node in inputs & before.keys():
                 del before[node]
 
-    def _part(self, whole: Graph, outputs: Sequence[int], before: Mapping[Node, int]) -> Part:
+    def _part(self, whole: Graph, home: int, outputs: Sequence[int], before: Mapping[Node, int]) -> Part:
         """The piece of these outputs, which takes what it reads of those ``before`` as further inputs."""
         graph = self.graph
         wanted = [whole.outputs[place].node for place in outputs]
@@ -151,7 +164,7 @@ class _Division:
             kept=(),
         )
         origin = {new: old for old, new in (*leaves.items(), *made.items())}
-        return Part(part, tuple(outputs), tuple(before[node] for node in read), origin)
+        return Part(home, part, tuple(outputs), tuple(before[node] for node in read), origin)
 
     def _flowing(self, wanted: Iterable[Node], ends: set[Node]) -> set[Node]:
         """What the gradients of ``wanted`` go through, up to ``ends``."""

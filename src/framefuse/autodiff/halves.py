@@ -2,67 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.cut import choose_saved
-from framefuse.autodiff.divide import Part, divide
+from framefuse.autodiff.divide import Division, Part, divide
+from framefuse.autodiff.holding import Group, Holding, holds
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.ir.builder import Shape
-from framefuse.ir.derivative import Backward, Case, Halves, Piece, Saved
+from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.strides import dense_order
 
 
-def halves(graph: Graph, inputs: Collection[int], outputs: Collection[int]) -> Halves:
+def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | None) -> Halves:
     """The two halves of a graph, some of whose outputs require grad.
 
-    ``inputs`` are the numbers of the inputs that may be saved as themselves, ``outputs`` the places of such outputs:
-    those that eager saved too, so that writing to them is an error under eager as well.
+    ``inputs`` are the numbers of the inputs that nobody writes before the call has ended. They and outputs are saved as
+    they are only in a piece of which eager saved them too, as ``holders`` tell, so that writing to them is an error
+    under eager as well.
     """
     seen = len(graph.outputs)
-    graph, parts = divide(with_twins(graph))
-    maker = _Maker(graph, frozenset(inputs), frozenset({*outputs, *range(seen, len(graph.outputs))}))
-    pieces = tuple(maker.piece(part) for part in parts)
+    maker = _Maker(divide(with_twins(graph)), frozenset(inputs), seen, holders)
+    pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
     return Halves(maker.forward(), pieces)
+
+
+def reads(piece: Piece, wanted: Sequence[bool]) -> frozenset[int]:
+    """Which of its saved values a piece reads for these gradients, whichever tangents come."""
+    joint = Joint.of(piece.primal, [True] * len(piece.outputs), wanted)
+    ends = {entry.node for entry in piece.saved} | {tangent for tangent in joint.tangents if tangent is not None}
+    needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
+    return frozenset(number for number, entry in enumerate(piece.saved) if entry.node in needed)
 
 
 class _Maker:
     """Makes the pieces of one graph, and collects what its forward has to give for them."""
 
-    def __init__(self, graph: Graph, inputs: frozenset[int], outputs: frozenset[int]) -> None:
-        self.graph = graph
+    def __init__(
+        self, division: Division, inputs: frozenset[int], seen: int, holders: Sequence[Holder] | None
+    ) -> None:
+        self.division = division
+        self.graph = graph = division.graph
         self.inputs = inputs
-        self.outputs = outputs
+        self.seen = seen  # outputs; the further ones nobody can write
+        self.holding = None if holders is None else Holding(division, holders)
         self.nodes = dict.fromkeys(graph.nodes)
         self.hidden: dict[Node, int] = {}  # nodes of the graph, by place among the forward graph's outputs
         self.relations = dict.fromkeys(graph.relations)
 
-    def piece(self, part: Part) -> Piece:
+    def piece(self, number: int) -> Piece:
         """Decides what a piece saves."""
+        part = self.division.parts[number]
+        groups = [] if self.holding is None else [*self.holding.groups[number].values()]
         primal = part.graph
         everything = [True] * len(part.outputs), [True] * len(primal.differentiable)
         joint = Joint.of(primal, *everything)
         self.relations.update(dict.fromkeys(joint.relations))
         given = {node: self._given(part, node, place) for place, node in enumerate(primal.inputs)}
         shown = {
-            output.node: Saved(output.node, "output", place)
+            output.node: Saved(output.node, "output", place, memory=True)
             for place, output in zip(part.outputs, primal.outputs, strict=True)
         }
-        free = {node for node, entry in {**given, **shown}.items() if self._may_be_saved(entry)}
+        seen = {**given, **shown}
+        free = {node for node, entry in seen.items() if self._may_be_saved(entry, groups)}
         chosen = choose_saved(
             primal.nodes,
             joint.made,
             [gradient for gradient in joint.results if gradient is not None],
             free=free,
-            forbidden={*given, *shown} - free,
+            forbidden=seen.keys() - free,
             hints=primal.hints,
         )
-        known = {node: entry for node, entry in {**given, **shown}.items() if node in free}
+        known = {node: self._kept(seen[node], groups) for node in free}
         taped = any(node.op == "library" and isinstance(node.attr("target"), Taped) for node in primal.nodes)
         # What is read off a tape the first time is computed again where it is differentiated again.
         again = Joint.of(primal, *everything, True) if taped else joint
@@ -71,7 +87,10 @@ class _Maker:
         own += [node for node in roots if node not in given and node not in known and node not in own]
         hidden = self._hide(part, joint, own)
         known.update((node, Saved(node, "own", place)) for node, place in zip(own, hidden, strict=True))
-        saved = [known[node] for node in chosen]
+        saved = sorted((known[node] for node in chosen), key=lambda entry: entry.kind == "own")
+        through = [entry for entry in saved if entry.kind != "own"]
+        watched = (*self._watched([*given.values(), *shown.values()], groups, through), *through)
+        inputs = tuple(given[primal.inputs[place]] for place in primal.differentiable)
         needed = needed_for(own, set(primal.nodes))
         further = [node for node in joint.made if node in needed]
         names = names_of([(node.shape, node.strides) for node in primal.inputs])
@@ -81,9 +100,11 @@ class _Maker:
             names |= relation.left.symbols | relation.right.symbols
         return Piece(
             replace(primal, nodes=(*primal.nodes, *further), relations=joint.relations),
-            tuple(given[primal.inputs[place]] for place in primal.differentiable),
+            inputs,
             part.outputs,
-            tuple(sorted(saved, key=lambda entry: entry.kind == "own")),
+            holds(self.holding, groups, inputs, watched, bool(saved)),
+            watched,
+            tuple(saved),
             tuple(given.get(node) or known[node] for node in roots),
             tuple(sorted(names, key=str)),
         )
@@ -93,8 +114,30 @@ class _Maker:
         first = len(self.graph.inputs)
         return Saved(node, "input", place) if place < first else Saved(node, "output", part.feeds[place - first])
 
-    def _may_be_saved(self, entry: Saved) -> bool:
-        return entry.place in (self.inputs if entry.kind == "input" else self.outputs)
+    def _may_be_saved(self, entry: Saved, groups: Sequence[Group]) -> bool:
+        """Whether to save a tensor that others see, or nobody, as itself."""
+        if entry.kind == "input":
+            return entry.place in self.inputs and (
+                self.holding is None or any(entry.place in group.saved for group in groups)
+            )
+        return entry.place >= self.seen or any(entry.place in group.shown for group in groups)
+
+    def _kept(self, entry: Saved, groups: Sequence[Group]) -> Saved:
+        """The entry as eager keeps it: a view is of the memory that the input had."""
+        if entry.kind != "input" or self.holding is None or any(entry.place in group.selves for group in groups):
+            return entry
+        return replace(entry, memory=True)
+
+    def _watched(
+        self, seen: Iterable[Saved], groups: Sequence[Group], through: Sequence[Saved]
+    ) -> Iterator[Saved]:
+        """What eager saved of a piece and its gradients do not read."""
+        read = {(entry.kind, entry.place) for entry in through}
+        saved = {("input", place) for group in groups for place in group.saved if place in self.inputs}
+        saved |= {("output", place) for group in groups for place in group.shown}
+        for entry in seen:
+            if (entry.kind, entry.place) in saved - read:
+                yield entry
 
     def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
         """Has the forward graph give these values of a piece; the places of its outputs."""

@@ -32,7 +32,7 @@ from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Build, Effect, Trace
+from framefuse.ir.trace import Build, Effect, Trace, outside
 
 
 @dataclass(slots=True)
@@ -431,7 +431,7 @@ class _Run:
         inputs = recorder.final_inputs()
         if not recorder.alive:
             return None
-        saved = recorder.saved()
+        held = recorder.autograd(outside(result, effects))
         if not recorder.alive:
             return None
         return Trace(
@@ -455,8 +455,7 @@ class _Run:
             opcodes=self.machine.opcodes,
             inlined=self.machine.inlined,
             seconds={"capture": time.perf_counter() - self.started},
-            saved_storages=None if saved is None else saved[0],
-            saved_bytes=0 if saved is None else saved[1],
+            autograd=held,
             versions=recorder.final_versions(),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ from framefuse.capture.effects import Journal
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.relations import Relations
-from framefuse.capture.saved import Stale, saved_by_autograd
+from framefuse.capture.saved import Entrances, Stale, autograd_of
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
@@ -29,7 +29,7 @@ from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.trace import Autograd, Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 
@@ -78,6 +78,7 @@ class Recorder(Relations):
         self.real_hints: dict[str, float] = {}
         self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
         self.versions: dict[int, int | None] = {}
+        self.entrances = Entrances()
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
         self.definitions: dict[Whole, Symbol] = {}
@@ -144,6 +145,7 @@ class Recorder(Relations):
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.versions, self.works = {}, {}
+        self.entrances = Entrances()
         self.scalars = Scalars(self)
         self.looked_up.clear()
 
@@ -197,6 +199,8 @@ class Recorder(Relations):
 
     def _add_input(self, tensor: Any, source: Source) -> int:
         number = self._add(tensor)
+        if self.gradients_matter:
+            self.entrances.add(number, tensor)
         fixed = (
             not self.symbolic
             or isinstance(tensor, torch.nn.Parameter)
@@ -468,14 +472,21 @@ class Recorder(Relations):
             found = ((number, tensor) for number, tensor in enumerate(self.tensors) if not tensor.is_inference())
             return {number: tensor._version for number, tensor in found if tensor._version}
 
-    def saved(self) -> tuple[frozenset[int], int] | None:
-        """The storages that eager's autograd saved in this run, and their bytes."""
+    def autograd(self, leaving: Sequence[int]) -> Autograd | None:
+        """What eager's autograd holds in this run for the gradients of the values that leave, and of inputs that were
+        written.
+        """
         if not self.gradients_matter:
             return None
+        storages = {self.metas[number].storage for call in self.calls for number in call.written}
+        written = [number for number in self.inputs if self.metas[number].storage in storages]
+        shared = {self.metas[number].storage for number in leaving}  # a view's base may be made first, then the view
+        bases = [number for number, meta in enumerate(self.metas) if meta.storage in shared and not meta.view]
         with torch._C.DisableTorchFunction():
-            inputs = {id(self.tensors[number]) for number in self.inputs}
+            tensors = {number: self.tensors[number] for number in (*leaving, *bases, *written)}
+            inputs = {number: self.tensors[number] for number in self.inputs}
             try:
-                return saved_by_autograd(self.tensors, inputs, self.storages)
+                return autograd_of(tensors, inputs, self.entrances, self.storages)
             except Stale:
                 self.kill("gradient", "A tensor that is needed for a gradient is written afterwards")
                 return None

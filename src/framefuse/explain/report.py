@@ -152,7 +152,7 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
     halves = product.stages.get("halves")
     saved = None
     if halves is not None:
-        eager = None if trace.saved_storages is None else trace.saved_bytes
+        eager = None if trace.autograd is None else trace.autograd.bytes
         saved = saved_bytes(halves, halves.forward.hints), eager
     derivatives = product.stages.get("derivatives", ())
     cases = [case for derivative in derivatives for case in derivative.cases]

@@ -14,12 +14,43 @@ class Saved:
 
     ``kind`` is ``input`` (the tensor of graph input ``place`` itself), ``output`` (that of the forward graph's output
     ``place``, which the user sees too) or ``own`` (the forward graph's output ``place``, which nobody else sees).
-    ``node`` is the value in the primal graph of its piece.
+    ``node`` is the value in the primal graph of its piece. With ``memory`` not the tensor is kept but its memory: it
+    may be given other memory, as by ``tensor.data = ...``, or belong to the node that keeps it.
     """
 
     node: Node
     kind: str
     place: int
+    memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One node of eager's autograd graph, in terms of a graph: it made the outputs at the places ``made``, its
+    gradients go to the holders number ``onto``, which stand before it, and to inputs number ``inputs``. It saved the
+    memory of the inputs ``saved``, of these the ``selves`` as the tensors that they are, and of the outputs at
+    ``shown``. ``frees``: a second walk through it is an error, unless the graph was retained.
+    """
+
+    made: tuple[int, ...]
+    onto: tuple[int, ...]
+    inputs: tuple[int, ...]
+    saved: frozenset[int]
+    selves: frozenset[int]
+    shown: frozenset[int]
+    frees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What eager's nodes hold that are walked when the gradient of one of certain inputs of a piece is wanted: those
+    at the bits of ``wanted``. The versions of ``checks`` are compared, number by number of what the piece watches.
+    ``frees`` is that of :class:`Holder`.
+    """
+
+    wanted: int
+    checks: tuple[int, ...]
+    frees: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +59,18 @@ class Piece:
 
     ``primal`` is that part of the lowered graph; its inputs are the graph's and then those outputs of earlier pieces
     that it reads. ``inputs`` are the tensors that require grad, as its ``differentiable`` inputs in this order;
-    ``outputs`` the places of its outputs among the forward graph's. ``saved`` is what backward reads, the ``own`` ones
-    last; ``roots`` what it takes to compute the gradients from the beginning, as a function that can be differentiated
-    again: inputs, and results of calls that must not run twice. ``numbers`` are the run-time sizes and names of floats
-    that both may need.
+    ``outputs`` the places of its outputs among the forward graph's. ``holds`` is what eager would check and free of it;
+    ``watched`` are the tensors that nobody may write before the walk. ``saved`` is what backward reads, the last of the
+    watched ones first, then the ``own`` ones; ``roots`` what it takes to compute the gradients from the beginning, as a
+    function that can be differentiated again: inputs, and results of calls that must not run twice. ``numbers`` are the
+    run-time sizes and names of floats that both may need.
     """
 
     primal: Graph
     inputs: tuple[Saved, ...]
     outputs: tuple[int, ...]
+    holds: tuple[Hold, ...]
+    watched: tuple[Saved, ...]
     saved: tuple[Saved, ...]
     roots: tuple[Saved, ...]
     numbers: tuple[Symbol | str, ...]

@@ -4,6 +4,7 @@ result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,12 +116,36 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """One node of eager's autograd graph. Its gradients go to the nodes number ``onto``, which stand before it, and to
+    the ``inputs`` of the trace. It saved the memory of ``storages``; of the inputs among them ``selves`` as the tensors
+    that they are. ``frees``: a second walk through it is an error, unless the graph was retained.
+    """
+
+    onto: tuple[int, ...]
+    inputs: tuple[int, ...]
+    storages: frozenset[int]
+    selves: frozenset[int]
+    frees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Autograd:
+    """The nodes of eager's autograd graph that lead from what left the recorded call to its inputs; ``made`` gives the
+    node of each value that left. ``bytes`` is the size of all saved memory that is no input's.
+    """
+
+    holders: tuple[Holder, ...]
+    made: dict[int, int]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """The whole record. ``metas[v]`` describes value ``v`` as first produced; ``size_symbols[(v, d)]`` is the symbol
     that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec);
-    ``hints`` gives each symbol's recorded value. ``versions`` are the version counters that values had at the end,
-    those of 0 left out. ``saved_storages`` are the storages that eager's autograd saved for
-    backward (None: not known), ``saved_bytes`` the bytes of those that are no input's.
+    ``hints`` gives each symbol's recorded value. ``autograd`` is what eager's graph of gradients held (None: not
+    known), ``versions`` are the version counters that values had at the end, those of 0 left out.
     """
 
     name: str
@@ -136,8 +161,7 @@ class Trace:
     opcodes: int = 0
     inlined: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    saved_storages: frozenset[int] | None = None
-    saved_bytes: int = 0
+    autograd: Autograd | None = None
     versions: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -153,3 +177,28 @@ CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
 def formatted(value: Any, conversion: int, spec: str) -> str:
     """What an f-string makes of a value: ``conversion`` is 1 for ``!s``, 2 for ``!r``, 3 for ``!a``, else 0."""
     return format(CONVERSIONS[conversion](value) if conversion else value, spec)
+
+
+def refs(value: Any) -> Iterator[int]:
+    """The values named anywhere in nested arguments or in a recipe."""
+    if isinstance(value, Ref):
+        yield value.value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from refs(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from refs(part)
+    elif isinstance(value, slice):
+        yield from refs((value.start, value.stop, value.step))
+    elif hasattr(value, "parts"):
+        yield from refs(value.parts)
+        yield from refs(value.base)
+
+
+def outside(result: Any, effects: tuple[Effect, ...]) -> tuple[int, ...]:
+    """The values that a result and effects name, each once, in order."""
+    found = dict.fromkeys(refs(result))
+    for effect in effects:
+        found.update(dict.fromkeys(refs((effect.target, effect.key, effect.value))))
+    return tuple(found)

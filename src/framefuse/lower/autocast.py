@@ -13,9 +13,8 @@ from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH, FLOAT32, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.target import type_of
-from framefuse.ir.trace import Call, TensorMeta
+from framefuse.ir.trace import Call, TensorMeta, refs
 from framefuse.lower.context import Lowering
-from framefuse.lower.values import refs
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
-from framefuse.ir.trace import Call, Ref, TensorMeta, Trace
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, TOTAL, Parts, UnderAutocast, commits, of_torch
-from framefuse.lower.values import Values, refs
+from framefuse.lower.values import Values
 
 
 class LibraryCalls:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Call, Trace
+from framefuse.ir.trace import Call, Trace, refs
 from framefuse.lower.context import Lowering
-from framefuse.lower.values import Values, refs
+from framefuse.lower.values import Values
 
 KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
 REPLACED = "replaced"  # of those to whose operand's history a write of new contents leads back, with a slope of zero

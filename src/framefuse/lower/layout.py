@@ -12,8 +12,8 @@ from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.strides import dense_order, dense_strides
-from framefuse.ir.trace import Call, Ref, Trace
-from framefuse.lower.values import Values, outside
+from framefuse.ir.trace import Call, Ref, Trace, outside
+from framefuse.lower.values import Values
 
 # Calls that give their operand or a view of it where its memory allows that, and else a copy or, REFUSING, an error.
 RESHAPES = frozenset(("reshape", "reshape_as", "flatten", "ravel", "view", "view_as"))
@@ -26,7 +26,7 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
     leaves the trace, or one of the two is written. Raises Stop where only a run tells.
     """
     written = {trace.metas[value].storage for call in trace.calls for value in call.written}
-    seen = {trace.metas[value].storage for value in outside(trace)} | written
+    seen = {trace.metas[value].storage for value in outside(trace.result, trace.effects)} | written
     for call in trace.calls:
         if call.name != "contiguous" and call.name not in RESHAPES:
             continue

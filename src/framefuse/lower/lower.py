@@ -16,7 +16,7 @@ from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, exp
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
-from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
+from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
@@ -39,7 +39,7 @@ from framefuse.lower.library import (
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.probed_shapes import probed
 from framefuse.lower.rules import Shapes, Unsupported, find
-from framefuse.lower.values import Values, outside, refs
+from framefuse.lower.values import Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
 # call of the rule (TypeError) or a wrong assumption in it is the same case, since the result is checked anyhow.
@@ -102,7 +102,7 @@ class _Lowerer:
         leaving = Outputs(
             self.builder, self.trace, self.values, self.definer, self.calls.library, self.gradients, self._late_argument
         )
-        outputs = leaving.outputs(outside(self.trace))
+        outputs = leaving.outputs(outside(self.trace.result, self.trace.effects))
         writes = leaving.writes()
         self._check_relations()
         kept = self._kept(outputs, writes)

@@ -14,11 +14,11 @@ from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, unclear
-from framefuse.ir.trace import Call, Ref, Trace
+from framefuse.ir.trace import Call, Ref, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.values import Values, refs
+from framefuse.lower.values import Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.
 BY_SIZES: dict[str, Callable[..., Any]] = {

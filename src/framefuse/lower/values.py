@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from framefuse.errors import Reason, Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
 from framefuse.ir.strides import dense_order
-from framefuse.ir.trace import Ref, Trace
+from framefuse.ir.trace import Trace, outside, refs
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
 from framefuse.lower.context import Lowering
 
@@ -98,31 +97,6 @@ class Values:
         return tuple(other for other in self.sets[self.trace.metas[value].storage].paths if other != value)
 
 
-def refs(value: Any) -> Iterator[int]:
-    """The values named anywhere in nested arguments or in a recipe."""
-    if isinstance(value, Ref):
-        yield value.value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from refs(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from refs(part)
-    elif isinstance(value, slice):
-        yield from refs((value.start, value.stop, value.step))
-    elif hasattr(value, "parts"):
-        yield from refs(value.parts)
-        yield from refs(value.base)
-
-
-def outside(trace: Trace) -> tuple[int, ...]:
-    """The values that the result and the effects name, each once, in order."""
-    found = dict.fromkeys(refs(trace.result))
-    for effect in trace.effects:
-        found.update(dict.fromkeys(refs((effect.target, effect.key, effect.value))))
-    return tuple(found)
-
-
 def _last_uses(trace: Trace) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, call in enumerate(trace.calls):
@@ -131,7 +105,7 @@ def _last_uses(trace: Trace) -> dict[int, int]:
         if call.kwargs:
             for value in refs(call.kwargs):
                 found[value] = index
-    for value in outside(trace):
+    for value in outside(trace.result, trace.effects):
         found[value] = END
     return found
 

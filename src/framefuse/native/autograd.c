@@ -14,22 +14,26 @@ typedef struct {
     PyObject *apply;                      /* strong: torch's own apply of it, past the checks that guards have made */
     PyObject *wanted;                     /* strong: the int whose first `inputs` bits are set */
     PyObject *to_save, *materialize, *saved_tensors, *clear_saved; /* strong: descriptors of the node; the last may be NULL */
-    Py_ssize_t inputs, outputs, through, own, roots, numbers;
+    PyObject *part, *parts;               /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
+    int32_t *memory;                      /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1 */
+    bool frees;                           /* a second walk of all is an error */
+    Py_ssize_t inputs, outputs, watched, through, own, roots, numbers;
     Py_ssize_t before_own; /* the values of a call that stand before the own tensors */
     uint64_t calls, backwards;
 } Attach;
 
-/* What a node keeps from forward to backward: the tensors through, own tensors, roots and numbers; behind them the versions of the tensors through
-   and of the roots.
+/* What a node keeps from forward to backward: the tensors only watched, those through, which are watched too, own tensors, roots and numbers; behind
+   them the versions of the watched tensors and of the roots.
 
-   Torch saves in its own way, for the node, what would make a cycle here, which is an output, and everything while somebody's hooks want to see it.
-   Inputs need of that way no more than its check for changes in place, for which the versions stand here: an eighth of the call. */
+   Torch saves in its own way what somebody's hooks want to see, and what it refuses to save. Else that is needed for its check of changes in place
+   alone, for which the versions stand here: an eighth of the call. An output would make a cycle here, so a tensor of the same memory stands for it, which has
+   the same version. The same is kept for an input of which eager keeps a view: it is what the input was, also when it is given other memory. */
 typedef struct {
     PyObject_VAR_HEAD
     Attach *attach;    /* strong */
-    bool hooked;       /* torch has the own tensors */
-    bool torch_has;    /* torch has the tensors through */
-    bool freed;
+    bool torch_has;    /* torch has the own tensors and those through */
+    bool freed;        /* all of it */
+    PyObject *gone;    /* strong, or NULL: what walks freed that wanted some gradients, as the bits of an int */
     Py_ssize_t count;  /* of tensors and numbers */
     PyObject *items[]; /* strong; NULL where torch has it or it was given away */
 } Held;
@@ -105,6 +109,7 @@ static int held_traverse(Held *held, visitproc visit, void *arg)
 static int held_clear(Held *held)
 {
     held->freed = true;
+    Py_CLEAR(held->gone);
     for (Py_ssize_t i = 0; i < held->count; i++)
         Py_CLEAR(held->items[i]);
     return 0;
@@ -146,37 +151,32 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 
 /* ---- forward: torch calls it with the node and the inputs; everything else comes by `passing` ---- */
 
-/* Takes the versions of the tensors through; false where torch has to save them: outputs, and what has no version. */
-static bool take_versions(const Attach *attach, PyObject *const *outputs, PyObject *const *through, int64_t *to)
-{
-    for (Py_ssize_t i = 0; i < attach->through; i++) {
-        for (Py_ssize_t k = 0; k < attach->outputs; k++)
-            if (through[i] == outputs[k])
-                return false;
-        if (!abi_version(through[i], &to[i]))
-            return false;
-    }
-    return true;
-}
+static Py_ssize_t watched_of(const Attach *attach) { return attach->watched + attach->through; }
 
-static Held *hold(Attach *attach, PyObject *const *outputs, PyObject *const *through, bool hooked)
+static Held *hold(Attach *attach, PyObject *const *values, bool hooked)
 {
-    Py_ssize_t count = attach->through + attach->own + attach->roots + attach->numbers;
-    Held *held = PyObject_GC_NewVar(Held, Held_Type, count + attach->through + attach->roots);
+    Py_ssize_t watched = watched_of(attach), roots = watched + attach->own, count = roots + attach->roots + attach->numbers;
+    Held *held = PyObject_GC_NewVar(Held, Held_Type, count + watched + attach->roots);
     if (!held)
         return NULL;
     held->attach = (Attach *)Py_NewRef(attach);
-    held->hooked = hooked, held->freed = false, held->count = count;
-    held->torch_has = hooked || !take_versions(attach, outputs, through, versions(held));
-    Py_ssize_t from = (held->torch_has ? attach->through : 0) + (hooked ? attach->own : 0);
-    memset(held->items, 0, (size_t)from * sizeof *held->items);
-    for (Py_ssize_t i = from; i < count; i++)
-        held->items[i] = Py_NewRef(through[i]);
-    PyObject *const *roots = through + attach->through + attach->own;
-    for (Py_ssize_t i = 0; i < attach->roots; i++)
-        if (!abi_version(roots[i], &versions(held)[attach->through + i]))
-            versions(held)[attach->through + i] = -1;
+    held->torch_has = hooked, held->freed = false, held->gone = NULL, held->count = count;
+    memset(held->items, 0, (size_t)count * sizeof *held->items);
     PyObject_GC_Track(held);
+    for (Py_ssize_t i = 0; i < watched; i++)
+        held->torch_has |= !abi_version(values[i], &versions(held)[i]);
+    for (Py_ssize_t i = 0; i < attach->roots; i++)
+        if (!abi_version(values[roots + i], &versions(held)[watched + i]))
+            versions(held)[watched + i] = -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (held->torch_has && i >= attach->watched && i < roots)
+            continue;
+        held->items[i] = i < watched && attach->memory[i] ? abi_call("detach", &values[i], 1) : Py_NewRef(values[i]);
+        if (!held->items[i]) {
+            Py_DECREF(held);
+            return NULL;
+        }
+    }
     return held;
 }
 
@@ -187,17 +187,16 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
         return PyErr_Format(PyExc_RuntimeError, "this function is applied by compiled code only");
     passing = NULL;
     Attach *attach = call->attach;
-    PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *through = outputs + attach->outputs;
+    PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *values = outputs + attach->outputs;
     int hooked = abi_hooks_active();
     if (hooked < 0 || set(attach->materialize, node, Py_False) < 0)
         return NULL;
-    Held *held = hold(attach, outputs, through, hooked);
+    Held *held = hold(attach, values, hooked);
     if (!held)
         return NULL;
     Py_XSETREF(*held_of(node), (PyObject *)held);
-    Py_ssize_t saved = (held->torch_has ? attach->through : 0) + (hooked ? attach->own : 0);
-    if (saved) {
-        PyObject *tuple = tuple_of(through, saved);
+    if (held->torch_has && attach->through + attach->own) {
+        PyObject *tuple = tuple_of(values + attach->watched, attach->through + attach->own);
         int status = tuple ? set(attach->to_save, node, tuple) : -1;
         Py_XDECREF(tuple);
         if (status < 0)
@@ -209,7 +208,7 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
 static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     Attach *attach = (Attach *)object;
-    Py_ssize_t count = attach->inputs + attach->outputs + attach->through + attach->own + attach->roots + attach->numbers;
+    Py_ssize_t count = attach->inputs + attach->outputs + watched_of(attach) + attach->own + attach->roots + attach->numbers;
     if (UNLIKELY(PyVectorcall_NARGS(flags) != count || (names && PyTuple_GET_SIZE(names))))
         return PyErr_Format(PyExc_TypeError, "Attach takes %zd values by position", count);
     int anomaly = abi_anomaly(); /* it wants the operation that was at fault: eager's nodes tell */
@@ -248,23 +247,7 @@ static PyObject *wanted_by(const Attach *attach, PyObject *node)
     return bits;
 }
 
-/* The held items from `from` on as a list; they leave `held` where `keep` is false. */
-static int move(Held *held, Py_ssize_t from, Py_ssize_t count, bool keep, PyObject *list, Py_ssize_t to)
-{
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *item = held->items[from + i];
-        if (!item) {
-            PyErr_SetString(PyExc_RuntimeError, FREED);
-            return -1;
-        }
-        PyList_SET_ITEM(list, to + i, keep ? Py_NewRef(item) : item);
-        if (!keep)
-            held->items[from + i] = NULL;
-    }
-    return 0;
-}
-
-/* What torch saved for the node, after its check of versions; NULL with eager's own error where it was freed or modified. */
+/* What torch saved for the node; NULL with eager's own error where it was freed. */
 static PyObject *torch_saved(const Attach *attach, PyObject *node, bool keep)
 {
     PyObject *saved = get(attach->saved_tensors, node);
@@ -277,101 +260,135 @@ static PyObject *torch_saved(const Attach *attach, PyObject *node, bool keep)
     return saved;
 }
 
-/* Whether the items from `from` on are what they were in forward: 0, or -1 with eager's error. */
-static int unchanged(const Held *held, Py_ssize_t from, const int64_t *expected, Py_ssize_t count)
+/* Whether an item has the version that it had in forward: 0, or -1 with eager's error. */
+static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
 {
     int64_t now;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *tensor = held->items[from + i];
-        if (UNLIKELY(tensor && expected[i] >= 0 && abi_version(tensor, &now) && now != expected[i])) {
-            PyObject *version = PyLong_FromLongLong(expected[i]), *args[] = {tensor, version};
-            PyObject *never = version ? abi_call("modified", args, 2) : NULL; /* it raises */
-            Py_XDECREF(never);
-            Py_XDECREF(version);
+    PyObject *tensor = held->items[item];
+    if (LIKELY(!tensor || expected < 0 || !abi_version(tensor, &now) || now == expected))
+        return 0;
+    int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
+    PyObject *name = output < 0 ? Py_NewRef(Py_None) : PyObject_GetAttrString(held->attach->near[0], "__name__");
+    PyObject *told = name ? Py_BuildValue("LiO", (long long)expected, output, name) : NULL;
+    PyObject *args[] = {tensor, told}, *never = told ? abi_call("modified", args, 2) : NULL; /* it raises */
+    Py_XDECREF(never);
+    Py_XDECREF(told);
+    Py_XDECREF(name);
+    return -1;
+}
+
+/* The same of all watched tensors, or of those whose numbers `some` tells. Behind somebody's hooks torch does not look either. */
+static int all_unchanged(const Held *held, PyObject *some)
+{
+    Py_ssize_t count = some ? PyTuple_GET_SIZE(some) : watched_of(held->attach);
+    for (Py_ssize_t i = 0; !held->torch_has && i < count; i++) {
+        Py_ssize_t item = some ? PyLong_AsSsize_t(PyTuple_GET_ITEM(some, i)) : i;
+        if (item < 0 || item >= watched_of(held->attach))
+            return PyErr_Format(PyExc_IndexError, "no watched tensor %zd", item), -1;
+        if (unchanged(held, item, versions(held)[item]) < 0)
             return -1;
-        }
     }
     return 0;
 }
 
-static PyObject *saved_list(Attach *attach, Held *held, PyObject *node, bool keep)
+/* The saved tensors as a list; None for what an earlier walk freed. They leave `held` unless they are to be kept. */
+static PyObject *saved_list(const Attach *attach, Held *held, PyObject *node, bool keep)
 {
-    Py_ssize_t count = (held->torch_has ? attach->through : 0) + (held->hooked ? attach->own : 0), all = attach->through + attach->own;
-    if (!held->torch_has && unchanged(held, 0, versions(held), attach->through) < 0)
-        return NULL;
-    PyObject *list = PyList_New(all), *saved = NULL;
-    if (!list || (count && !(saved = torch_saved(attach, node, keep))))
-        goto failed;
+    Py_ssize_t count = attach->through + attach->own;
+    PyObject *list = PyList_New(count), *saved = NULL;
+    if (list && count && held->torch_has && !(saved = torch_saved(attach, node, keep)))
+        Py_CLEAR(list);
     if (saved && PyTuple_GET_SIZE(saved) != count) {
         PyErr_SetString(PyExc_SystemError, "torch saved another number of tensors");
-        goto failed;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        PyList_SET_ITEM(list, i, Py_NewRef(PyTuple_GET_ITEM(saved, i)));
-    Py_CLEAR(saved);
-    if (move(held, count, all - count, keep, list, count) < 0)
-        goto failed;
-    return list;
-failed:
-    Py_XDECREF(saved);
-    Py_XDECREF(list);
-    return NULL;
-}
-
-/* The roots. What eager reads here has to be as it was, and so have they: the gradients are computed from them once more. */
-static PyObject *root_list(Attach *attach, Held *held, PyObject *node)
-{
-    if (held->torch_has) {
-        PyObject *saved = torch_saved(attach, node, true);
-        if (!saved)
-            return NULL;
-        Py_DECREF(saved);
-    } else if (unchanged(held, 0, versions(held), attach->through) < 0) {
-        return NULL;
-    }
-    Py_ssize_t from = attach->through + attach->own;
-    if (unchanged(held, from, versions(held) + attach->through, attach->roots) < 0)
-        return NULL;
-    PyObject *list = PyList_New(attach->roots);
-    if (list && move(held, from, attach->roots, true, list, 0) < 0)
         Py_CLEAR(list);
+    }
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject **item = saved ? &PyTuple_GET_ITEM(saved, i) : &held->items[attach->watched + i];
+        PyList_SET_ITEM(list, i, *item ? *item : Py_NewRef(Py_None));
+        if (keep || saved)
+            Py_XINCREF(*item);
+        else
+            *item = NULL;
+    }
+    Py_XDECREF(saved);
     return list;
 }
 
-/* A graph that saved nothing may be walked as often as one likes. */
-static void let_go(const Attach *attach, Held *held)
+/* The roots, which have to be as they were: the gradients are computed from them once more. */
+static PyObject *root_list(const Attach *attach, Held *held)
 {
-    if (!attach->own && !attach->through)
-        return;
-    held->freed = true;
-    for (Py_ssize_t i = 0; i < held->count - attach->numbers; i++)
-        Py_CLEAR(held->items[i]);
+    Py_ssize_t watched = watched_of(attach), from = watched + attach->own;
+    for (Py_ssize_t i = 0; i < attach->roots; i++)
+        if (unchanged(held, from + i, versions(held)[watched + i]) < 0)
+            return NULL;
+    PyObject *list = PyList_New(attach->roots);
+    for (Py_ssize_t i = 0; list && i < attach->roots; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(held->items[from + i] ? held->items[from + i] : Py_None));
+    return list;
+}
+
+/* What a walk that wants some gradients, or comes after one, checks and frees; NULL with eager's error where it needs what was freed. */
+static PyObject *verdict_on(Attach *attach, Held *held, PyObject *wanted)
+{
+    PyObject *gone = held->gone ? Py_NewRef(held->gone) : PyLong_FromLong(held->freed ? -1 : 0), *verdict = NULL;
+    PyObject *key = gone ? PyTuple_Pack(2, wanted, gone) : NULL;
+    if (key && !(verdict = Py_XNewRef(PyDict_GetItemWithError(attach->parts, key))) && !PyErr_Occurred()
+        && (verdict = PyObject_CallFunctionObjArgs(attach->part, wanted, gone, NULL)) && PyDict_SetItem(attach->parts, key, verdict) < 0)
+        Py_CLEAR(verdict);
+    Py_XDECREF(gone);
+    Py_XDECREF(key);
+    PyObject *checks, *after, *drop;
+    if (verdict == Py_None)
+        PyErr_SetString(PyExc_RuntimeError, FREED);
+    if (verdict && (verdict == Py_None || !PyArg_ParseTuple(verdict, "O!O!O!", &PyTuple_Type, &checks, &PyLong_Type, &after, &PyTuple_Type, &drop)))
+        Py_CLEAR(verdict);
+    return verdict;
+}
+
+/* Frees what eager's nodes on the way would: all, which leaves a graph that saved nothing as it is, or by the verdict. */
+static void let_go(const Attach *attach, Held *held, PyObject *verdict)
+{
+    if (verdict) {
+        PyObject *drop = PyTuple_GET_ITEM(verdict, 2);
+        Py_XSETREF(held->gone, Py_NewRef(PyTuple_GET_ITEM(verdict, 1)));
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(drop); i++) {
+            Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(drop, i));
+            if (number >= 0 && number < attach->through + attach->own)
+                Py_CLEAR(held->items[attach->watched + number]);
+        }
+    } else if (attach->frees) {
+        held->freed = true;
+        for (Py_ssize_t i = 0; i < held->count - attach->numbers; i++)
+            Py_CLEAR(held->items[i]);
+    }
 }
 
 static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *const *given, Py_ssize_t count)
 {
     bool again = abi_grad_enabled();
-    PyObject *target = again ? attach->differentiable : attach->backward, *result = NULL;
+    PyObject *target = again ? attach->differentiable : attach->backward, *result = NULL, *verdict = NULL, *list = NULL;
     int keep = abi_keeps_graph();
     if (keep < 0)
         return NULL;
-    if (held->freed) {
-        PyErr_SetString(PyExc_RuntimeError, FREED);
-        return NULL;
-    }
     if (count != attach->outputs || !target)
         return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count);
     attach->backwards++;
     PyObject *wanted = wanted_by(attach, node), *tangents = tuple_of(given, count);
     PyObject *numbers = tuple_of(held->items + held->count - attach->numbers, attach->numbers);
-    PyObject *list = again ? root_list(attach, held, node) : saved_list(attach, held, node, keep);
-    if (wanted && tangents && numbers && list) {
+    int whole = !wanted ? -1 : wanted == attach->wanted || !attach->part ? 1 : PyObject_RichCompareBool(wanted, attach->wanted, Py_EQ);
+    if (whole > 0 && !held->gone && held->freed && attach->frees)
+        PyErr_SetString(PyExc_RuntimeError, FREED);
+    else if (whole >= 0 && ((whole && !held->gone) || (verdict = verdict_on(attach, held, wanted))))
+        list = all_unchanged(held, verdict ? PyTuple_GET_ITEM(verdict, 0) : NULL) < 0 ? NULL
+               : again ? root_list(attach, held) : saved_list(attach, held, node, keep || verdict || !attach->frees);
+    if (tangents && numbers && list) {
         if (!keep)
-            let_go(attach, held);
+            let_go(attach, held, verdict);
         Py_INCREF(target);
         result = PyObject_Vectorcall(target, (PyObject *[]){list, tangents, numbers, wanted}, 4, NULL);
         Py_DECREF(target);
     }
+    Py_XDECREF(verdict);
     Py_XDECREF(list);
     Py_XDECREF(tangents);
     Py_XDECREF(numbers);
@@ -483,15 +500,33 @@ failed:
     return -1;
 }
 
+/* Which watched tensors are kept as their memory. */
+static int read_memory(Attach *attach, PyObject *numbers)
+{
+    Py_ssize_t watched = watched_of(attach);
+    if (!(attach->memory = PyMem_Calloc((size_t)watched + 1, sizeof *attach->memory)))
+        return PyErr_NoMemory(), -1;
+    Py_ssize_t number, place = 0;
+    PyObject *key, *output;
+    while (numbers && PyDict_Next(numbers, &place, &key, &output)) {
+        if ((number = PyLong_AsSsize_t(key)) < 0 || number >= watched)
+            return PyErr_Format(PyExc_ValueError, "memory: there is no watched tensor %zd", number), -1;
+        attach->memory[number] = output == Py_None ? -1 : 1 + (int32_t)PyLong_AsLong(output);
+    }
+    return 0;
+}
+
 static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"backward", "differentiable", "inputs", "outputs", "through", "own", "roots", "numbers", "name", NULL};
-    PyObject *backward_call, *differentiable, *name = NULL;
-    Py_ssize_t counts[6] = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnU", names, &backward_call, &differentiable, &counts[0], &counts[1], &counts[2],
-                                     &counts[3], &counts[4], &counts[5], &name))
+    static char *names[] = {"backward", "differentiable", "inputs", "outputs", "watched", "through", "own", "roots",
+                            "numbers", "name", "memory", "part", "frees", NULL};
+    PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL;
+    Py_ssize_t counts[7] = {0};
+    int frees = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!Op", names, &backward_call, &differentiable, &counts[0], &counts[1], &counts[2],
+                                     &counts[3], &counts[4], &counts[5], &counts[6], &name, &PyDict_Type, &memory, &part, &frees))
         return NULL;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
             return PyErr_Format(PyExc_ValueError, "%s=%zd: there must be at least %d", names[i + 2], counts[i], i < 2);
     if (!PyCallable_Check(backward_call) || !PyCallable_Check(differentiable))
@@ -502,11 +537,13 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     attach->vectorcall = attach_call;
     attach->backward = Py_NewRef(backward_call);
     attach->differentiable = Py_NewRef(differentiable);
-    attach->inputs = counts[0], attach->outputs = counts[1], attach->through = counts[2];
-    attach->before_own = counts[0] + counts[1] + counts[2];
-    attach->own = counts[3], attach->roots = counts[4], attach->numbers = counts[5];
+    attach->part = Py_XNewRef(part);
+    attach->inputs = counts[0], attach->outputs = counts[1], attach->watched = counts[2], attach->through = counts[3];
+    attach->own = counts[4], attach->roots = counts[5], attach->numbers = counts[6];
+    attach->before_own = counts[0] + counts[1] + counts[2] + counts[3];
+    attach->frees = frees < 0 ? counts[3] + counts[4] > 0 : frees;
     name = name ? Py_NewRef(name) : PyUnicode_FromString("Compiled");
-    if (!name || attach_build(attach, name) < 0)
+    if (!name || !(attach->parts = PyDict_New()) || read_memory(attach, memory) < 0 || attach_build(attach, name) < 0)
         Py_CLEAR(attach);
     Py_XDECREF(name);
     return (PyObject *)attach;
@@ -517,6 +554,8 @@ static int attach_traverse(Attach *attach, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(attach));
     Py_VISIT(attach->backward);
     Py_VISIT(attach->differentiable);
+    Py_VISIT(attach->part);
+    Py_VISIT(attach->parts);
     Py_VISIT(attach->function);
     Py_VISIT(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)
@@ -532,6 +571,8 @@ static int attach_clear(Attach *attach)
 {
     Py_CLEAR(attach->backward);
     Py_CLEAR(attach->differentiable);
+    Py_CLEAR(attach->part);
+    Py_CLEAR(attach->parts);
     return 0;
 }
 
@@ -540,6 +581,7 @@ static void attach_dealloc(Attach *attach)
     PyTypeObject *type = Py_TYPE(attach);
     PyObject_GC_UnTrack(attach);
     attach_clear(attach);
+    PyMem_Free(attach->memory);
     Py_CLEAR(attach->function);
     Py_CLEAR(attach->apply);
     for (int i = 0; i < NEAR_COUNT; i++)

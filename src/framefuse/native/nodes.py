@@ -45,11 +45,13 @@ class _Saves(torch.autograd.Function):
         return torch.zeros(())
 
 
-def modified(tensor: torch.Tensor, expected: int) -> None:
-    """Raises what torch does for a saved tensor that was changed in place since it had the version ``expected``.
+def modified(tensor: torch.Tensor, told: tuple[int, int, str | None]) -> None:
+    """Raises what torch does for a saved tensor that was changed in place since it had a version. ``told`` is that, and
+    where the tensor stands for an output, which one of which node.
 
     Torch itself says it, of a tensor that is saved now and pretends to be as old as that.
     """
+    expected, output, name = told
     now = tensor._version
     torch._C._autograd._unsafe_set_version_counter((tensor,), (expected,))
     try:
@@ -57,7 +59,13 @@ def modified(tensor: torch.Tensor, expected: int) -> None:
             node: Any = _Saves.apply(tensor, torch.ones((), requires_grad=True)).grad_fn
     finally:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
-    assert node.saved_tensors is None, "torch says that the version is another"
+    try:
+        assert node.saved_tensors is None, "torch says that the version is another"
+    except RuntimeError as error:
+        if name is None:
+            raise
+        which = f"], which is output {output} of {name}, is at version"
+        raise RuntimeError(str(error).replace("] is at version", which, 1)) from None
 
 
 class _First(torch.autograd.Function):

@@ -388,7 +388,8 @@ class _Assembler:
         piece = derivative.piece
         values = [self._saved(entry) for entry in piece.inputs]
         values += [("tensor", self._slot(self.schedule.outputs[place])) for place in piece.outputs]
-        values += [self._saved(entry) for entry in (*piece.saved, *piece.roots)]
+        only = piece.watched[: len(piece.watched) - derivative.through]
+        values += [self._saved(entry) for entry in (*only, *piece.saved, *piece.roots)]
         for name in piece.numbers:
             symbolic = isinstance(name, Symbol)
             slot = self.numbers.slot_of(name.expr if isinstance(name, Symbol) else Real("symbol", (name,)))

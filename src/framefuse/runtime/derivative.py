@@ -13,16 +13,18 @@ from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
 from framefuse.ir.source import Line
 
+Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 
 
 class Derivative:
-    """``attach`` hangs the outputs of the forward plan into autograd.
+    """``attach`` hangs the outputs of the forward plan into autograd. The first ``through`` saved values are watched.
 
     ``compile(values, again)`` gives the native entry of the case at hand, whose guards hold for it, and what the stages
     made of it, or the reason why there is none; ``reference(values, again)`` its gradients without compiled code;
-    ``again`` is True for gradients that are to be differentiated. ``cases`` are what the stages made, in order, and
-    ``reasons`` why calls had no compiled code, with how often.
+    ``again`` is True for gradients that are to be differentiated. ``reads(wanted)`` says which saved values are read
+    for the gradients at these bits. ``cases`` are what the stages made, in order, and ``reasons`` why calls had no
+    compiled code, with how often.
     """
 
     def __init__(
@@ -31,28 +33,56 @@ class Derivative:
         line: Line,
         compile: Callable[[Values, bool], tuple[Any, Any] | Reason],
         reference: Callable[[Values, bool], tuple[Any, ...]],
+        reads: Callable[[int], frozenset[int]],
     ) -> None:
         self.piece = piece
         self.line = line
         self.compile = compile
         self.reference = reference
+        self.reads = reads
         self.lock = threading.RLock()
         self.cases: list[Any] = []
         self.reasons: dict[Reason, int] = {}
         self.backward = _Side(self, False)
         self.differentiable = _Side(self, True)
-        own = sum(entry.kind == "own" for entry in piece.saved)
+        self.through = sum(entry.kind != "own" for entry in piece.saved)
+        only = len(piece.watched) - self.through
         self.attach = _native.Attach(
             self.backward.dispatch,
             self.differentiable.dispatch,
             inputs=len(piece.inputs),
             outputs=len(piece.outputs),
-            through=len(piece.saved) - own,
-            own=own,
+            watched=only,
+            through=self.through,
+            own=len(piece.saved) - self.through,
             roots=len(piece.roots),
             numbers=len(piece.numbers),
+            frees=any(hold.frees for hold in piece.holds),
+            memory=_memory(piece),
+            part=self.part,
             name=piece.primal.name.rpartition(".")[2],
         )
+
+
+    def part(self, wanted: int, gone: int) -> Verdict | None:
+        """What a walk checks and frees that wants some gradients, after others: what eager's nodes on its way hold.
+
+        ``gone`` are the numbers of what was freed, as bits, -1 for all. None says that some of it is needed.
+        """
+        holds = self.piece.holds
+        gone &= (1 << len(holds)) - 1
+        walked = [number for number, hold in enumerate(holds) if hold.wanted & wanted]
+        freed = sum(1 << number for number in walked if holds[number].frees)
+        if freed & gone:
+            return None
+        gone |= freed
+        checks = sorted({place for number in walked for place in holds[number].checks})
+        left = (1 << len(self.piece.inputs)) - 1
+        for number, hold in enumerate(holds):
+            if gone >> number & 1:
+                left &= ~hold.wanted
+        unread = set(range(len(self.piece.saved))) - (self.reads(left) if left else frozenset())
+        return tuple(checks), gone, tuple(sorted(unread))
 
 
 class _Side:
@@ -100,6 +130,13 @@ class _Side:
             return Reason("limit", fact, "Ask for the same gradients in each step.", self.derivative.line)
         self.tries += 1
         return self.derivative.compile(values, self.again)
+
+
+def _memory(piece: Piece) -> dict[int, int | None]:
+    """The watched tensors that are kept as their memory, with the piece's outputs that they are."""
+    places = {place: number for number, place in enumerate(piece.outputs)}
+    kept = [(number, entry) for number, entry in enumerate(piece.watched) if entry.memory]
+    return {number: places[entry.place] if entry.kind == "output" else None for number, entry in kept}
 
 
 AUTOCAST = ("cpu", "cuda")  # the device types for which it may be on

@@ -48,6 +48,7 @@ class Product:
             roots=2,
             numbers=1,
             name="Product",
+            memory={2: 0},
         )
 
     def __call__(self, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
