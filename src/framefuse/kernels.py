@@ -12,6 +12,7 @@ from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.triton import Choice
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.graph import Graph
+from framefuse.ir.identity import identity
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
@@ -37,7 +38,7 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
     wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
     graph = schedule.graph
     keys = {
-        index: (item.kernel.identity, item.device, _guarded(item, graph), *_hints(item, graph, options))
+        index: (identity(item.kernel), item.device, _guarded(item, graph), *_hints(item, graph, options))
         for index, item in wanted.items()
     }
     distinct: dict[Hashable, RunKernel] = {key: wanted[index] for index, key in reversed(keys.items())}
@@ -86,7 +87,7 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
         return Chosen()
     graph = schedule.graph
     keys = [
-        (*(each.kernel.identity for each in (o.fused, o.kernel, *o.before) if each is not None), o.fused.device,
+        (*(identity(each.kernel) for each in (o.fused, o.kernel, *o.before) if each is not None), o.fused.device,
          *_hints(o.fused, graph, options))
         for o in schedule.offers
     ]  # fmt: skip

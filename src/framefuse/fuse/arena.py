@@ -38,10 +38,7 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "ar
     it fits in among those alive with it (greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural
     Net Inference, 2020). An offset is then the end of the highest piece below, so that it is right for other sizes too.
     """
-    together = [
-        [place for place, other in enumerate(pieces) if piece.first <= other.last and other.first <= piece.last]
-        for piece in pieces
-    ]
+    together = _together(pieces)
     sizes = [-(-max(1, estimate(piece.size, hints)) // ALIGN) * ALIGN for piece in pieces]
     recorded = _recorded(pieces, sizes, together)
     maker = _Symbolic(name)
@@ -56,6 +53,19 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "ar
     tops, _ = _tops(list(ends), recorded, ends, under)
     whole = maker.largest(tops)
     return Places(tuple(offsets[number] for number in range(len(pieces))), whole, tuple(maker.made))
+
+
+def _together(pieces: Sequence[Piece]) -> list[list[int]]:
+    """For each piece the pieces that are in use at some time with it, itself among them, in order."""
+    found: list[list[int]] = [[number] for number in range(len(pieces))]
+    alive: list[int] = []
+    for number in sorted(range(len(pieces)), key=lambda n: pieces[n].first):
+        alive = [other for other in alive if pieces[other].last >= pieces[number].first]
+        for other in alive:
+            found[other].append(number)
+            found[number].append(other)
+        alive.append(number)
+    return [sorted(numbers) for numbers in found]
 
 
 def _tops(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from framefuse.errors import CompilerBug
@@ -47,6 +48,7 @@ class Grouping:
     demands: dict[Node, dict[Group, list[Cell]]] = field(default_factory=dict)
     readers: dict[Node, list[Group]] = field(default_factory=dict)  # products and calls that read a node's memory
     after: dict[Group, set[Group]] = field(default_factory=dict)
+    before: dict[Group, set[Group]] = field(default_factory=dict)
     reach: dict[Group, int] = field(default_factory=dict)  # bits of the groups that run after a group
     position: dict[Node, int] = field(default_factory=dict)
 
@@ -57,6 +59,8 @@ class Grouping:
         self.fixed: set[Node] = {*self.output_orders, *called}  # whose layout is eager's
         self.position = {node: number for number, node in enumerate(self.graph.nodes)}
         self.callers: dict[Symbol, Node] = {symbol: result.inputs[0] for symbol, result, _ in self.graph.bound}
+        self.binding: set[Node] = set(self.callers.values())
+        self.calls: dict[Node, Group] = {}
         self.results: dict[Node, list[Node]] = {}
         self.last_random: Group | None = None
 
@@ -104,8 +108,7 @@ class Grouping:
     def call(self, node: Node) -> None:
         results = self.results.get(node, ())
         needed = any(r in self.demands or r in self.readers or r in self.required for r in results)
-        binds = any(caller is node for caller in self.callers.values())
-        if not needed and not binds and not node.attr("random") and node not in self.required:
+        if not needed and node not in self.binding and not node.attr("random") and node not in self.required:
             return
         group = self.call_group(node)
         if node.attr("random"):
@@ -135,10 +138,9 @@ class Grouping:
         return target is not None and target.launch > VIEW and not getattr(node.attr("target"), "commits", False)
 
     def call_group(self, node: Node) -> Group:
-        for group in self.groups:
-            if group.node is node:
-                return group
-        return self.open(node)
+        if node not in self.calls:
+            self.calls[node] = self.open(node)
+        return self.calls[node]
 
     def matmul(self, node: Node) -> None:
         group = self.open(node)
@@ -351,7 +353,7 @@ class Grouping:
     def open(self, node: Node | None) -> Group:
         group = Group(len(self.groups), self.demands, self.graph.hints, node)
         self.groups.append(group)
-        self.after[group] = set()
+        self.after[group], self.before[group] = set(), set()
         self.reach[group] = 0
         return group
 
@@ -367,14 +369,18 @@ class Grouping:
 
     def precede(self, first: Group, second: Group) -> None:
         """Notes that ``first`` runs before ``second``."""
-        self.after[first].add(second)
         if self.reach[second] & (1 << first.number) or first is second:
             raise CompilerBug(f"groups {first.number} and {second.number} need each other")
+        self.after[first].add(second)
+        self.before[second].add(first)
         new = self.reach[second] | (1 << second.number)
-        bit = 1 << first.number
-        for group, reached in self.reach.items():
-            if group is first or reached & bit:
+        waiting = [first]
+        while waiting:  # a group that reaches all of it already has told those before it
+            group = waiting.pop()
+            reached = self.reach[group]
+            if reached | new != reached:
                 self.reach[group] = reached | new
+                waiting += self.before[group]
 
     def sequence(self) -> list[Group]:
         """The groups in an order that keeps close to the program's."""
@@ -382,16 +388,16 @@ class Grouping:
         for group in self.groups:
             for later in self.after[group]:
                 waiting[later] += 1
-        ready = [group for group, count in waiting.items() if not count]
+        ready = [(self._place(group), group.number) for group, count in waiting.items() if not count]
+        heapify(ready)
         order: list[Group] = []
         while ready:
-            group = min(ready, key=self._place)
-            ready.remove(group)
+            group = self.groups[heappop(ready)[1]]
             order.append(group)
             for later in self.after[group]:
                 waiting[later] -= 1
                 if not waiting[later]:
-                    ready.append(later)
+                    heappush(ready, (self._place(later), later.number))
         if len(order) != len(self.groups):
             raise CompilerBug("groups wait for each other")
         return order

@@ -27,6 +27,7 @@ from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.fuse.tiled import build_tiled
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.identity import Key, identity
 from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel, Schedule
 from framefuse.ir.target import Target, Targets, on_cpu
 
@@ -135,6 +136,8 @@ class _Writer:
         self.made: set[Node] = set()  # results of calls that a kernel of ours makes
         self.escaping = self._escaping()
         self.called = {result for _, result, _ in graph.bound}
+        views = grouping.views.items()  # what a product or a view takes relies on the layout of its base
+        self.relied = {view.base for (caller, _), view in views if caller.op == "matmul" or not view.is_whole}
 
     def _escaping(self) -> set[Node]:
         """Nodes whose memory a user, or a library call that may keep it, gets to see."""
@@ -250,8 +253,8 @@ class _Writer:
         an equal kernel: a kernel that writes in place is another kernel, to be compiled once more.
         """
         values = self.buffers.values
-        calls: dict[tuple[object, ...], list[RunKernel]] = {}
-        offers: dict[tuple[object, ...], set[tuple[str, str, str]]] = {}
+        calls: dict[Key, list[RunKernel]] = {}
+        offers: dict[Key, set[tuple[str, str, str]]] = {}
         for place, item in enumerate(self.items):
             if not isinstance(item, RunKernel):
                 continue
@@ -264,7 +267,7 @@ class _Writer:
                 for other, source in read
                 if source.last == place and value.bytes is source.bytes
             }
-            key = item.kernel.identity
+            key = identity(item.kernel)
             offers[key] = offers.get(key, pairs) & pairs
             calls.setdefault(key, []).append(item)
         for key, pairs in offers.items():
@@ -375,9 +378,4 @@ class _Writer:
 
     def _is_read(self, result: Node) -> bool:
         """Whether compiled code or a view relies on the layout of a call's result."""
-        if result in self.grouping.demands:
-            return True
-        return any(
-            view.base is result and (caller.op == "matmul" or not view.is_whole)
-            for (caller, _), view in self.grouping.views.items()
-        )
+        return result in self.grouping.demands or result in self.relied

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from framefuse.ir.identity import Key, identity
 from framefuse.ir.loops import Kernel, Loop, Number
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
@@ -15,14 +16,14 @@ LONGEST = 64  # statements of a loop that are compared
 def share(items: Sequence[Item]) -> list[Item]:
     """The items with a length as a further number where that leaves fewer kernels to compile."""
     general: dict[int, RunKernel] = {}
-    lengths: dict[tuple[object, ...], set[object]] = {}
+    lengths: dict[Key, set[object]] = {}
     for place, item in enumerate(items):
         made = _general(item) if isinstance(item, RunKernel) else None
         if made is not None:
             general[place] = made
-            lengths.setdefault(made.kernel.identity, set()).add(made.numbers[-1])
+            lengths.setdefault(identity(made.kernel), set()).add(made.numbers[-1])
     return [
-        general[place] if place in general and len(lengths[general[place].kernel.identity]) > 1 else item
+        general[place] if place in general and len(lengths[identity(general[place].kernel)]) > 1 else item
         for place, item in enumerate(items)
     ]
 

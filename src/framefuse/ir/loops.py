@@ -7,7 +7,8 @@ values (indirect access).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Symbol
@@ -223,7 +224,8 @@ class Kernel:
     ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
     both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
-    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``.
+    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``known`` holds the
+    kernel's key once :func:`framefuse.ir.identity.identity` has made it.
     """
 
     title: str
@@ -234,8 +236,4 @@ class Kernel:
     lines: tuple[Line, ...] = ()
     exact: bool = False
     product: Product | None = None
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What decides the machine code."""
-        return (self.buffers, self.numbers, self.body, self.extent, self.exact, self.product)
+    known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)

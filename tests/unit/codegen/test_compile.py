@@ -13,7 +13,7 @@ from tests.unit.codegen import kernels as k
 from tests.unit.codegen.machine import FUNCTION
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.identity import identity
+from framefuse.ir.identity import identity
 from framefuse.codegen.llvm import compile_kernel, text
 from framefuse.codegen.llvm.compile import Compiler
 from framefuse.codegen.llvm.emitter import emit

@@ -11,6 +11,7 @@ from framefuse.codegen.interpreter import interpret
 from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BOOL, BY_TORCH, FLOAT32, INT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Write
+from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.ops import TABLE
@@ -341,7 +342,7 @@ class Machine:
         return tensor.as_strided((span,), (1,))
 
     def kernel(self, item: RunKernel) -> None:
-        assert item.kernel.identity is not None
+        assert identity(item.kernel) is not None
         numbers = [number(value, self.ints) for value in item.numbers]
         if interpret(item.kernel, [self.flat(index) for index in item.buffers], numbers):
             raise Failed(item.kernel.title)

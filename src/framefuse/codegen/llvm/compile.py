@@ -11,11 +11,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.identity import identity
 from framefuse.codegen.llvm import jit
 from framefuse.codegen.llvm.emitter import Module, emit
 from framefuse.codegen.llvm.target import host
 from framefuse.errors import CompilerBug
+from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
 from framefuse.options import environment
 

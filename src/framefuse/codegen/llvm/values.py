@@ -18,6 +18,8 @@ from framefuse.ir.loops import Apply, Const, Index, Load, Local, Scalar, Value
 from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
 
 Memo = dict[Any, Reg]
+# By how lanes reach a load's elements: how many operands say so (a mask follows), and how many of them are registers.
+ADDRESSES = {"one": (1, 1), "row": (2, 1), "steps": (3, 2), "any": (2, 2)}
 
 
 @dataclass(eq=False, slots=True)
@@ -208,6 +210,25 @@ class Values:
 
     def get(self, node: Node, group: int = 0, wide: bool = False) -> Reg:
         """The register of ``node``; with ``wide`` in all lanes even if they agree."""
+        found = self._known(node, group, wide)
+        if found is not None:
+            return found
+        waiting = [(node, wide)]  # one after the other: a long chain must not become a deep recursion
+        while waiting:
+            top, all_lanes = waiting[-1]
+            found = self._known(top, group, all_lanes)
+            if found is None:
+                missing = [use for use in self._uses(top, all_lanes) if self._known(use[0], group, use[1]) is None]
+                if missing:
+                    waiting += reversed(missing)
+                    continue
+                found = self._written(top, group, all_lanes)
+            waiting.pop()
+        assert found is not None
+        return found
+
+    def _known(self, node: Node, group: int, wide: bool) -> Reg | None:
+        """The register that holds ``node`` already."""
         lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
         if node.op == "const":
             return self.b.const(node.extra[2], HELD[node.dtype.name], lanes)
@@ -218,11 +239,27 @@ class Values:
                 found = scope.memo_before.get(key)
             if found is not None:
                 return found
+        return None
+
+    def _uses(self, node: Node, wide: bool) -> list[tuple[Node, bool]]:
+        """The nodes whose registers computing ``node`` asks for, in that order, and whether in all lanes."""
+        if wide and not node.varying:
+            return [(node, False)]
+        if node.op == "load":
+            _, how, _ = node.extra
+            addresses = ADDRESSES[how]
+            mask = [(arg, node.varying) for arg in node.args[addresses[0] :]]
+            return [*mask, *((node.args[number], how == "any" and number == 1) for number in range(addresses[1]))]
+        if node.op == "pointer":
+            return [(node.args[0], False)]
+        return [(arg, node.varying) for arg in node.args]
+
+    def _written(self, node: Node, group: int, wide: bool) -> Reg:
+        """Writes what computes ``node``, whose operands are known."""
+        lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
         with self.at(node.level) as memo:
-            if lanes and not node.varying:
-                memo[key] = register = self.b.splat(self.get(node), lanes)
-            else:
-                memo[key] = register = self._compute(node, group)
+            register = self.b.splat(self.get(node), lanes) if lanes and not node.varying else self._compute(node, group)
+            memo[(node.key, group if node.varying else -1, lanes)] = register
         return register
 
     def spread(self, node: Node) -> None:
@@ -240,6 +277,8 @@ class Values:
                     self.get(top, group)
             elif top.varying and top.key not in seen:
                 seen.add(top.key)
+                if all(self._known(top, group, False) is not None for group in self.groups):
+                    continue
                 stack.append((top, True))
                 stack += [(arg, False) for arg in reversed(top.args) if arg.op != "axis"]
 
@@ -302,7 +341,7 @@ class Values:
 
     def _read(self, node: Node, group: int) -> Reg:
         buffer, how, _ = node.extra
-        masked = len(node.args) > {"one": 1, "row": 2, "steps": 3, "any": 2}[how]
+        masked = len(node.args) > ADDRESSES[how][0]
         mask = self.get(node.args[-1], group, node.varying) if masked else None
         if not node.varying:
             return self.memory.read_one(self.b, buffer, self.get(node.args[0]), mask)

@@ -24,13 +24,33 @@ from framefuse.ir.loops import (
 )
 
 
-def identity(kernel: Kernel) -> tuple[Any, ...]:
-    """A hashable key of what decides the machine code.
+class Key:
+    """What decides the machine code of a kernel, hashed once."""
 
-    ``kernel.identity`` says the same, but hashing it walks values as trees: a value shared at every level of a chain
-    would take time exponential in the chain. Here each value object is visited once.
+    __slots__ = ("parts", "hash")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+        self.hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.hash == other.hash and self.parts == other.parts
+
+
+def identity(kernel: Kernel) -> Key:
+    """A hashable key of what decides the machine code, made once for each kernel.
+
+    Hashing a kernel walks its values as trees: a value shared at every level of a chain would take time exponential in
+    the chain. Here each value object is visited once.
     """
-    return (kernel.buffers, kernel.numbers, kernel.extent, _Keys().statements(kernel.body), kernel.exact)
+    if not kernel.known:
+        body = _Keys().statements(kernel.body)
+        kernel.known.append(Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product)))
+    found: Key = kernel.known[0]
+    return found
 
 
 class _Keys:
