@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from framefuse.capture.texts import Text, bare_text, text
 from framefuse.ir.containers import elements, held
-from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, maximum, minimum
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large, maximum, minimum
 from framefuse.ir.trace import Build
 
 
@@ -31,6 +31,8 @@ class Owner(Protocol):
     def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None: ...
 
     def derive(self, made: Whole, value: int) -> Symbol | None: ...
+
+    def short(self, real: Real) -> Real: ...
 
 
 class Integer(int):
@@ -218,6 +220,12 @@ def integer(value: int, form: Expr, owner: Owner) -> int:
     """``value`` carrying ``form``; a plain int when the form is a constant or nobody records."""
     if not owner.alive or form.constant is not None:
         return value
+    if is_large(form):
+        symbol = owner.derive(Whole("same", (form,)), value)
+        if symbol is None:
+            owner.relate("==", form, expr(value))
+            return value
+        form = symbol.expr
     made = Integer(value)
     made.expr = form
     made.owner = owner
@@ -229,7 +237,7 @@ def floating(value: float, form: Real, owner: Owner) -> float:
     if not owner.alive:
         return value
     made = Float(value)
-    made.__dict__["real"] = form
+    made.__dict__["real"] = owner.short(form)
     made.owner = owner
     return made
 

@@ -81,7 +81,7 @@ class Recorder(Relations):
         self.entrances = Entrances()
         self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
         self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
-        self.definitions: dict[Whole, Symbol] = {}
+        self.definitions: dict[Whole | Real, Symbol | str] = {}
         self.volatile_names: set[Symbol | str] = set()
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()

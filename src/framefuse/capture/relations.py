@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from framefuse.capture.net import netted
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr, is_large
 
 
-@netted("self", relate="None", derive="None", pin_real="None", pin_sizes="None")
+@netted("self", relate="None", derive="None", short="real", pin_real="None", pin_sizes="None")
 class Relations:
     """The part of the recorder that owns run-time numbers."""
 
@@ -23,7 +23,7 @@ class Relations:
     real_hints: dict[str, float]
     relations: dict[tuple[str, Expr, Expr], Relation]
     comparisons: dict[tuple[str, Real, Real], RealRelation]
-    definitions: dict[Whole, Symbol]
+    definitions: dict[Whole | Real, Symbol | str]
     volatile_names: set[Symbol | str]
     data_symbols: set[Symbol]
 
@@ -72,7 +72,20 @@ class Relations:
             self.hint(found, value)
             if not self.volatile_names.isdisjoint(made.names):
                 self.volatile_names.add(found)
+        assert isinstance(found, Symbol)
         return found
+
+    def short(self, real: Real) -> Real:
+        """The float itself, or a name for one that grew large, where no size known only during the run is in it."""
+        if not is_large(real) or not real.symbols.isdisjoint(self.data_symbols):
+            return real
+        found = self.definitions.get(real)
+        if found is None:
+            found = self.definitions[real] = self.sources.real_name()
+            self.hint_real(found, real.evaluate(self.hints, self.real_hints))
+            if not self.volatile_names.isdisjoint(real.names):
+                self.volatile_names.add(found)
+        return Real("symbol", (found,))
 
     def pinned(self, names: frozenset[Symbol | str]) -> None:
         """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the
@@ -85,9 +98,17 @@ class Relations:
         """The program used the value of a float: everything that it is made of is fixed."""
         if not self.alive:
             return
-        for symbol in real.symbols:
-            self.relate("==", symbol.expr, expr(self.hints[symbol]))
-        for name in _real_names(real):
+        made = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
+        names: set[str] = set()
+        waiting = [real]
+        while waiting:
+            part = waiting.pop()
+            for symbol in part.symbols:
+                self.relate("==", symbol.expr, expr(self.hints[symbol]))
+            fresh = {name for name in part.names if isinstance(name, str)} - names
+            names |= fresh
+            waiting += [made[name] for name in fresh if name in made]
+        for name in names - made.keys():
             value = self.real_hints[name]
             for fact in list(self.sources.facts.values()):
                 if fact.kind == "real" and fact.value == name:
@@ -103,10 +124,3 @@ class Relations:
         for symbol, value in list(self.hints.items()):
             self.relate("==", symbol.expr, expr(value))
 
-
-def _real_names(real: Real) -> set[str]:
-    if real.op == "symbol":
-        return {real.args[0]}
-    if real.op in ("const", "int"):
-        return set()
-    return set().union(*(_real_names(part) for part in real.args))

@@ -74,8 +74,7 @@ class Scalars:
         found = self.symbols.get(number)
         if found is None:
             recorder = self.recorder
-            recorder.sources.symbols += 1
-            name = f"r{recorder.sources.symbols}"
+            name = recorder.sources.real_name()
             recorder.sources.fact(recorder.inputs[number][0], "scalar", name)
             recorder.volatile_names.add(name)
             recorder.hint_real(name, self.first[number])
@@ -95,7 +94,7 @@ class Scalars:
         elif target != Ref(number):
             return None
         value = self._operand(other, single)
-        return None if value is None else _rounded(Real(operation, (form, value)), single)
+        return None if value is None else self.recorder.short(_rounded(Real(operation, (form, value)), single))
 
     def _operand(self, value: Any, single: bool) -> Real | None:
         if type(value) is Ref:

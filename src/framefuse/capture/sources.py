@@ -133,8 +133,7 @@ class Sources(Contents):
             self.fact(source, "int", value)
         elif kind is float:
             if free and self.host.symbolic:
-                self.symbols += 1
-                name = f"r{self.symbols}"
+                name = self.real_name()
                 self.fact(source, "real", name)
                 self.host.hint_real(name, value)
                 self._volatile(source, name)
@@ -234,6 +233,11 @@ class Sources(Contents):
         """A fresh integer symbol."""
         self.symbols += 1
         return Symbol(f"{prefix}{self.symbols}")
+
+    def real_name(self) -> str:
+        """A fresh name of a float."""
+        self.symbols += 1
+        return f"r{self.symbols}"
 
     def forget(self) -> None:
         """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""

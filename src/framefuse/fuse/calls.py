@@ -59,6 +59,20 @@ def view_call(view: View) -> Node:
     return Node("library", (view.base,), attrs, node.dtype, node.shape, None, node.line, node.device)
 
 
+def cat_call(node: Node) -> Node:
+    """A cat of many pieces as a call of torch.cat, whose work for an element does not grow with their number."""
+    pieces = tuple(Arg(number) for number in range(len(node.inputs)))
+    attrs: tuple[tuple[str, Any], ...] = (
+        ("target", torch.cat),
+        ("name", "cat"),
+        ("args", (pieces, node.attr("axis"))),
+        ("kwargs", {}),
+        ("random", False),
+        ("orders", (None,) * len(pieces)),
+    )
+    return Node("library", node.inputs, attrs, node.dtype, node.shape, None, node.line, node.device)
+
+
 def matmul_call(node: Node) -> Node:
     """A product as a call of torch.matmul, for dtypes that BLAS lacks."""
     attrs: tuple[tuple[str, Any], ...] = (

@@ -24,6 +24,7 @@ from framefuse.ir.target import Targets, on_cpu
 
 CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
 ROOTS_LIMIT = 8
+PIECES_LIMIT = 16  # of a cat that a kernel computes
 SOURCES_LIMIT = 12  # operands of a value that are looked at for a kernel that reads them already
 KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
 VIEW = 1500  # nanoseconds: what a call costs that makes a view
@@ -94,6 +95,8 @@ class Grouping:
             return
         if node.op == "matmul":
             self.matmul(node)
+        elif node.op == "cat" and len(node.inputs) > PIECES_LIMIT:
+            self.joined(node)
         elif node.op == "scatter_add":
             self.scatter(node)
         elif not required and self.may_inline(node, users):
@@ -152,6 +155,16 @@ class Grouping:
             if view is None and operand not in self.readers and operand not in self.fixed:
                 self.orders[operand] = product_order(operand, self.strides_of, self.graph.hints)
             self.read(group, node, number, view)
+
+    def joined(self, node: Node) -> None:
+        """A cat of so many pieces that choosing among them at each element would cost more than copying them."""
+        group = self.open(node)
+        self.home[node] = group
+        if node not in self.output_orders:
+            self.orders.pop(node, None)
+        self.publish(node, group)
+        for number, operand in enumerate(node.inputs):
+            self.read(group, node, number, strided(operand, self.strides_of, self.graph.hints))
 
     def scatter(self, node: Node) -> None:
         """A kernel that adds to the memory of the first operand, which is then that of the node."""

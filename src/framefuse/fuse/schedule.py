@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.calls import matmul_call, may_see_views, view_call
+from framefuse.fuse.calls import cat_call, matmul_call, may_see_views, view_call
 from framefuse.fuse.cells import Group
 from framefuse.fuse.copies import with_single_copies
 from framefuse.fuse.empty import without_empty
@@ -169,6 +169,8 @@ class _Writer:
                 self.kernels(group)
             elif group.node.op == "matmul":
                 self.product(group.node)
+            elif group.node.op == "cat":
+                self.joined(group.node)
             else:
                 self.call(group.node)
         outputs = tuple(
@@ -345,6 +347,14 @@ class _Writer:
         self.buffers.values[out].place = "call"
         item = RunCall(matmul_call(node), operands, (((), out),), (), (out,), True)
         self.append(item, (*operands, out), "matmul")
+
+    def joined(self, node: Node) -> None:
+        """A cat of many pieces."""
+        views = [self.grouping.views[(node, number)] for number in range(len(node.inputs))]
+        operands = tuple(self.operand(view, as_tensor=True) for view in views)
+        out = self.number(node)
+        self.buffers.values[out].place = "call"
+        self.append(RunCall(cat_call(node), operands, (((), out),), (), (out,), True), (*operands, out), "cat")
 
     def activation(self, found: Activated) -> None:
         """The call that does the work of a product and of the kernel behind it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, RealRelation, Relation, Symbol, Whole
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole
 from framefuse.ir.source import Line
 
 
@@ -217,7 +217,7 @@ class Assumptions:
     facts: tuple[Fact, ...]
     inputs: tuple[Input, ...]
     relations: tuple[Relation, ...]  # over the symbols bound by inputs and facts
-    definitions: tuple[tuple[Symbol, Whole], ...] = ()  # derived symbols, in order
+    definitions: tuple[tuple[Symbol | str, Whole | Real], ...] = ()  # derived symbols and names of floats, in order
     comparisons: tuple[RealRelation, ...] = ()  # of floats, over the same
 
     def with_relations(self, relations: tuple[Relation, ...], values: Mapping[Symbol, Expr]) -> Assumptions:

@@ -493,7 +493,7 @@ class Real:
 @dataclass(frozen=True, slots=True)
 class Whole:
     """An int that is no sum of products: ``op`` is one of WHOLE_OPS, ``args`` are Exprs, or one Real that is rounded. A
-    trace gives it a symbol of its own.
+    trace gives it a symbol of its own; so it does with an expression that grew large (``same``).
     """
 
     op: str
@@ -550,6 +550,32 @@ class RealRelation:
         return f"{'' if self.holds else 'not '}{self.left} {self.op} {self.right}"
 
 
+NESTED = 16  # operations in one expression that a trace records: what grows deeper gets a symbol of its own
+WIDE = 64  # terms of a sum, likewise
+
+
+@lru_cache(maxsize=65536)
+def depth(value: Expr) -> int:
+    """How many divisions, moduli, minima and maxima lie in each other."""
+    nested = [atom for atoms, _ in value.terms for atom in atoms if isinstance(atom, Binary)]
+    return max((1 + max(depth(atom.left), depth(atom.right)) for atom in nested), default=0)
+
+
+def is_large(value: Expr | Real) -> bool:
+    """Whether an expression has grown so far that a symbol should stand for it."""
+    if isinstance(value, Expr):
+        return len(value.terms) > WIDE or depth(value) > NESTED
+    count, waiting = 0, [value]
+    while waiting and count <= NESTED:
+        part = waiting.pop()
+        if part.op == "int":
+            count += 1 + NESTED * is_large(part.args[0])
+        elif part.op not in ("symbol", "const"):
+            count += 1
+            waiting += part.args
+    return count > NESTED
+
+
 def constant_real(value: float) -> Real:
     """A known float; the zeros differ, as their texts do."""
     return Real("const", (value, "-") if value == 0 and math.copysign(1.0, value) < 0 else (value,))
@@ -585,5 +611,5 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 }  # fmt: skip
 WHOLE_OPS: dict[str, Callable[..., int]] = ROUNDINGS | {
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "lshift": operator.lshift,
-    "rshift": operator.rshift, "power": operator.pow,
+    "rshift": operator.rshift, "power": operator.pow, "same": int,
 }  # fmt: skip
