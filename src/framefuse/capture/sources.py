@@ -16,7 +16,7 @@ from framefuse.capture.bound import BOUND_KINDS
 from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import TRACKED, floating, integer, pin_nested, plain_number
+from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
 from framefuse.capture.texts import text
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import held
@@ -119,6 +119,9 @@ class Sources(Contents):
         ``free`` numbers become symbols that take their value at each call.
         """
         kind = type(value)
+        if kind in TRACKED and value.owner is not self.host:  # left by an earlier recording where none could settle it
+            value = bare(value)
+            kind = type(value)
         if free == CARRIED:
             free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
         if kind in SINGLETONS:

@@ -46,7 +46,9 @@ class Arithmetic:
     def whole(self, value: Whole) -> int:
         """The number that holds the int ``value``; KeyError for a symbol that is not bound yet."""
         numbers = [self.real(part) if isinstance(part, Real) else self.expression(part) for part in value.args]
-        return numbers[0] if value.op == "same" else self._apply(value.op, numbers[0], numbers[-1] if len(numbers) == 2 else 0)
+        if value.op == "same":
+            return numbers[0]
+        return self._apply(value.op, numbers[0], numbers[-1] if len(numbers) == 2 else 0)
 
     def _sum(self, value: Expr) -> int:
         total = -1

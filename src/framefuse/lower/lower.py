@@ -12,7 +12,7 @@ from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Node, Output, Write
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
@@ -437,7 +437,8 @@ class _Lowerer:
         for symbol, value in assumed.definitions:
             if not self.builder.bound.isdisjoint(value.substitute(self.symbols).symbols):
                 fact = f"The program computes with a size that is known only while it runs ({symbol} = {value})."
-                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead.", value.line))
+                line = value.line if isinstance(value, Whole) else None
+                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead.", line))
         for relation in relations:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):

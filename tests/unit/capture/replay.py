@@ -9,7 +9,7 @@ import torch
 
 from framefuse.capture import bind
 from framefuse.ir.facts import Source
-from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.trace import Build, Ref
 from framefuse.runtime.templates import result_template
 
@@ -81,7 +81,8 @@ class Replay:
         known = self.ints.keys() | self.reals.keys()
         for symbol, made in self.trace.assumptions.definitions:
             if symbol not in known and made.names <= known:
-                self.ints[symbol] = made.evaluate(self.ints, self.reals)
+                numbers = self.ints if isinstance(symbol, Symbol) else self.reals
+                numbers[symbol] = made.evaluate(self.ints, self.reals)
                 known.add(symbol)
 
     def run(self) -> Any:

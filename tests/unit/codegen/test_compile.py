@@ -13,12 +13,12 @@ from tests.unit.codegen import kernels as k
 from tests.unit.codegen.machine import FUNCTION
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.ir.identity import identity
 from framefuse.codegen.llvm import compile_kernel, text
 from framefuse.codegen.llvm.compile import Compiler
 from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.target import REFERENCE
 from framefuse.ir.dtypes import FLOAT32
+from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
 from framefuse.ir.source import Line
 
