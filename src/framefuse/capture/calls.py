@@ -29,6 +29,7 @@ from framefuse.capture.frame_readers import FRAME_READERS
 from framefuse.capture.fused_steps import FUSED_STEPS
 from framefuse.capture.generator_calls import GENERATOR_CALLS
 from framefuse.capture.heaps import HEAPS, of_a_heap
+from framefuse.capture.identities import IDENTITIES
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
@@ -41,7 +42,7 @@ from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.twins import inside_ddp_forward
-from framefuse.capture.unseen import PLAIN, compared, shown
+from framefuse.capture.unseen import PLAIN, compared, hidden, shown, walked
 from framefuse.ir.classes import immutable
 
 HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
@@ -75,6 +76,7 @@ SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, a
 )
 SPECIALS.update(FRAME_READERS)
 SPECIALS.update(NUMBER_FUNCTIONS)
+SPECIALS.update(IDENTITIES)
 SPECIALS.update(FUSED_STEPS)
 SPECIALS.update(OPERATOR_FUNCTIONS)
 SPECIALS.update(CONSTRUCTORS)
@@ -255,6 +257,8 @@ class Calls(Natives):
             attempts, function, left, right = then[1:]
             self.operate(frame, attempts, function, left, right, nested=True)
             return
+        elif what == "iterator":
+            value = iter(self.elements(value))
         elif what == "checked":
             value = checked(then[1], then[2], value)
         elif what == "raise":
@@ -370,6 +374,7 @@ class Calls(Natives):
                     method = python_method(kind, "__len__")
                     if method is not None:
                         return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
+                hidden(self, value, "__bool__", "__len__")
             self.recorder.sources.typed(value)
         self.recorder.sources.filled(value)
         return bool(value)
@@ -387,6 +392,7 @@ class Calls(Natives):
             attempts = self.attempts(function, left, right, name, reflected)
             if attempts:
                 return self.operate(frame, attempts, function, left, right)
+            hidden(self, left, name)
             if name == "__eq__" and not isinstance(left, torch.Tensor):
                 self.recorder.sources.typed(left)
         if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
@@ -415,6 +421,7 @@ class Calls(Natives):
             method = python_method(kind, "__iter__")
             if method is not None:
                 return checked("__iter__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
+        walked(self, value)
         sources = self.recorder.sources
         if kind in (list, tuple) and id(value) in sources.known:
             sources.extent(value)

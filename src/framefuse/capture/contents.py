@@ -178,6 +178,7 @@ class Contents:
         if entry is None or not self.host.alive:
             return value
         if isinstance(container, dict) and is_key(key):
+            self._hold_key(key)
             place = (id(container), "item", (type(key), key))
             changed = self.changed.get(id(container))
             if changed is not None and changed.owned:
@@ -190,6 +191,14 @@ class Contents:
             return self.read_at(entry[1], where, "entry", self.known[id(key)][1], value, free)
         self.whole(container)
         return value
+
+    def _hold_key(self, key: Any) -> None:
+        """A function that names an entry is this very one at later calls; another one may have its code."""
+        if type(key) is tuple:
+            for part in key:
+                self._hold_key(part)
+        elif type(key) is types.FunctionType and id(key) in self.known:
+            self.fact(self.known[id(key)][1], "is", key, id(key))
 
     def _element(self, container: Any, base: Source, key: int, value: Any, free: int) -> Any:
         changed = self.changed.get(id(container))
@@ -231,6 +240,7 @@ class Contents:
         if type(container) is frozenset and not entry[1].is_argument:
             return True
         if isinstance(container, (dict, *SETS)) and is_key(key):
+            self._hold_key(key)
             if (id(container), "item", (type(key), key)) not in self.written:
                 kind: Any = dict if isinstance(container, dict) else type(container)
                 had = kind.__contains__(container, key)
@@ -297,7 +307,7 @@ class Contents:
         if isinstance(container, dict):
             keys = elements(container) if changed is None else list(changed.keys or ())
             self.keys(keys, base)
-            for key in keys:
+            for key in keys if self.host.alive else ():  # to look for a key may run the user's code
                 place = (holder, "item", (type(key), key))
                 if place not in self.written and dict.__contains__(container, key):
                     plain_number(self.read_at(base, place, "item", key, dict.__getitem__(container, key)))

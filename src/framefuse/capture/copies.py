@@ -96,6 +96,7 @@ def state(sources: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> N
     if kind in ATOMS or isinstance(value, SHARED) or id(value) in met:
         return
     met.add(id(value))
+    sources.tell_apart(value)  # a copy keeps which of its parts are one
     if kind in PLAIN_CONTAINERS:
         sources.whole(value)
         parts = list(value.values()) if kind is dict else list(value)

@@ -74,6 +74,34 @@ def _iterator(frame: Frame, argument: int) -> Operation:
     return iter, (frame.stack.pop(),), None
 
 
+def _set_display(frame: Frame, argument: int) -> Operation:
+    return set_of, tuple(_pop(frame, argument)), None
+
+
+def _dict_display(frame: Frame, argument: int) -> Operation:
+    return dict_of, tuple(_pop(frame, 2 * argument)), None
+
+
+def _add(frame: Frame, argument: int) -> Operation:
+    (value,) = _pop(frame, 1)
+    return set.add, (frame.stack[-argument], value), ("drop",)
+
+
+def _add_entry(frame: Frame, argument: int) -> Operation:
+    value = _pop(frame, 2)
+    return operator.setitem, (frame.stack[-argument], *value), ("drop",)
+
+
+def set_of(*members: Any) -> set[Any]:
+    """What a display of a set gives."""
+    return set(members)
+
+
+def dict_of(*parts: Any) -> dict[Any, Any]:
+    """What a display of a dict gives, from keys and values in turn."""
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 OPERATIONS: dict[str, Taken] = {
     "BINARY_SUBSCR": _subscript,
     "STORE_SUBSCR": _store_subscript,
@@ -86,6 +114,10 @@ OPERATIONS: dict[str, Taken] = {
     "COMPARE_OP": _compare,
     "CONTAINS_OP": _contains,
     "GET_ITER": _iterator,
+    "BUILD_SET": _set_display,
+    "BUILD_MAP": _dict_display,
+    "SET_ADD": _add,
+    "MAP_ADD": _add_entry,
 }
 CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 

@@ -13,6 +13,7 @@ from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.recorder import strip
+from framefuse.capture.unseen import key_in
 from framefuse.ir.containers import base_of, elements, entries, size
 
 # (container, arguments) -> value of the method; the real container is changed as well.
@@ -170,7 +171,7 @@ def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
 @changes((dict,), "__setitem__")
 def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
     recorder = machine.recorder
-    key = plain_number(key)
+    key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
     change = recorder.sources.change(holder)
@@ -183,7 +184,7 @@ def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> An
 @changes((dict,), "__delitem__")
 def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
     recorder = machine.recorder
-    key = plain_number(key)
+    key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
     recorder.sources.membership(holder, key)
@@ -198,7 +199,7 @@ def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
 @changes((dict,), "pop")
 def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) -> Any:
     sources = machine.recorder.sources
-    key = plain_number(key)
+    key = key_in(machine, holder, key)
     if not is_key(key) or len(default) > 1:
         return MISSING
     sources.membership(holder, key)
@@ -214,7 +215,7 @@ def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) ->
 @changes((dict,), "setdefault")
 def _set_default(machine: Any, holder: Any, name: str, key: Any, value: Any = None) -> Any:
     sources = machine.recorder.sources
-    key = plain_number(key)
+    key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
     sources.membership(holder, key)
@@ -280,7 +281,7 @@ def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> A
 @changes((set,), "add", "discard", "remove")
 def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
-    value = plain_number(value)
+    value = key_in(machine, holder, value)
     change = recorder.sources.change(holder)
     if by_identity(type(value)) and name == "add" and not change.owned:
         change.blind = True

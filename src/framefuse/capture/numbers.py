@@ -21,6 +21,7 @@ class Owner(Protocol):
     """Who is told what a program learnt about a run-time number."""
 
     alive: bool
+    sources: Any
 
     def relate(self, op: str, left: Expr, right: Expr) -> None: ...
 
@@ -36,10 +37,13 @@ class Owner(Protocol):
 
 
 class Integer(int):
-    """An int known by an expression over the trace's symbols; behaves as its value."""
+    """An int known by an expression over the trace's symbols; behaves as its value. An id or hash ``names`` an object:
+    as a key it stands for that.
+    """
 
     expr: Expr
     owner: Owner
+    names: Any
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -57,7 +61,7 @@ class Integer(int):
         return (int, (self.plain(),))
 
     def __hash__(self) -> int:
-        return hash(self.plain())
+        return hash(bare(key_of(self)))
 
     def __repr__(self) -> str:
         return repr(self.plain())
@@ -245,6 +249,19 @@ def floating(value: float, form: Real, owner: Owner) -> float:
 def plain_number(value: Any) -> Any:
     """The plain int or float of a tracked number, with the fact that it is this one; anything else as it is."""
     return value.plain() if type(value) in TRACKED else value
+
+
+def names_object(value: Integer) -> bool:
+    """Whether a number is the id or hash of an object."""
+    return "names" in value.__dict__
+
+
+def key_of(value: Any) -> Any:
+    """A tracked number as a key: it is held to its value, or tells apart the object that it names."""
+    if type(value) is Integer and names_object(value):
+        value.owner.sources.tell_apart(value.names)
+        return value
+    return plain_number(value)
 
 
 def bare(value: Any) -> Any:

@@ -21,12 +21,12 @@ from framefuse.capture.leaves import runs_natively
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number, reads_values
+from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
 from framefuse.capture.steps import replayed, says_once
-from framefuse.capture.unseen import compared, shown
+from framefuse.capture.unseen import HASHING, after_call, before_call, key_in, shown, walks
 from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import elements
@@ -66,7 +66,7 @@ class Natives(Operations):
             return
         self.refused = "native-call"
         policy = self._policy(target, args, kwargs)
-        if policy is not None and self._unseen(target, args, kwargs):
+        if policy is not None and (self._unseen(target, args, kwargs) or walks(self, target, args)):
             policy = None
         elif policy == "torch":
             stopped = queries.STOPPED.get(queries.call_name(target))
@@ -143,13 +143,19 @@ class Natives(Operations):
             return value
         if name_of(target) in TEXTS and isinstance(getattr(target, "__self__", None), str):
             shown(self, (args, kwargs))
-        elif name_of(target) in COMPARING:
-            holder = getattr(target, "__self__", None)
-            compared(self, *args, tuple(elements(holder)) if isinstance(holder, (dict, set, frozenset)) else holder)
         elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
                 return self._of_dataclasses(target, args, kwargs)
+        elif type(target) is not types.FunctionType:
+            before_call(self, target, args)
+        value = self._value(policy, target, args, kwargs)
+        after_call(self, target, args, value)
+        return value
+
+    def _value(self, policy: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What native code gives that keeps its arguments (``new``), or looks at them (``pure``)."""
+        recorder = self.recorder
         if policy == "new":
             return self.handling(target, *_kept(target, args, kwargs))
         for part in args:
@@ -329,7 +335,7 @@ class Natives(Operations):
         if name in leaves.MUTATORS:
             return mutate(self, holder, name, args, kwargs)
         if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
-            key = plain_number(args[0])
+            key = key_in(self, holder, args[0])
             if not sources.membership(holder, key):
                 return MISSING
             if not dict.__contains__(holder, key):
@@ -418,9 +424,8 @@ KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type
 KEPT_AT = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "__setitem__": 1, "setdefault": 1, "get": 1}
 READING = frozenset(("__getitem__", "get", "items", "keys", "values", "copy"))
 
-# Methods that make texts of their arguments, and that compare what lies in a container.
+# Methods that make texts of their arguments.
 TEXTS = frozenset(("format", "format_map"))
-COMPARING = frozenset("index count remove __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ sort".split())
 LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
 
 
@@ -433,10 +438,11 @@ def _kept(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
         return (*args[:1], *map(plain_number, args[1:])), plain
     if name_of(target) not in leaves.MUTATORS and name_of(target) not in READING:
         return args, kwargs
+    valued = key_of if isinstance(getattr(target, "__self__", None), HASHING) else plain_number
     place = KEPT_AT.get(target.__name__, -1) + (not isinstance(target, BOUND_KINDS))
     if isinstance(getattr(target, "__self__", None), set):
         place = -1
-    found = [part if number == place else plain_number(part) for number, part in enumerate(args)]
+    found = [part if number == place else valued(part) for number, part in enumerate(args)]
     return tuple(found), kwargs
 
 

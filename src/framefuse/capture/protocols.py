@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from framefuse.capture.frame import InterpretedGenerator
-from framefuse.capture.numbers import Float, Integer
+from framefuse.capture.numbers import Float, Integer, bare, plain_number
 
 BUILTINS: dict[str, Callable[[Any], Any]] = {
     "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,
@@ -15,7 +15,7 @@ BUILTINS: dict[str, Callable[[Any], Any]] = {
 EXPECTED: dict[str, tuple[type, ...]] = {
     "__bool__": (bool,), "__str__": (str,), "__repr__": (str,), "__int__": (int, Integer), "__float__": (float, Float),
 }  # fmt: skip
-SMALL = 1 << 60
+SMALL, WORD = 1 << 60, 1 << 63
 
 
 def checked(name: str, kind: type, value: Any) -> Any:
@@ -24,12 +24,13 @@ def checked(name: str, kind: type, value: Any) -> Any:
     if name == "__len__":
         fits = given in (int, Integer) and 0 <= value < SMALL
     elif name == "__hash__":
-        fits = given is int and -1 != value and -SMALL < value < SMALL
+        fits = given in (int, Integer) and bare(value) != -1 and -WORD <= bare(value) < WORD
     elif name == "__iter__":
         fits = given is InterpretedGenerator or hasattr(given, "__next__")
     else:
         fits = given in EXPECTED[name]
     if fits:
         return value
+    value = plain_number(value)
     asked = type(kind.__name__, (), {name: lambda self: value})
     return BUILTINS[name](asked())

@@ -22,12 +22,12 @@ from framefuse.capture.class_recipes import (
 from framefuse.capture.contents import is_key
 from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of
 from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
-from framefuse.capture.numbers import TRACKED, form_of, plain_number
+from framefuse.capture.numbers import TRACKED, form_of, key_of
 from framefuse.capture.set_order import insertion_order
 from framefuse.capture.settle import cell_contents, slots_of
-from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.capture.sources import ATOMS, CODE_LIKE, is_held
 from framefuse.ir.classes import written_in_c
-from framefuse.ir.containers import elements
+from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Ref
 
@@ -217,18 +217,25 @@ class Recipes:
         if id(value) in self.recorder.sources.made:
             return self.build(value)
         kind = type(value)
-        if kind in ATOMS or kind in TRACKED or isinstance(value, CODE_LIKE):
-            return plain_number(value)
+        if kind in TRACKED:
+            return form_of(key_of(value))
+        if kind in ATOMS:
+            return value
         if kind is tuple and is_key(value):
             self.recorder.sources.deep(value)
             parts = [self._hashed(part) for part in value]
             return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
+        entry = self.recorder.sources.known.get(id(value))
+        if entry is not None and not is_held(*entry):
+            return self.build(value)
+        if isinstance(value, CODE_LIKE):
+            return value
         if by_identity(type(value)):
             return self.build(value)
         return self.refuse(f"a {type(value).__name__} as a key")
 
     def _pairs(self, value: Any) -> tuple[tuple[Any, Any], ...]:
-        return tuple((self._hashed(key), self.build(value_of(value, key))) for key in elements(value))
+        return tuple((self._hashed(key), self.build(part)) for key, part in entries(value))
 
     def _instance(self, value: Any, kind: type, number: int) -> Any:
         bases = {base for base in kind.__mro__ if written_in_c(base)}
@@ -269,9 +276,6 @@ def by_identity(kind: type) -> bool:
     return kind.__hash__ in hashes
 
 
-def value_of(holder: Any, key: Any) -> Any:
-    """An entry of a dict, whatever its class makes of it."""
-    return dict.__getitem__(holder, key)
 
 
 def _own_state(value: Any) -> dict[str, Any]:

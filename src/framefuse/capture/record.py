@@ -426,6 +426,7 @@ class _Run:
         result = build(value) if step is None else Build("tuple", None, tuple(handed))
         recorder.journal.separate()
         recorder.journal.separate_tensors()
+        recorder.sources.partition()
         if not recorder.alive:
             return None
         inputs = recorder.final_inputs()

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from framefuse.capture import devices, queries
 from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
+from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.relations import Relations
@@ -91,6 +92,7 @@ class Recorder(Relations):
         self.mode = RecordingMode(self)
         self.tracked = False
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
+        self.stand_ins: dict[int, Any] = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
         self.first_module_call = True
         self.works: dict[int, tuple[Any, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
@@ -113,6 +115,7 @@ class Recorder(Relations):
             self.journal.settle(memo)
             if self.machine is not None:
                 self.machine.settle(memo)
+            self.stand_ins = {key: pair for key, pair in memo.items() if type(pair[0]) is InterpretedGenerator}
         self.drop()
 
     def settled(self) -> dict[int, Any]:

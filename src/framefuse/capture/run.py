@@ -273,6 +273,7 @@ class Machine(Calls, Attributes, Generators):
         """The arguments of native code after the recording ended: containers stay the very objects, as that may change
         them, and generators become real ones wherever the frames have them.
         """
+        memo.update(self.recorder.stand_ins)
         args = settle(args, memo)
         kwargs = {key: settle(part, memo) for key, part in kwargs.items()}
         if self.recorder.generators:

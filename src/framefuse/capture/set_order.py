@@ -14,12 +14,14 @@ def insertion_order(members: set[Any] | frozenset[Any]) -> list[Any] | None:
     """The members in such an order; None where none was found.
 
     Members whose hashes collide lie in the order in which they came, and a set that has shrunk is larger than a new
-    one. Of members that are hashed by their address the order is another one in each run, under eager too.
+    one. Members that are hashed by their address may be others when the set is made: any order does then.
     """
     wanted = list(frozenset.__iter__(members) if isinstance(members, frozenset) else set.__iter__(members))
-    if not all(type(member) in HASHED_BY_VALUE for member in wanted):
+    by_value = all(type(member) in HASHED_BY_VALUE for member in wanted)
+    if not by_value and not all(getattr(type(member), "__hash__", None) is object.__hash__ for member in wanted):
         return wanted
-    return next((order for order in _orders(wanted) if _same(list(set(order)), wanted)), None)
+    found = next((order for order in _orders(wanted) if _same(list(set(order)), wanted)), None)
+    return wanted if found is None and not by_value else found
 
 
 def _orders(wanted: list[Any]) -> Iterator[list[Any]]:

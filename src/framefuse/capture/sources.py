@@ -47,6 +47,7 @@ class Host(Protocol):
     def line(self) -> Line | None: ...
     def hint(self, symbol: Symbol, value: int) -> None: ...
     def hint_real(self, name: str, value: float) -> None: ...
+    def compared(self, *tensors: Any) -> None: ...
 
 
 # Stand in for what a fault left unmade; nothing reads them, as the recording is dead.
@@ -58,7 +59,7 @@ LOST = Source("object", None, None)
     read="value", read_at="value", mapping="None", absent="None", lacks="None", empty="0", typed="None", version="None",
     function="None",
     global_variable="value", holder="LOST", closure="None", entered="None", cell="value", inside="None",
-    deep="None",
+    deep="None", tell_apart="None", partition="None",
 )  # fmt: skip
 class Sources(Contents):
     """Where each object came from, and what was true of it.
@@ -88,6 +89,7 @@ class Sources(Contents):
         self.stated_absences: set[tuple[int, str]] = set()
         self.stated_functions: dict[int, tuple[Any, Any, Any]] = {}
         self.symbols = 0
+        self.told_apart: dict[int, tuple[Any, Source]] = {}
         # Tokens of context variables: the token, what the variable held before, and whether this call had set that.
         self.tokens: dict[int, tuple[Any, Any, bool]] = {}
 
@@ -293,6 +295,42 @@ class Sources(Contents):
             return content, made
         return content, found[1]
 
+    def tell_apart(self, value: Any) -> None:
+        """The program finds out which of the objects that it asks this of are one: it hashes them, or compares them."""
+        entry = self.known.get(id(value))
+        if entry is not None:
+            self.told_apart[id(value)] = entry
+        elif isinstance(value, torch.Tensor):
+            self.host.compared(value)
+
+    def partition(self) -> None:
+        """States that the objects which the program told apart are as many as they were: two places that hold one
+        have that fact since they were met.
+        """
+        kinds: dict[type, list[tuple[Any, Source]]] = {}
+        for value, source in self.told_apart.values():
+            kinds.setdefault(type(value), []).append((value, source))
+        for entries in kinds.values():
+            if len(entries) > 1 and not all(is_held(value, source) for value, source in entries):
+                (_, first), *others = entries
+                self.fact(first, "distinct", tuple([source for _, source in others]), "")
+
+    def address(self, value: Any) -> int:
+        """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
+        found, source = self.known[id(value)]
+        place = (id(value), "address", None)
+        if is_held(found, source) or not self.host.alive:
+            self.tell_apart(value)  # from those whose number moves
+            return id(value)
+        if place not in self.seen:
+            symbol = self.symbol("n")
+            self.fact(source, "address", symbol)
+            self.host.hint(symbol, id(value))
+            self.seen[place] = number = integer(id(value), symbol.expr, self.host)
+            number.names = value  # type: ignore[attr-defined]
+        made: int = self.seen[place]
+        return made
+
     def absent(self, holder: Any, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
         if (id(holder), name) in self.stated_absences:
@@ -491,6 +529,11 @@ def has_hidden_state(kind: Any) -> bool:
 
 def _has_slots(kind: type) -> bool:
     return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
+
+
+def is_held(value: Any, source: Source) -> bool:
+    """Whether facts hold a known object to its identity wherever it is met."""
+    return not source.is_argument and not isinstance(value, (torch.Tensor, tuple, types.MethodType, slice))
 
 
 def _found(made: Any, value: Any, source: Source) -> Any:

@@ -25,7 +25,7 @@ from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.tracebacks import variables
-from framefuse.capture.unseen import shown
+from framefuse.capture.unseen import hidden, shown
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
 # the native call.
@@ -201,6 +201,7 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
     if method is not None:
         machine.recorder.sources.typed(value)
         return machine.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
+    hidden(machine, value, "__len__")
     frame.stack.append(machine.recorder.sources.count(value, frame.code.grows))
     return None
 
@@ -379,7 +380,7 @@ def _unary_special(name: str) -> Callable[..., Any]:
     return call
 
 
-for _target, _name in ((str, "__str__"), (repr, "__repr__"), (hash, "__hash__"), (reversed, "__reversed__")):
+for _target, _name in ((str, "__str__"), (repr, "__repr__"), (reversed, "__reversed__")):
     SPECIALS[_target] = _unary_special(_name)
 
 

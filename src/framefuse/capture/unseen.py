@@ -1,4 +1,7 @@
-"""Ends a recording where native code is about to run the user's Python, whose reads nobody would see."""
+"""Says what native code finds out when it hashes, compares or prints: which objects are one, and what lies in them.
+
+Where it would run the user's Python, whose reads nobody would see, the recording ends.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,33 @@ from typing import Any
 import torch
 
 from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.contents import ATOMS
-from framefuse.capture.numbers import TRACKED, pin_nested
+from framefuse.capture.contents import ATOMS, SETS
+from framefuse.capture.leaves import PURE_MODULES
+from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
-from framefuse.capture.sources import CODE_LIKE
+from framefuse.capture.sources import CODE_LIKE, is_held
 from framefuse.ir.classes import immutable
-from framefuse.ir.containers import elements, held
+from framefuse.ir.containers import elements, held, size
 
 PLAIN = (list, tuple, dict, set, frozenset)
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
 DEPTH = 6
+HASHING = (dict, set, frozenset)
+# Which methods these ask for.
+ORDERING = dict.fromkeys(("sort", "sorted", "min"), ("__lt__", "__eq__")) | {"max": ("__gt__", "__eq__")}
+# Functions that do not tell the order of a set that they are given.
+ORDERLESS = frozenset("len isinstance set frozenset type bool callable any all".split())
+# Methods of these that look for their first argument only; the others take in all that their arguments hold.
+KEYED = frozenset(
+    "add discard remove get pop setdefault move_to_end __contains__ __getitem__ __setitem__ __delitem__".split()
+)
+# Methods and functions that compare their arguments, or what lies in them.
+COMPARING = frozenset(
+    "index count remove sort __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ eq ne lt le gt ge contains indexOf "
+    "countOf sorted min max groupby".split()
+)
 
 
 def shown(machine: Any, value: Any, depth: int = 0) -> None:
@@ -69,28 +88,134 @@ def parts_of(value: Any) -> list[Any]:
     return [*(getattr(value, "__dict__", None) or {}).values(), *slots_of(value).values()]
 
 
-def compared(machine: Any, *values: Any) -> None:
-    """Native code compares what lies in these containers, or hashes it: the user's own comparisons end the recording.
+def hidden(machine: Any, value: Any, *names: str) -> None:
+    """Ends a recording where a special method of a known object is the library's, written in Python and not
+    interpreted: it reads what no fact describes, as those of a weak dict do.
+    """
+    if id(value) not in machine.recorder.sources.known or isinstance(value, (torch.Tensor, *CODE_LIKE)):
+        return
+    for name in names:
+        found = type_get(type(value), name)
+        if type(found) is types.FunctionType and found.__globals__.get("__name__") not in PURE_MODULES:
+            if python_method(type(value), name) is None:
+                machine.recorder.kill("native-call", f"{type(value).__name__}.{name}")
+                return
+
+
+def compared(machine: Any, *values: Any, names: tuple[str, ...] = COMPARISONS) -> None:
+    """Native code compares these values and what lies in them, or hashes it: objects that are equal only to themselves
+    are told apart, and the user's own methods of these ``names`` end the recording.
     """
     for value in values:
-        if machine.recorder.alive and _compares(machine, value, 0):
+        if type(value) not in ATOMS and machine.recorder.alive and _compares(machine, value, names, 0):
             machine.recorder.kill("native-call", f"A comparison inside a {type(value).__name__}")
 
 
-def _compares(machine: Any, value: Any, depth: int) -> bool:
+def hashed(machine: Any, container: Any) -> None:
+    """As :func:`compared` for the keys of a dict, or the members of any other container."""
+    if isinstance(container, PLAIN):
+        parts = elements(container)
+        if not all(type(part) in ATOMS for part in parts):
+            compared(machine, *parts)
+
+
+def key_in(machine: Any, container: Any, key: Any) -> Any:
+    """A key as it is looked for in a container. In one that existed before the call an id may name another entry at
+    each call, which is no fact: the recording ends.
+    """
+    if type(key) not in TRACKED:
+        return key
+    if id(container) not in machine.recorder.sources.known:
+        return key_of(key)
+    if type(key) is Integer and names_object(key):
+        machine.recorder.kill("argument", "the entry of an id")
+    return key.plain()
+
+
+def moves(machine: Any, value: Any) -> bool:
+    """Whether a set may be walked in another order at the next call: a member that is hashed by its address may be
+    another object then.
+    """
+    several = isinstance(value, SETS) and size(value) > 1 and machine.recorder.alive
+    return several and any(_moves(machine.recorder.sources.known, member) for member in elements(value))
+
+
+def _moves(known: Any, member: Any) -> bool:
+    if type(member) is tuple:
+        return any(_moves(known, part) for part in member)
+    return type(member) not in ATOMS and id(member) in known and not is_held(*known[id(member)])
+
+
+def walked(machine: Any, value: Any) -> None:
+    """An instruction walks a container: a set with an order that moves ends the recording."""
+    if moves(machine, value):
+        machine.recorder.kill("native-call", "The order of a set of objects")
+
+
+def walks(machine: Any, target: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a native function or method tells the order of a set that moves."""
+    holder, name, given = _of(target, args)
+    if isinstance(holder, HASHING):
+        return name == "pop" and not given and moves(machine, holder)
+    return name not in ORDERLESS and any(moves(machine, part) for part in given)
+
+
+def _of(target: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...]]:
+    """The owner of a method of C, bound or not, its name and the further arguments."""
+    holder, name = getattr(target, "__self__", None), getattr(target, "__name__", "")
+    if holder is None and args and isinstance(args[0], getattr(target, "__objclass__", ())):
+        return args[0], name, args[1:]
+    return holder, name, args
+
+
+def before_call(machine: Any, target: Any, args: tuple[Any, ...]) -> None:
+    """What a native function or method is about to hash or compare."""
+    holder, name, args = _of(target, args)
+    if not isinstance(holder, HASHING):
+        if name in COMPARING:
+            compared(machine, *args, holder, names=ORDERING.get(name, COMPARISONS))
+    elif name in KEYED:
+        compared(machine, *args[:1])
+        if id(holder) in machine.recorder.sources.known:
+            hashed(machine, holder)
+    elif args:
+        for part in (holder, *args):
+            (compared if name in COMPARING else hashed)(machine, part)
+
+
+def after_call(machine: Any, target: Any, args: tuple[Any, ...], value: Any) -> None:
+    """What a native function or method hashed to make a dict or set, or to add to one."""
+    holder = getattr(target, "__self__", None)
+    adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED
+    for made in (value, holder) if adds else (value,):
+        if isinstance(made, HASHING) and id(made) not in machine.recorder.sources.known:
+            hashed(machine, made)
+
+
+def _compares(machine: Any, value: Any, names: tuple[str, ...], depth: int) -> bool:
     """Whether comparing or hashing ``value`` runs Python of the user that does more than read what lies in it."""
     kind = type(value)
-    if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
+    if kind in ATOMS or kind in TRACKED:
         return False
+    sources = machine.recorder.sources
+    if isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
+        sources.tell_apart(value)
+        return False
+    if kind is types.MethodType:
+        return any(_compares(machine, part, names, depth + 1) for part in (value.__self__, value.__func__))
+    if kind in VIEWS:
+        return any(_compares(machine, part, names, depth + 1) for part in tuple(value))
     if isinstance(value, PLAIN):
+        sources.whole(value)
         parts = elements(value) + (held(value) if isinstance(value, dict) else [])
-        if any(_compares(machine, part, depth + 1) for part in parts):
+        if any(_compares(machine, part, names, depth + 1) for part in parts):
             return True
         if kind in PLAIN:
             return False
-    if all(python_method(kind, name) is None for name in COMPARISONS):
+    if all(python_method(kind, name) is None for name in names):
+        sources.tell_apart(value)
         return False
-    found = [only_reads(machine, value, name) for name in COMPARISONS]
+    found = [only_reads(machine, value, name) for name in names]
     if False in found:
         return True
     for part in parts_of(value):
@@ -98,7 +223,7 @@ def _compares(machine: Any, value: Any, depth: int) -> bool:
             part.plain()
         elif isinstance(part, torch.Tensor) or (None in found and not _atomic(part)):
             return True
-        machine.recorder.sources.deep(part)
-        if _compares(machine, part, depth + 1):
+        sources.deep(part)
+        if _compares(machine, part, names, depth + 1):
             return True
     return False

@@ -377,6 +377,13 @@ class _Run:
                 self.demand(begin >= ends[0 if changes else 1], Said("separate memory"), Said("shared memory"))
                 ends = [max(ends[0], end), max(ends[1], end) if changes else ends[1]]
 
+    def distinct(self, registers: tuple[int, ...]) -> None:
+        held = {id(self.registers[each]) for each in registers}
+        self.demand(len(held) == len(registers), Said(f"{len(registers)} objects"), Said(f"{len(held)}"))
+
+    def address(self, r: int, number: int) -> None:
+        self.numbers[number] = id(self.registers[r])
+
     def version(self, r: int, seen: Any) -> None:
         held = self.registers[r]
         tag, members = seen if isinstance(seen, tuple) else (seen, None)
@@ -555,6 +562,7 @@ RULES: dict[str, Callable[..., None]] = {
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":
-    _Run.disjoint, "apart": _Run.apart, "version": _Run.version, "relation": _Run.relation,
+    _Run.disjoint, "apart": _Run.apart, "distinct": _Run.distinct, "address": _Run.address,
+    "version": _Run.version, "relation": _Run.relation,
     "real_relation": _Run.real_relation, "number": _Run.number,
 }  # fmt: skip

@@ -411,6 +411,15 @@ class _Builder:
         spans = tuple(-1 if spec is None else span(spec) for _, spec in nodes)
         self.late.add(fact, "apart", registers, len(written), spans)
 
+    def distinct(self, fact: Fact, node: Node) -> None:
+        """No two of these places hold one object."""
+        nodes = [node, *map(self.nodes.node, fact.value)]
+        for each in nodes:
+            self.settle_held(each)
+        if all(each.settled for each in nodes) and len({id(each.known) for each in nodes}) == len(nodes):
+            return
+        self.late.add(fact, "distinct", tuple(map(self.load, nodes)))
+
     def version(self, fact: Fact, node: Node) -> None:
         if not self.settle(node):
             raise ValueError("the version of a type that is no long-lived object")
@@ -548,11 +557,13 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "real": _Builder.number,
     "scalar": _Builder.number,
     "count": _Builder.count,
+    "address": _Builder.number,
     "code": _Builder.code,
     "same": _Builder.pair,
     "different": _Builder.pair,
     "disjoint": _Builder.pair,
     "apart": _Builder.apart,
+    "distinct": _Builder.distinct,
     "version": _Builder.version,
 }
 

@@ -132,6 +132,7 @@ FACTS: dict[str, str] = {
     "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
     # a tensor of the CPU without dimensions, of float32 or float64; value: name of the Real symbol that takes its value
     "scalar": "{source}.item() is float {value}",
+    "address": "id({source}) is int {value}",  # value: Symbol that takes the id of the object at run time
     # a Python function; value: (code, defaults, kwdefaults) by identity
     "code": "{source} has the code, defaults and closure seen",
     "same": "{source} is {value}",  # value: another Source that gives the identical object
@@ -139,6 +140,7 @@ FACTS: dict[str, str] = {
     "disjoint": "{source} and {value} share no memory",  # two tensors; value: the other Source
     # tensors; value: (Sources of those that are written, Sources of others)
     "apart": "{source} and other written tensors share no memory with any input",
+    "distinct": "{source} and others are different objects",  # value: the other Sources; no two give the same object
     "version": "attributes of {source} unchanged",  # a type (long-lived): nothing on its MRO was assigned since
 }
 

@@ -71,7 +71,7 @@ static int write_number(Compiler *c, Py_ssize_t index)
 
 static int write_numbers(Compiler *c, const GuardOp *op)
 {
-    if (op->code == G_integer || op->code == G_real || op->code == G_scalar || op->code == G_count)
+    if (op->code == G_integer || op->code == G_real || op->code == G_scalar || op->code == G_count || op->code == G_address)
         return write_number(c, op->index);
     if (op->code == G_number)
         return write_number(c, op->as.number.to);
@@ -212,6 +212,20 @@ static int read_apart(Compiler *c, PyObject *instruction, GuardOp *op)
     return 0;
 }
 
+static int read_distinct(Compiler *c, PyObject *instruction, GuardOp *op)
+{
+    const char *name;
+    PyObject *registers;
+    if (!PyArg_ParseTuple(instruction, "sO!", &name, &PyTuple_Type, &registers))
+        return bad(instruction);
+    if (!(op->as.distinct = distinct_parse(registers)))
+        return bad(instruction);
+    for (int32_t i = 0; i < op->as.distinct->count; i++)
+        if (source_register(c, op->as.distinct->registers[i]) < 0)
+            return -1;
+    return 0;
+}
+
 /* A check: (name, r, operand). */
 static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
 {
@@ -241,7 +255,7 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    case G_length: case G_integer: case G_real: case G_scalar: case G_count: case G_same: case G_different: case G_disjoint:
+    case G_length: case G_integer: case G_real: case G_scalar: case G_count: case G_address: case G_same: case G_different: case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);
         if (PyErr_Occurred())
             return bad(instruction);
@@ -277,6 +291,8 @@ static int read_op(Compiler *c, PyObject *instruction, Py_ssize_t index, GuardOp
     }
     if (code == G_apart)
         return read_apart(c, instruction, op);
+    if (code == G_distinct)
+        return read_distinct(c, instruction, op);
     if (code == G_relation || code == G_real_relation)
         return read_relation(c, instruction, op);
     if (code == G_arg) {
@@ -494,6 +510,8 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
         tensor_check_free(op.as.tensor);
     if (taken <= 0 && op.code == G_apart && op.as.apart)
         apart_free(op.as.apart);
+    if (taken <= 0 && op.code == G_distinct && op.as.distinct)
+        distinct_free(op.as.distinct);
     return taken ? taken : -1;
 }
 

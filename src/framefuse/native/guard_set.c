@@ -13,6 +13,8 @@ static void free_ops(GuardOp *ops, int32_t count)
             tensor_check_free(ops[i].as.tensor);
         else if (ops[i].code == G_apart && ops[i].as.apart)
             apart_free(ops[i].as.apart);
+        else if (ops[i].code == G_distinct && ops[i].as.distinct)
+            distinct_free(ops[i].as.distinct);
     PyMem_Free(ops);
 }
 

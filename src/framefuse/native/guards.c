@@ -242,7 +242,7 @@ static bool version_holds(PyTypeObject *type, GuardOp *op)
 
 bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
 {
-    PyObject *from = op->code == G_arg || op->code == G_apart || op->code >= G_relation ? NULL : set->registers[op->from];
+    PyObject *from = op->code == G_arg || op->code == G_apart || op->code == G_distinct || op->code >= G_relation ? NULL : set->registers[op->from];
     switch (op->code) {
     case G_arg: LOAD(op->index < count ? arguments[op->index] : NULL);
     case G_dict: LOAD(instance_dict(from));
@@ -298,6 +298,8 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_different: return from != set->registers[op->index];
     case G_disjoint: return tensors_disjoint(from, set->registers[op->index]);
     case G_apart: return apart_holds(op->as.apart, set->registers);
+    case G_distinct: return distinct_holds(op->as.distinct, set->registers);
+    case G_address: set->numbers[op->index] = (int64_t)(intptr_t)from; return true;
     case G_version: return PyType_Check(from) && version_holds((PyTypeObject *)from, (GuardOp *)op);
     case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
     case G_real_relation: return real_relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]) == op->holds;

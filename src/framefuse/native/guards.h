@@ -8,7 +8,7 @@
 #define GUARD_OPERATIONS(X) \
     X(arg) X(dict) X(item_dict) X(item_seq) X(entry) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) X(func) X(self) \
     X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) X(type_absent) X(unset) \
-    X(tensor) X(integer) X(real) X(scalar) X(count) X(code) X(same) X(different) X(disjoint) X(apart) X(version) X(relation) X(real_relation) X(number)
+    X(tensor) X(integer) X(real) X(scalar) X(count) X(code) X(same) X(different) X(disjoint) X(apart) X(distinct) X(address) X(version) X(relation) X(real_relation) X(number)
 
 enum {
 #define X(name) G_##name,
@@ -72,6 +72,19 @@ Apart *apart_parse(PyObject *registers, Py_ssize_t written, PyObject *bytes); /*
 bool apart_holds(Apart *apart, PyObject *const *registers);
 void apart_free(Apart *apart);
 
+/* Registers that hold different objects, with what they held when that was found last. */
+typedef struct {
+    int32_t count, room;
+    bool known;
+    int32_t *registers;
+    uintptr_t *seen;
+    uintptr_t *table; /* open addressing: a power of two of places, at most half of them taken */
+} Distinct;
+
+Distinct *distinct_parse(PyObject *registers); /* NULL with an exception */
+bool distinct_holds(Distinct *distinct, PyObject *const *registers);
+void distinct_free(Distinct *distinct);
+
 typedef struct {
     uint8_t code;
     bool holds;           /* of a comparison of floats: how it comes out */
@@ -82,6 +95,7 @@ typedef struct {
     Py_hash_t hash;       /* of a key */
     union {
         Apart *apart;        /* owned */
+        Distinct *distinct;  /* owned */
         TensorCheck *tensor; /* owned, with the other operations that use it */
         Number number;
         struct { PyObject *defaults, *keyword_defaults; } code_of; /* borrowed */

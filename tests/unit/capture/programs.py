@@ -1264,7 +1264,7 @@ def print_inside():
     return f, one
 
 
-@program(stop="native-call")
+@program()
 def identity_number():
     def f(x):
         return x + (id(x) == id(x))

@@ -206,3 +206,17 @@ def test_a_sequence_is_sampled_token_by_token():
             assert equal(expected, compiled(tokens))
     state = compiled_function(compiled)
     assert state.dispatch.hits >= 6, [str(reason) for reason in state.reasons]
+
+
+def test_a_generator_goes_on_where_no_break_is_possible():
+    def each():
+        yield 1
+        yield 2
+
+    @framefuse.compile
+    def f(x, n):
+        parts = each(), {x, x + n}
+        return x * n, [len(list(part)) for part in parts]
+
+    for n in range(4):
+        assert f(torch.ones(2), n)[1] == [2, 2]

@@ -157,13 +157,16 @@ def programs(draw: Any) -> tuple[GuardProgram, tuple[Any, ...]]:
             chosen = tuple(draw(st.lists(st.integers(0, registers - 1), max_size=5)))
             instructions.append((op, chosen, draw(st.integers(0, len(chosen))), (-1,) * len(chosen)))
             continue
+        if op == "distinct":
+            instructions.append((op, tuple(draw(st.lists(st.integers(0, registers - 1), max_size=5)))))
+            continue
         instructions.append((op, r, *draw_check(draw, op, registers, numbers)))
         if op == "tensor":
             free = instructions[-1][2].sizes
             binds = [("size", i, numbers + i) for i, size in enumerate(free) if not isinstance(size, int)]
             instructions[-1] = (op, r, instructions[-1][2], tuple(binds))
             numbers += len(binds)
-        numbers += op in ("integer", "real", "scalar", "count")
+        numbers += op in ("integer", "real", "scalar", "count", "address")
     return program(*instructions, registers=max(registers, 1), numbers=numbers), arguments
 
 
@@ -186,6 +189,7 @@ LOADS = [
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
     "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint", "apart",
+    "distinct", "address",
 ]  # fmt: skip
 
 
@@ -224,7 +228,7 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
     if op == "code":
         f = draw(st.sampled_from([CLOSURE, OTHER_CLOSURE, EMPTY]))
         return f.__code__, f.__defaults__, f.__kwdefaults__
-    if op in ("integer", "real", "scalar", "count"):
+    if op in ("integer", "real", "scalar", "count", "address"):
         return (numbers,)
     return (draw(st.integers(0, registers - 1)),)
 
@@ -233,7 +237,7 @@ def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, .
 @given(programs())
 def test_random_programs(drawn: tuple[GuardProgram, tuple[Any, ...]]) -> None:
     prog, arguments = drawn
-    if any(i[0] not in ("arg", "object") and len(i) < 3 for i in prog.instructions):
+    if any(i[0] not in ("arg", "object", "distinct") and len(i) < 3 for i in prog.instructions):
         return
     agree(prog, arguments)
 
@@ -247,7 +251,7 @@ def test_each_instruction_on_each_object(instruction: str) -> None:
             other = TENSOR if instruction == "entry" else OBJECTS[2]
             first = (("arg", 0, 0), ("object", 1, other), (instruction, *operands))
             outcomes.add(type(agree(program(*first), (held,))))
-    assert outcomes == ({Hit} if instruction in ("object", "type") else {Hit, Miss})
+    assert outcomes == ({Hit} if instruction in ("object", "type", "address") else {Hit, Miss})
 
 
 def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
@@ -285,12 +289,14 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         ]
     if op == "code":
         return [(0, f.__code__, f.__defaults__, f.__kwdefaults__) for f in (CLOSURE, OTHER_CLOSURE, EMPTY)]
-    if op in ("integer", "real", "scalar", "count"):
+    if op in ("integer", "real", "scalar", "count", "address"):
         return [(0, 0)]
     if op == "disjoint":
         return [(0, 0), (0, 1)]
     if op == "apart":
         return [((0,), 1, (-1,)), ((0, 1), 1, (-1, -1)), ((0, 0), 1, (-1, -1)), ((0, 0), 0, (-1, -1))]
+    if op == "distinct":
+        return [((0,),), ((0, 1),), ((0, 1, 0),)]
     return [(0, 0), (0, 1)]
 
 

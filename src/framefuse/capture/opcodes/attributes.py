@@ -10,13 +10,12 @@ import torch
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.queries import STOPPED, own_writes
 from framefuse.capture.recorder import strip
-from framefuse.capture.unseen import compared
+from framefuse.capture.unseen import compared, key_in
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in STOPPED if name.startswith("get "))
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
@@ -80,15 +79,15 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if isinstance(holder, torch.Tensor):
         frame.stack.append(holder[key])
         return None
-    if type(key) in TRACKED and kind is not dict:
-        key = key.plain()
+    if type(key) in TRACKED:
+        key = key_in(machine, holder, key) if isinstance(holder, dict) else key.plain()
     recorder = machine.recorder
     if kind in EXACT:
         if type(key) is slice:
             key = _plain(key)
         if id(holder) in recorder.sources.known and type(key) is slice:
             recorder.sources.whole(holder)
-        if kind is dict and type(key) not in ATOMS:
+        if kind is dict:
             compared(machine, key)
         try:
             value = holder[key]
@@ -112,6 +111,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         frame.stack.append(holder[key])  # type: ignore[index]
         return None
     if isinstance(holder, dict):
+        compared(machine, key)
         missing = python_method(kind, "__missing__")
         if missing is not None and not dict.__contains__(holder, key):
             recorder.sources.membership(holder, key)
@@ -180,7 +180,9 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         machine.recorder.sources.typed(holder)
         return machine.call(frame, method, (holder, key, value), {}, ("drop",))
-    key = _plain(key)
+    key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
+    if isinstance(holder, dict):
+        compared(machine, key)
     if id(holder) in machine.recorder.sources.known:
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None
@@ -197,7 +199,9 @@ def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     method = python_method(type(holder), "__delitem__")
     if method is not None:
         return machine.call(frame, method, (holder, key), {}, ("drop",))
-    key = _plain(key)
+    key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
+    if isinstance(holder, dict):
+        compared(machine, key)
     if id(holder) in machine.recorder.sources.known:
         if mutate(machine, holder, "__delitem__", (key,), {}) is not MISSING:
             return None

@@ -8,11 +8,11 @@ from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import TRACKED, bare, made_of, pin_nested, plain_number
+from framefuse.capture.numbers import TRACKED, bare, key_of, made_of, pin_nested
 from framefuse.capture.protocols import checked
 from framefuse.capture.settle import settle
 from framefuse.capture.texts import Text
-from framefuse.capture.unseen import shown
+from framefuse.capture.unseen import compared, hashed, shown
 from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted
 
@@ -37,13 +37,17 @@ def build_list(machine: Any, frame: Frame, argument: int) -> None:
 
 @handles("BUILD_SET")
 def build_set(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(set(map(plain_number, _take(frame, argument))))
+    members = [key_of(part) for part in _take(frame, argument)]
+    compared(machine, *members)
+    frame.stack.append(set(members))
 
 
 @handles("BUILD_MAP")
 def build_map(machine: Any, frame: Frame, argument: int) -> None:
     values = _take(frame, 2 * argument)
-    frame.stack.append(dict(zip(map(plain_number, values[::2]), values[1::2], strict=True)))
+    keys = [key_of(key) for key in values[::2]]
+    compared(machine, *keys)
+    frame.stack.append(dict(zip(keys, values[1::2], strict=True)))
 
 
 @handles("BUILD_CONST_KEY_MAP")
@@ -217,18 +221,22 @@ def list_append(machine: Any, frame: Frame, argument: int) -> None:
 @handles("SET_ADD")
 def set_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
-    _grow(machine, frame.stack[-argument], "add", plain_number(value))
+    _grow(machine, frame.stack[-argument], "add", key_of(value))
 
 
 @handles("MAP_ADD")
 def map_add(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
-    _grow(machine, frame.stack[-argument], "__setitem__", plain_number(key), value)
+    _grow(machine, frame.stack[-argument], "__setitem__", key_of(key), value)
 
 
 def _grow(machine: Any, holder: Any, name: str, *args: Any) -> None:
     """A display or comprehension grows its container; one that lived across a break changes as by its method."""
+    if name in ("add", "__setitem__"):
+        compared(machine, args[0])
+    elif name == "update":
+        hashed(machine, args[0])
     if id(holder) in machine.recorder.sources.known:
         if mutate(machine, holder, name, args, {}) is not MISSING:
             return

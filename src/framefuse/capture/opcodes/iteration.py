@@ -11,6 +11,7 @@ from framefuse.capture.code import handles
 from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.numbers import plain_number
+from framefuse.capture.unseen import moves
 
 ListIterator: type = type(iter([]))
 
@@ -37,6 +38,9 @@ def iterate(machine: Any, frame: Frame, value: Any, stepped: bool = False) -> An
             machine.recorder.sources.typed(value)
             machine.recorder.sources.version(kind)
             return machine.call(frame, method, (value,), {}, ("checked", "__iter__", kind))
+        if moves(machine, value):
+            why = ("native-call", "The order of a set of objects")
+            return machine.opaque(frame, list, (value,), {}, ("iterator",), *why)
         sources = machine.recorder.sources
         read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
         (sources.extent if read_later else sources.whole)(value)

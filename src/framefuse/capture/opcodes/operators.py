@@ -14,7 +14,8 @@ from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
-from framefuse.capture.unseen import compared
+from framefuse.capture.unseen import HASHING, compared, hidden, key_in
+from framefuse.ir.containers import elements
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]
@@ -137,17 +138,19 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         machine.recorder.sources.typed(container)
         return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
+    hidden(machine, container, "__contains__", "__iter__")
     sources = machine.recorder.sources
     if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
-        value = value.plain()
+        value = key_in(machine, container, value) if isinstance(container, HASHING) else value.plain()
     if not sources.membership(container, value):
         sources.whole(container)
     if kind is range:
         pin_nested((container.start, container.stop, container.step))
     elif isinstance(container, (list, tuple, deque)) and id(container) in sources.known:
         container = [sources.item(container, number, part) for number, part in enumerate(container)]
-    if isinstance(container, (dict, set, frozenset)):
-        compared(machine, *(() if type(value) in ATOMS else (value, tuple(container))))
+    if isinstance(container, HASHING):
+        known = id(container) in sources.known  # what the call put into its own was told apart there
+        compared(machine, *(() if type(value) in ATOMS else (value, *(elements(container) if known else ()))))
     else:
         compared(machine, container, value)
     frame.stack.append((value in container) != bool(argument))

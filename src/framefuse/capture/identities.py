@@ -1,0 +1,79 @@
+"""Says what ``id`` and ``hash`` give: a run-time number where another object may stand in its place, else a step."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import torch
+
+from framefuse.capture import leaves
+from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.contents import ATOMS
+from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.numbers import TRACKED, Integer
+from framefuse.capture.recipe import by_identity
+
+ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
+
+
+def identity(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``id`` of an object that existed before the call."""
+    number = _address(machine, args[0]) if len(args) == 1 and not kwargs else None
+    if number is None:
+        return MISSING
+    frame.stack.append(number)
+    return None
+
+
+def hashing(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``hash``: of the user's objects what their method gives, of those without one what their address makes."""
+    if len(args) != 1 or kwargs:
+        return MISSING
+    value, kind = args[0], type(args[0])
+    method = python_method(kind, "__hash__")
+    if method is not None and not isinstance(value, torch.Tensor):
+        return machine.call(frame, method, (value,), {}, ("checked", "__hash__", kind))
+    if _by_value(value) or kind.__hash__ is None:
+        return MISSING
+    number = _address(machine, value) if by_identity(kind) else None
+    if number is not None and not isinstance(value, torch.Tensor):
+        number = _shifted(number)
+    if number is not None:
+        frame.stack.append(number)
+    else:
+        machine.opaque(frame, hash, (value,), {}, None, "native-call", f"The hash of a {kind.__name__}")
+    return None
+
+
+def _address(machine: Any, value: Any) -> int | None:
+    """The address of a known object, None for any other."""
+    sources = machine.recorder.sources
+    known = machine.recorder.alive and type(value) not in TRACKED and id(value) in sources.known
+    return sources.address(value) if known else None
+
+
+def _shifted(number: int) -> int | None:
+    """The hash that an address makes."""
+    if number % ALIGNED != 0:
+        return None
+    made = number // ALIGNED
+    if type(made) is Integer:
+        made.names = number.names  # type: ignore[attr-defined]
+    return made
+
+
+def _by_value(value: Any) -> bool:
+    """Whether equal values hash alike in this process, whichever objects they are."""
+    kind = type(value)
+    if kind in (tuple, frozenset, torch.Size):
+        return all(map(_by_value, value))
+    if kind in ATOMS or kind in TRACKED or isinstance(value, Enum):
+        return True
+    method = type_get(kind, "__hash__")  # of the standard library's values, as those of fractions
+    return getattr(method, "__globals__", {}).get("__name__") in leaves.PURE_MODULES
+
+
+IDENTITIES: dict[Any, Any] = {
+    id: identity, hash: hashing, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing,
+}  # fmt: skip
