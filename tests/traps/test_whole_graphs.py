@@ -214,6 +214,175 @@ def a_failing_run_puts_the_seed_back(compiled):
     yield torch.rand(2)
 
 
+# Numbers of tensors -----------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=3)
+def an_element_only_computes(compiled):
+    def program(a):
+        scale, count = a.abs().max().item(), (a > 0).sum().item()
+        return a / scale, a * count + float(a[0, 0]), int(a.sum() * 10) * 2 - count, [scale, -scale]
+
+    f = compiled(program)
+    for a, _ in pairs():
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def an_element_is_a_size(compiled):
+    def program(a):
+        n = (a[:, 0] > 0).sum().item()
+        return a[:n] * 2, a.new_zeros(n, 2) + 1, torch.arange(n) * n
+
+    f = compiled(program)
+    for a, _ in pairs():
+        yield f(a)
+
+
+@trap(traces=1, hits=3)
+def elements_of_all_dtypes(compiled):
+    def program(a, n):
+        halves, small = a.half().max(), n.to(torch.int8)
+        return a * halves.item(), n.item() * 3, small.item() - 1, a.double().sum().item(), n.float().item() / 4
+
+    f = compiled(program)
+    for n in (3, -100, 0, 127):
+        yield f(torch.randn(4, 5), torch.tensor(n))
+
+
+@trap(traces=1, hits=3)
+def what_no_float_equals(compiled):
+    f = compiled(lambda a: (a * a.sum().item(), a.max().item()))
+    for a in (1.0, float("nan"), float("inf"), -0.0):
+        yield f(torch.tensor([a, a]))
+
+
+@trap(traces=1, hits=3)
+def elements_kept_in_objects(compiled):
+    totals, history = {"loss": 0.0, "steps": 0}, []
+
+    def program(a):
+        loss = (a * a).max()
+        history.append(loss.item())
+        return loss, {"loss": loss.item(), "rows": a.shape[0]}
+
+    f = compiled(program)
+    for a, _ in pairs():
+        yield f(a)
+        yield list(history), totals
+
+
+@trap(traces=1, hits=2)
+def an_element_and_a_gradient(compiled):
+    def program(a):
+        loss = (a * a).sum()
+        return loss * a.detach().max().item() + loss / loss.item()
+
+    f = compiled(program)
+    for _ in range(3):
+        a = torch.randn(4, 5, requires_grad=True)
+        loss = f(a)
+        loss.backward()
+        yield loss, a.grad
+
+
+@trap(traces=1, hits=2)
+def seeds_are_numbers(compiled):
+    def program(a):
+        torch.manual_seed(7)
+        first = torch.initial_seed()
+        torch.manual_seed(int(torch.seed() % 1000) * 0 + 5)
+        return a * first + torch.rand(5), torch.initial_seed()
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+
+
+@TABLE.trap(traces=1, hits=0)
+def an_int_that_64_bits_do_not_hold(compiled):
+    f = compiled(lambda a: (int(a), a + 1))
+    for value in (3.5, 1e30, float("nan"), 2.0):
+        try:
+            yield f(torch.tensor(value))
+        except ValueError as error:
+            yield str(error)
+
+
+# Numbers of tensors that decide -----------------------------------------------------------------
+
+
+@TABLE.trap(traces=3, hits=5)
+def an_element_decides_a_branch(compiled):
+    def program(a):
+        total = a.sum().item()
+        return a + total if total > 0 else a - total
+
+    f = compiled(program)
+    for number in (1.0, 2.0, -1.0, 3.0, -2.0, 0.0):
+        yield f(torch.full((3,), number))
+
+
+@TABLE.trap(traces=6, hits=5)
+def an_element_decides_how_often(compiled):
+    def program(a):
+        while a.norm().item() > 1:
+            a = a / 2
+        return a, [k * 2 for k in range(int(a.sum()))]
+
+    f = compiled(program)
+    for number in (1.0, 2.0, -1.0, 30.0, -2.0, 0.0):
+        yield f(torch.full((3,), number))
+
+
+@TABLE.trap(traces=9, hits=4)
+def an_element_is_a_key_and_a_text(compiled):
+    def program(a):
+        count = (a > 0).sum().item()
+        return a * {0: 5, 1: 6}.get(count, 7), f"{count} {a.max().item():.2f}"
+
+    f = compiled(program)
+    for number in (1.0, 2.0, -1.0, 1.0, -1.0, 1.0):
+        yield f(torch.full((3,), number))
+
+
+@TABLE.trap(traces=9, hits=4)
+def elements_are_sorted(compiled):
+    def program(a):
+        total = a.sum().item()
+        values = [total, -total, 2.0]
+        values.sort()
+        return values, sorted([1, 2, 3], key=lambda number: abs(number - total)), max(total, 0.5), round(total, 1)
+
+    f = compiled(program)
+    for number in (1.0, 2.0, -1.0, 1.0, -1.0, 1.0):
+        yield f(torch.full((3,), number))
+
+
+@TABLE.trap(traces=3, hits=2)
+def an_element_divides(compiled):
+    def program(a):
+        total = a.sum().item()
+        try:
+            return a / (1 / total)
+        except ZeroDivisionError:
+            return a - 1
+
+    f = compiled(program)
+    for number in (1.0, 2.0, 0.0, 3.0, 0.0):
+        yield f(torch.full((3,), number))
+
+
+@TABLE.trap(traces=1, hits=3)
+def metrics_of_a_custom_backend(compiled):
+    f = compiled(lambda a: (a / a.max().item(), a + 1))
+    for a, _ in pairs():
+        yield f(a)
+
+
+TABLE[-1].options["backend"] = "eager"
+
+
 # Custom functions -----------------------------------------------------------------------------
 
 

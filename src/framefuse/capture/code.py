@@ -40,7 +40,7 @@ class Code:
 
     __slots__ = (
         "code", "steps", "offsets", "index", "handlers", "names", "constants", "local_names", "free_start",
-        "missing", "stores", "grows", "stub", "standing", "_lines",
+        "missing", "stores", "grows", "watched", "stub", "standing", "_lines",
     )  # fmt: skip
 
     def __init__(self, code: CodeType) -> None:
@@ -66,6 +66,7 @@ class Code:
         ) | frozenset(self.local_names[i.argument] for i in found if i.name == "STORE_DEREF")
         # Whether this code may change the length of a container or an entry of it.
         self.grows = any(i.name == "STORE_SUBSCR" for i in found) or bool(GROWING & set(self.names))
+        self.watched: Code | None = None  # with handlers that remember what they find
         self.stub: CodeType | None = None  # stands for this code in tracebacks
         self.standing: dict[int, CodeType] = {}  # stand for it in calls that look at the stack, by step
         self._lines: list[Line] = []

@@ -9,6 +9,7 @@ import torch
 
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.numbers import Integer
+from framefuse.ir.elements import initial_seed_word, seed_word
 
 STATES = ("manual_seed", "get_state", "set_state")
 
@@ -44,8 +45,26 @@ def _state(name: str, count: int) -> Callable[..., Any]:
     return call
 
 
+def _seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _word(machine, frame, args, kwargs, seed_word)
+
+
+def _initial_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _word(machine, frame, args, kwargs, initial_seed_word) if torch.random.initial_seed() < 2**63 else MISSING
+
+
+def _word(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Any:
+    if not _settled(machine, args, kwargs) or args or not machine.reads_elements:
+        return MISSING
+    frame.stack.append(machine.recorder.word(function, (), True))
+    machine.watch()
+    return None
+
+
 GENERATOR_CALLS: dict[Any, Callable[..., Any]] = {
     torch.random.manual_seed: _manual_seed,
+    torch.seed: _seed,
+    torch.initial_seed: _initial_seed,
     torch.get_rng_state: _state("get_rng_state", 0),
     torch.set_rng_state: _state("set_rng_state", 1),
 }

@@ -76,12 +76,14 @@ class Points:
     """All points of one compiled function, and the instructions at which its next recordings break.
 
     ``learnt`` are steps of code objects: with None the recording is cut before them, with a reason they are opaque
-    steps. Both come from recordings that ended there.
+    steps. Both come from recordings that ended there. Where what a device does is ``replayed`` as graphs, of which none
+    holds a number of a tensor, reading one is a step.
     """
 
     by_shape: dict[Any, list[Point]] = field(default_factory=dict)
     learnt: dict[CodeType, dict[int, tuple[str, str] | None]] = field(default_factory=dict)
     limit: int = 64
+    replayed: bool = False
     waited: dict[CodeType, int] = field(default_factory=dict)
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
 
@@ -133,6 +135,7 @@ class Points:
         found = self.cut_codes.get(code.code)
         if found is None or found[0] != len(steps):
             made = copy.copy(code)
+            made.watched = None
             made.steps = list(decode(code.code).steps)
             for at, why in steps.items():
                 handler, argument = made.steps[at]

@@ -42,6 +42,7 @@ class Natives(Operations):
     refused: str  # the row of the stops catalogue for the native call under way
     opaque: Any
     breakable: Any
+    watch: Any
     forced: tuple[str, str] | None
     finish: Any
 
@@ -79,6 +80,11 @@ class Natives(Operations):
         elif target in READS_VALUE if kind_hashable(target) else False:
             if any(isinstance(part, torch.Tensor) for part in args):
                 policy, self.refused = None, "item"
+                if target in (int, float) and len(args) == 1 and not kwargs:
+                    number = self._element(args[0], target is int)
+                    if number is not None:
+                        self.finish(frame, number, then)
+                        return
         if not callable(target):
             target(*args, **kwargs)  # raises what eager raises
         if policy is None:
@@ -90,18 +96,25 @@ class Natives(Operations):
     def _settled(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
         name = queries.call_name(target)
-        if name not in ("item", "requires_grad_") or kwargs:
+        if (name not in READS_ELEMENT and name != "requires_grad_") or kwargs:
             return None
         holder = getattr(target, "__self__", None)
         given = (holder, *args) if isinstance(holder, torch.Tensor) else args
         if not given or not isinstance(given[0], torch.Tensor):
             return None
-        if name == "item":
-            return self.recorder.element(given[0]) if len(given) == 1 else None
+        if name in READS_ELEMENT:
+            return self._element(given[0], READS_ELEMENT[name]) if len(given) == 1 else None
         wanted = given[1] if len(given) > 1 else True
         if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
             return None
         return given[0]  # it stays as it is
+
+    def _element(self, tensor: Any, whole: bool | None) -> Any:
+        """The one element of a tensor as a run-time number; None where reading it must be a step."""
+        number = self.recorder.element(tensor, whole)
+        if type(number) in TRACKED:
+            self.watch()
+        return number
 
     def native_value(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of native code, where the instruction goes on with it: no break is possible there."""
@@ -455,6 +468,9 @@ def kind_hashable(target: Any) -> bool:
     """Whether a callable can be looked up in a set."""
     return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
 
+
+# What reads the one element of a tensor, and whether it gives an int (None: what the tensor holds).
+READS_ELEMENT = {"item": None, "_local_scalar_dense": None, "__int__": True, "__float__": False}
 
 # Builtins that read the value of a tensor they are given.
 READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, hex, oct, bin, list, tuple, set, hash))

@@ -230,7 +230,8 @@ def _stop(code: str) -> Answer:
 
 
 STOPS = {
-    "item": "item tolist __int__ __float__ __index__ __complex__ equal allclose is_nonzero __contains__ __repr__ "
+    "item": "item _local_scalar_dense tolist __int__ __float__ "
+    "__index__ __complex__ equal allclose is_nonzero __contains__ __repr__ "
     "__str__ __format__ is_set_to",
     "branch": "__bool__",
     "numpy": "numpy __array__ __array_wrap__ from_numpy __dlpack__ __dlpack_device__ from_dlpack",
@@ -271,7 +272,9 @@ RANDOM = frozenset(
 
 
 # Calls that set or read the state of a generator: they keep their place among those that draw from it.
-GENERATOR_CALLS = frozenset(("manual_seed", "get_rng_state", "set_rng_state", "get_state", "set_state"))
+GENERATOR_CALLS = frozenset(
+    "manual_seed get_rng_state set_rng_state get_state set_state seed_word initial_seed_word".split()
+)
 
 
 def may_be_random(name: str, kwargs: dict[str, Any]) -> bool:
@@ -332,10 +335,21 @@ def sizes_from_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return False
 
 
+def sized_by_numbers(name: str) -> bool:
+    """Whether sizes of the result may depend on ints among the arguments."""
+    return name in SIZED_BY_NUMBERS or name in CUTTING
+
+
 FACTORIES = frozenset("zeros ones empty full arange linspace logspace rand randn randint eye range".split())
 SIZED_BY_NUMBERS = FACTORIES | frozenset(
     "view reshape expand repeat tile narrow new_zeros new_ones new_empty new_full broadcast_to pad interpolate "
     "unfold".split()
+)
+
+
+CUTTING = frozenset(
+    "__getitem__ narrow split chunk topk unflatten select_scatter repeat_interleave randperm tril_indices triu_indices "
+    "one_hot multinomial tensor_split split_with_sizes unsafe_split bincount histc roll resize_ as_strided".split()
 )
 
 

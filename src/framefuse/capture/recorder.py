@@ -26,8 +26,9 @@ from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.elements import ELEMENT, float_word, integer_word
 from framefuse.ir.facts import Input, Source, TensorSpec
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
+from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr, float_of_bits
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Autograd, Call, Ref, TensorMeta
@@ -86,6 +87,7 @@ class Recorder(Relations):
         self.volatile_names: set[Symbol | str] = set()
         self.data_sized: set[int] = set()
         self.data_symbols: set[Symbol] = set()
+        self.readers: dict[Symbol, Any] = {}  # of numbers read from tensors: the instructions that read them
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
@@ -108,6 +110,10 @@ class Recorder(Relations):
             return
         if self.machine is not None:
             self.machine.learn(code, detail)
+        self.end(code, detail)
+
+    def end(self, code: str, detail: str) -> None:
+        """Gives the recording up; what the next one does otherwise was learnt already."""
         self.alive = False
         self.reason = reason(code, detail, self.line())
         if self.tracked:
@@ -269,15 +275,44 @@ class Recorder(Relations):
         found: bool = tensor.requires_grad
         return found
 
-    def element(self, tensor: Any) -> float | None:
-        """The element of a tensor as a run-time number, None where reading it must be a step."""
+    def element(self, tensor: Any, whole: bool | None = None) -> Any:
+        """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None
+        where reading it must be a step.
+        """
         number = self.number(tensor) if self.symbolic else None
-        form = self.scalars.form(number) if number is not None else None
-        if form is None or not self.alive:
+        if number is None or not self.alive:
             return None
+        form = self.scalars.form(number) if not whole else None
         with torch._C.DisableTorchFunction():
-            value = float(tensor.item())
-        return floating(value, form, self)
+            if form is not None:
+                return floating(float(tensor.item()), form, self)
+            if tensor.numel() != 1 or tensor.dtype is torch.bool or tensor.is_complex():
+                return None
+            if whole is None:
+                whole = not tensor.is_floating_point()
+            elif tensor.requires_grad:  # torch warns of it
+                return None
+            value = tensor.detach().item()
+            if whole and not abs(value) < 2**63:  # also what is no number
+                return None
+        if self.machine is not None and not self.machine.reads_elements:
+            return None
+        return self.word(integer_word if whole else float_word, (tensor,), whole)
+
+    def word(self, function: Any, args: tuple[Any, ...], whole: bool) -> Any:
+        """The number that the element of ``function(*args)`` is: known only while the trace runs."""
+        with torch._C.DisableTorchFunction():
+            word = self.run(function, function.__name__, args, {})
+            bits = int(word.item())
+        if self.alive:
+            symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.sources.symbol("m")
+            self.hint(symbol, bits)
+            self.data_symbols.add(symbol)
+            self.readers[symbol] = self.machine.place() if self.machine is not None else None
+            if whole:
+                return integer(bits, symbol.expr, self)
+            return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self)
+        return bits if whole else float_of_bits(bits)
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
@@ -364,6 +399,8 @@ class Recorder(Relations):
         data = queries.sizes_from_data(name, args, kwargs)
         if self.data_sized:
             data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
+        if self.readers and not data and queries.sized_by_numbers(name):
+            data = not self.data_symbols.isdisjoint(_whole_symbols((prepared.recorded, prepared.named)))
         first = len(self.metas)
         result = self._result(out, data)
         if not self.alive:
@@ -522,6 +559,19 @@ def _of_parameter(source: Source) -> bool:
             return True
         here = here.base
     return False
+
+
+def _whole_symbols(value: Any) -> set[Symbol]:
+    """The symbols of the ints among nested arguments."""
+    if isinstance(value, Expr):
+        return set(value.symbols)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, slice):
+        value = (value.start, value.stop, value.step)
+    if isinstance(value, (tuple, list)):
+        return {symbol for part in value for symbol in _whole_symbols(part)}
+    return set()
 
 
 NO_TENSOR = object()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from framefuse.capture.net import netted
+from framefuse.capture.retreat import retreat
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr, is_large
 
 
@@ -18,6 +19,7 @@ class Relations:
     machine: Any
     sources: Any
     kill: Any
+    end: Any
     placed: Any
     hints: dict[Symbol, int]
     real_hints: dict[str, float]
@@ -26,6 +28,7 @@ class Relations:
     definitions: dict[Whole | Real, Symbol | str]
     volatile_names: set[Symbol | str]
     data_symbols: set[Symbol]
+    readers: dict[Symbol, Any]
 
     def hint(self, symbol: Symbol, value: int) -> None:
         """The recorded value of a symbol."""
@@ -46,7 +49,7 @@ class Relations:
         if relation.constant is True:
             return
         if (left.symbols | right.symbols) & self.data_symbols:
-            self.kill("data-size", line.text if line is not None else "a branch")
+            self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
             return
         self.relations[(op, left, right)] = relation
 
@@ -57,9 +60,22 @@ class Relations:
             return
         line = self.placed()
         if (left.symbols | right.symbols) & self.data_symbols:
-            self.kill("data-size", line.text if line is not None else "a branch")
+            self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
             return
         self.comparisons[key] = RealRelation(op, left, right, holds, str(line) if line is not None else "", line)
+
+    def _asked(self, symbols: frozenset[Symbol], detail: str) -> None:
+        """The program looks at a number that is known only while the trace runs: the segment ends before that. Where it
+        cannot, the next recording reads the number in a step.
+        """
+        read = [symbol for symbol in symbols if symbol in self.readers]
+        whole = self.machine is not None and self.machine.points is None  # a graph of its own, or an error
+        if read and self.machine is not None:
+            retreat(self.machine, detail)
+            if self.machine.learn_readers([self.readers[symbol] for symbol in read], detail):
+                self.end("item", detail)
+                return
+        self.kill("item" if read and whole else "data-size", detail)
 
     def derive(self, made: Whole, value: int) -> Symbol | None:
         """A symbol for a number that is made of others; None where a size known only during the run is among them."""
@@ -122,5 +138,6 @@ class Relations:
     def pin_sizes(self) -> None:
         """Something that may depend on every size was read: all sizes are fixed."""
         for symbol, value in list(self.hints.items()):
-            self.relate("==", symbol.expr, expr(value))
+            if symbol not in self.readers:
+                self.relate("==", symbol.expr, expr(value))
 

@@ -14,6 +14,7 @@ from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
+from framefuse.capture.retreat import Before, watched
 from framefuse.capture.settle import settle, settle_values
 from framefuse.capture.tracebacks import entry, users
 from framefuse.errors import rethrow
@@ -53,6 +54,9 @@ class Machine(Calls, Attributes, Generators):
         self.sealed = 0
         self.learnt = False
         self.boundaries: dict[int, dict[int, Any]] = {}  # by DistributedDataParallel: modules before which to cut
+        self.before: Before | None = None  # what the instruction at hand found, once numbers were read from tensors
+        self.watching = self.renewed = False
+        self.reads_elements = points is None or not points.replayed
         self.forced: tuple[str, str] | None = None  # the call of this instruction is a step, for this reason
         self.skip: tuple[Frame, int] | None = None
         self.frames: list[Frame] = []
@@ -299,9 +303,29 @@ class Machine(Calls, Attributes, Generators):
         elif code in STEPS:
             self.learn_step(frame, code, detail)
 
+    def place(self) -> tuple[Any, int] | None:
+        """The instruction at hand, where it can be made a step of its own."""
+        frame = self.frames[-1]
+        return (frame.code.code, frame.step - 1) if self.breakable() else None
+
     def learn_step(self, frame: Frame, code: str, detail: str) -> None:
         """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
         self.learnt |= self.points.learn(frame.code.code, frame.step - 1, (code, detail))
+
+    def learn_readers(self, places: list[tuple[Any, int] | None], detail: str) -> bool:
+        """The next recording runs the instructions that read numbers from tensors as steps; False where none can be."""
+        if self.points is None:
+            return False
+        found = [self.points.learn(*place, ("item", detail)) for place in places if place is not None]
+        self.learnt |= any(found)
+        return any(found)
+
+    def watch(self) -> None:
+        """A number was read from a tensor: from here on an instruction that looks at it can be taken back."""
+        if not self.watching and self.points is not None:
+            self.watching = self.renewed = True
+            for frame in self.frames:
+                frame.code = watched(frame.code)
 
     def later(self, detail: str) -> None:
         """The program makes what it needs from its second call on, as optimizers make their state: the next call is
@@ -330,6 +354,8 @@ class Machine(Calls, Attributes, Generators):
             if self.points.learnt:
                 frame.code = self.points.cut(frame.code)
             cut_before(self, frame)
+            if self.watching:
+                frame.code = watched(frame.code)
         frame.handled = self.handled
         self.frames.append(frame)
         self.inlined += 1

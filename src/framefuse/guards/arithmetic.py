@@ -40,6 +40,8 @@ class Arithmetic:
             return self._apply("real_const", float(value.args[0]), 0, repr(value.args[0]))
         if value.op == "int":
             return self._apply("real_of_int", self.expression(value.args[0]), 0)
+        if value.op == "bits":
+            return self.expression(value.args[0])
         numbers = [self.real(part) for part in value.args]
         return self._apply(f"real_{value.op}", numbers[0], numbers[-1] if len(numbers) == 2 else 0)
 

@@ -105,7 +105,8 @@ class Graph:
     nodes in program order, inputs first; library calls that are random keep this order. ``relations`` are what the
     lowering assumed about sizes beyond the trace's own assumptions: they are guarded. ``values`` maps each symbol of
     the trace that belongs to an intermediate value to its expression over inputs' symbols and run-time symbols.
-    ``bound`` are symbols set at run time by library results: (symbol, node, dimension). ``differentiable`` are the
+    ``bound`` are symbols set at run time by library results: (symbol, node, dimension), or ELEMENT in place of the
+    dimension where it is the result's one element. ``differentiable`` are the
     numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node. ``kept`` are
     the nodes that run for the error that they may raise, where nothing reads them, or not all of them: library calls,
     and values that are computed whole. ``consumed`` are the numbers of the inputs that nobody reads after the run: each

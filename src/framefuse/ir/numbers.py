@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -443,7 +444,8 @@ class Real:
     arithmetic).
 
     ``op`` is ``"symbol"`` (``args == (name,)``), ``"int"`` (``args == (Expr,)``, converted exactly as Python's
-    float()), ``"const"`` (``args == (float,)``), or one of REAL_OPS over Reals.
+    float()), ``"bits"`` (``args == (Expr,)``, the double whose 64 bits are that int), ``"const"`` (``args ==
+    (float,)``), or one of REAL_OPS over Reals.
     """
 
     op: str
@@ -457,13 +459,15 @@ class Real:
             return float(self.args[0])
         if self.op == "int":
             return float(self.args[0].evaluate(ints))
+        if self.op == "bits":
+            return float_of_bits(self.args[0].evaluate(ints))
         values = [arg.evaluate(ints, reals) for arg in self.args]
         return REAL_OPS[self.op](*values)
 
     @property
     def symbols(self) -> frozenset[Symbol]:
         """The integer symbols inside."""
-        if self.op == "int":
+        if self.op in ("int", "bits"):
             return frozenset(self.args[0].symbols)
         if self.op in ("symbol", "const"):
             return frozenset()
@@ -474,7 +478,7 @@ class Real:
         """The integer symbols and the names of floats inside."""
         if self.op == "symbol":
             return frozenset(self.args)
-        if self.op in ("const", "int"):
+        if self.op in ("const", "int", "bits"):
             return frozenset(self.symbols)
         return frozenset().union(*(arg.names for arg in self.args))
 
@@ -568,12 +572,22 @@ def is_large(value: Expr | Real) -> bool:
     count, waiting = 0, [value]
     while waiting and count <= NESTED:
         part = waiting.pop()
-        if part.op == "int":
+        if part.op in ("int", "bits"):
             count += 1 + NESTED * is_large(part.args[0])
         elif part.op not in ("symbol", "const"):
             count += 1
             waiting += part.args
     return count > NESTED
+
+
+def float_of_bits(bits: int) -> float:
+    """The double with these 64 bits, as a signed int."""
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+
+
+def bits_of_float(value: float) -> int:
+    """The 64 bits of a double as a signed int."""
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
 def constant_real(value: float) -> Real:

@@ -139,11 +139,12 @@ class CallStep:
     it is (``keeps_mode``): ``outs`` are (path of indices into the result, slot).
 
     ``args`` are templates, ``kwargs`` pairs of name and template. ``binds`` are (slot, dimension, number) to be set
-    from a result's real sizes. A slot in ``normal`` must have the sizes and strides that its Slot says (kernels read
-    it so): if torch returned other strides it is copied into that layout. ``inside`` is True when the callable may see
-    arena or view slots (it neither keeps nor returns its operands' memory); otherwise operands are input, fresh or
-    call slots. ``commits`` is True for a call that cannot run twice (other processes take part in it, or it lets go of
-    an input): the plan does not decline after it. ``name`` is for printing.
+    from a result's real sizes, or for the dimension -1 from its one element, which has 64 bits. A slot in ``normal``
+    must have the sizes and strides that its Slot says (kernels read it so): if torch returned other strides it is
+    copied into that layout. ``inside`` is True when the callable may see arena or view slots (it neither keeps nor
+    returns its operands' memory); otherwise operands are input, fresh or call slots. ``commits`` is True for a call
+    that cannot run twice (other processes take part in it, or it lets go of an input): the plan does not decline after
+    it. ``name`` is for printing.
     """
 
     name: str

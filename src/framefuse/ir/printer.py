@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from framefuse.ir.elements import ELEMENT
 from framefuse.ir.graph import Arg, Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
@@ -126,6 +127,8 @@ class _Printer:
             symbol = self.bound.get((node, axis))
             if symbol is not None:
                 self.lines.append(f"    {symbol} = {name}.shape[{axis}]")
+        if (node, ELEMENT) in self.bound:
+            self.lines.append(f"    {self.bound[node, ELEMENT]} = {name}.item()")
 
     def _text(self, node: Node) -> str:
         operands = [self.names[operand] for operand in node.inputs]
@@ -265,6 +268,8 @@ def real_text(value: Real) -> str:
         return repr(number) if math.isfinite(number) else f'float("{number}")'
     if value.op == "int":
         return f"float({value.args[0]})"
+    if value.op == "bits":
+        return f"torch.tensor({value.args[0]}).view(torch.float64).item()"
     parts = [real_text(arg) for arg in value.args]
     text = REAL_TEXT.get(value.op)
     return text.format(*parts) if text is not None else f"math.{value.op}({', '.join(parts)})"

@@ -143,9 +143,10 @@ class Autograd:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The whole record. ``metas[v]`` describes value ``v`` as first produced; ``size_symbols[(v, d)]`` is the symbol
-    that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec);
-    ``hints`` gives each symbol's recorded value. ``autograd`` is what eager's graph of gradients held (None: not
-    known), ``versions`` are the version counters that values had at the end, those of 0 left out.
+    that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec),
+    or for the one element of an int64 tensor where ``d`` is ELEMENT; ``hints`` gives each symbol's recorded value.
+    ``autograd`` is what eager's graph of gradients held (None: not known), ``versions`` are the version counters that
+    values had at the end, those of 0 left out.
     """
 
     name: str

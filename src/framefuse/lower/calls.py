@@ -10,6 +10,7 @@ import torch
 from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BOOL, BY_TORCH
+from framefuse.ir.elements import ELEMENT
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
@@ -105,6 +106,14 @@ class LibraryCalls:
         node = self.builder.opaque("result", (call,), (("path", path),), dtype, shape, strides, meta.device)
         self.bound += [(symbol, node, dimension) for symbol, dimension in fresh]
         return node
+
+    def element(self, result: Node, hint: int) -> Symbol:
+        """The symbol for the one element of a library call's result."""
+        symbol = Symbol(f"m{len(self.builder.bound)}_element")
+        self.builder.bound.add(symbol)
+        self.builder.hints[symbol] = hint
+        self.bound.append((symbol, result, ELEMENT))
+        return symbol
 
     def _orders(
         self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]

@@ -22,7 +22,7 @@ DATA_DEPENDENT = frozenset(
 TOTAL = frozenset(
     (
         "clone", "contiguous", "permute", "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "msort", "empty",
-        "empty_like", "new_empty",
+        "empty_like", "new_empty", "integer_word", "float_word",
         "i0", "special_i0e", "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr",
     )
 )  # fmt: skip

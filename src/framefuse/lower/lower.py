@@ -10,8 +10,9 @@ import torch
 from framefuse.errors import Pinned, Reason, Stop
 from framefuse.ir.builder import ONE, Shape, Unprovable
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
+from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import TensorSpec
-from framefuse.ir.graph import Graph, Node, Output, Write
+from framefuse.ir.graph import Graph, Late, Node, Output, Write
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
@@ -109,7 +110,7 @@ class _Lowerer:
         return Graph(
             name=self.trace.name,
             inputs=inputs,
-            nodes=self._live(inputs, outputs, writes, kept),
+            nodes=self._live(inputs, outputs, writes, kept, leaving.late),
             outputs=outputs,
             writes=writes,
             relations=tuple(self.builder.relations),
@@ -149,6 +150,9 @@ class _Lowerer:
             symbol = symbols.get((value, dimension))
             if symbol is not None and size is not symbol.expr:
                 self.symbols[symbol] = size
+        element = symbols.get((value, ELEMENT))
+        if element is not None:
+            self.symbols[element] = self.calls.element(self.values.contents[value], self.trace.hints[element]).expr
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
@@ -451,7 +455,12 @@ class _Lowerer:
         return (*self.calls.kept, *failing(self.builder, self.computed, roots))
 
     def _live(
-        self, inputs: Sequence[Node], outputs: Sequence[Output], writes: Sequence[Write], kept: Sequence[Node]
+        self,
+        inputs: Sequence[Node],
+        outputs: Sequence[Output],
+        writes: Sequence[Write],
+        kept: Sequence[Node],
+        late: Sequence[Late],
     ) -> tuple[Node, ...]:
         """The nodes that something outside needs, and those that run for their error, in program order."""
         marked: set[Node] = set(inputs)
@@ -460,7 +469,8 @@ class _Lowerer:
         if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
             effects = [(effect.key, effect.value) for effect in self.trace.effects]
             told = [number.substitute(self.symbols) for number in _numbers((self.trace.result, effects))]
-            waiting += {binder[symbol] for symbol in symbols_of(told) if symbol in binder}
+            made = [(each.args, each.kwargs) for each in late]
+            waiting += {binder[symbol] for symbol in symbols_of((told, made)) if symbol in binder}
         while waiting:
             node = waiting.pop()
             if node not in marked:

@@ -94,6 +94,13 @@ static int take_sizes(Frame *frame, const CallInfo *call)
     for (int32_t i = 0; i < call->bind_count; i++) {
         Layout layout;
         PyObject *tensor = frame->tensors[call->binds[i].slot];
+        char *data;
+        if (call->binds[i].dimension == ELEMENT) {
+            if (!tensor || !abi_data(tensor, &data))
+                return -1;
+            memcpy(&frame->numbers[call->binds[i].number], data, sizeof(int64_t));
+            continue;
+        }
         if (!tensor || !abi_layout(tensor, &layout) || call->binds[i].dimension >= layout.ndim)
             return -1;
         frame->numbers[call->binds[i].number] = layout.sizes[call->binds[i].dimension];

@@ -5,6 +5,7 @@
 #include "border.h"
 
 enum { INPUT, ARENA, FRESH, VIEW, CALL };
+enum { ELEMENT = -1 }; /* in place of a dimension: the 64 bits of the one element */
 enum { STEP_KERNEL, STEP_ALLOC, STEP_MATMUL, STEP_CALL, STEP_RELEASE, STEP_NUMBERS, STEP_LAUNCH };
 
 typedef struct {
@@ -32,7 +33,7 @@ typedef struct {
     PyObject *names;    /* owned, NULL without keywords */
     struct CallOut { int32_t slot, depth; int32_t *path; } *outs; /* owned */
     int32_t out_count;
-    struct CallBind { int32_t slot, dimension, number; } *binds;  /* owned */
+    struct CallBind { int32_t slot, dimension, number; } *binds;  /* owned; the dimension may be ELEMENT */
     int32_t bind_count;
     int32_t *normal; /* owned */
     int32_t normal_count;

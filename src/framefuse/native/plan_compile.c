@@ -194,7 +194,7 @@ static int read_binds(PlanProgram *plan, PyObject *source, CallInfo *call)
         struct CallBind *bind = &call->binds[call->bind_count++];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "iii", &bind->slot, &bind->dimension, &bind->number))
             status = -1;
-        else if (bind->slot < 0 || bind->slot >= plan->slot_count || bind->dimension < 0 || bind->number < 0 || bind->number >= plan->count)
+        else if (bind->slot < 0 || bind->slot >= plan->slot_count || bind->dimension < ELEMENT || bind->number < 0 || bind->number >= plan->count)
             status = wrong("a binding out of range", source);
     }
     Py_XDECREF(tuple);

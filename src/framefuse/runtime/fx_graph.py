@@ -15,8 +15,21 @@ import torch.fx
 
 from framefuse.errors import Reason, Stop
 from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
-from framefuse.ir.numbers import C_FUNCTIONS, Atom, Binary, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol
+from framefuse.ir.numbers import (
+    C_FUNCTIONS,
+    Atom,
+    Binary,
+    Expr,
+    Floordiv,
+    Maximum,
+    Minimum,
+    Modulo,
+    Real,
+    Symbol,
+    float_of_bits,
+)
 from framefuse.ir.plan import CallStep, Plan, Slot
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
@@ -159,6 +172,9 @@ class _Writer:
         if isinstance(atom, Symbol):
             if atom.expr not in self.numbers:
                 value, dimension = self.size_of[atom]
+                if dimension == ELEMENT:
+                    self.numbers[atom.expr] = self.graph.call_method("item", (self.nodes[value],))
+                    return self.numbers[atom.expr]
                 self.numbers[atom.expr] = self.graph.call_method("size", (self.nodes[value], dimension))
             return self.numbers[atom.expr]
         assert isinstance(atom, Binary)
@@ -172,6 +188,8 @@ class _Writer:
             return self.numbers[value]
         if value.op == "int":
             return self.graph.call_function(float, (self._int(value.args[0]),))
+        if value.op == "bits":
+            return self.graph.call_function(float_of_bits, (self._int(value.args[0]),))
         if value.op not in REAL_FUNCTIONS:
             raise Stop(reason("no-fx-form", f"{value} has no FX form.", None))
         return self.graph.call_function(REAL_FUNCTIONS[value.op], tuple(self._real(arg) for arg in value.args))
@@ -232,6 +250,7 @@ def backend_plan(
             return ("register", register_of[value])
         value = value.substitute(known)
         if not value.symbols <= number_of.keys():
+            _refuse_element(trace, value)
             raise Stop(reason("no-fx-form", f"{value} is a size of a tensor inside the graph.", None))
         if isinstance(value, Real):
             return ("real", numbers.slot_of(value))
@@ -253,6 +272,14 @@ def backend_plan(
         trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result,
         generators,
     )  # fmt: skip
+
+
+def _refuse_element(trace: Trace, value: Expr | Real) -> None:
+    """A number that was read from a tensor, and leaves the call, is read in a step of its own."""
+    for (number, dimension), symbol in trace.size_symbols.items():
+        if dimension == ELEMENT and symbol in value.symbols:
+            line = next((call.line for call in trace.calls if call.result == Ref(number)), None)
+            raise Stop(reason("item", "Tensor.item", line))
 
 
 def _undoing(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:

@@ -124,6 +124,8 @@ class NumberProgram:
             return self._emit("real_const", float(value.args[0]))
         if value.op == "int":
             return self._emit("real_of_int", self.slot_of(value.args[0]))
+        if value.op == "bits":
+            return self.slot_of(value.args[0])
         slots = [self.slot_of(arg) for arg in value.args]
         return self._emit(f"real_{value.op}", *slots)
 

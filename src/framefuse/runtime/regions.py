@@ -24,6 +24,8 @@ from framefuse.ir.plan import (
     Step,
 )
 
+# Calls that set or read the state of a generator.
+STATEFUL = frozenset(("manual_seed", "get_rng_state", "set_rng_state", "get_state", "set_state", "seed_word"))
 HOST = (_native.raise_versions, _native.saved_drop)  # what a call does to the objects, beside the work of the device
 
 
@@ -146,6 +148,8 @@ class _Reader:
             raise Refused(f"the size of what {step.name} gives is known only when it has run")
         if step.commits or step.grad:
             raise Refused(f"{step.name} does more than compute")
+        if step.name in STATEFUL:
+            raise Refused(f"{step.name} concerns a generator, which a repetition leaves as it is")
         if getattr(step.function, "tape", ""):
             self.tape(step)
         if not is_torchs(step.function):

@@ -1224,7 +1224,15 @@ def is_compiling_is_seen():
 
 
 @program(stop="item")
-def item_is_read():
+def a_list_is_read():
+    def f(x):
+        return x * x.sum(1).tolist()[0]
+
+    return f, one
+
+
+@program()
+def an_element_is_read():
     def f(x):
         return x * x.sum().item()
 
@@ -1363,7 +1371,7 @@ def native_function():
     return torch.sin, one
 
 
-@program(stop="random-state")
+@program()
 def seed_inside():
     def f(x):
         torch.manual_seed(3)

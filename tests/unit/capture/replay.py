@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.capture import bind
+from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.trace import Build, Ref
@@ -117,6 +118,9 @@ class Replay:
             if symbol is not None:
                 self.ints[symbol] = size
                 self.define()
+        element = self.trace.size_symbols.get((number, ELEMENT))
+        if element is not None:
+            self.ints[element] = self.values[number].item()
 
     def step(self, call: Any) -> None:
         args, kwargs = self.value(call.args), self.value(call.kwargs)

@@ -234,7 +234,7 @@ def test_exceptions_show_the_users_frames() -> None:
 
 
 def test_every_stop_says_what_to_do() -> None:
-    made = record(lambda x: x.sum().item(), (torch.ones(2),), {})
+    made = record(lambda x: x.sum().tolist(), (torch.ones(2),), {})
     text = str(made.reason)
     assert "test_border.py" in text and "[item]" in text and "torch.where" in text
     for row in CATALOGUE.values():

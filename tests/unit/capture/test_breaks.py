@@ -42,7 +42,7 @@ def vector(scale: float) -> torch.Tensor:
 @case(2)
 def item_in_the_middle(x):
     y = x * 2 + 1
-    return y.sin() * y.sum().item() + 1
+    return y.sin() * y.sum().tolist() + 1
 
 
 @case(3, [(1.0,), (-1.0,), (2.0,), (-2.0,), (1.0,)])
@@ -68,7 +68,7 @@ def loop_with_a_counter(x):
 def ten_calls_deep(x):
     def level(n, x):
         if n == 0:
-            return x + x.max().item()
+            return x + x.max().tolist()
         y = level(n - 1, x * 1.5)
         return y * 0.5 + n
 
@@ -79,7 +79,7 @@ def ten_calls_deep(x):
 def inside_no_grad(x):
     with torch.no_grad():
         y = x + 1
-        s = float(y.sum())
+        s = y.sum().tolist()
         y = y * s
     return y, torch.is_grad_enabled()
 
@@ -88,7 +88,7 @@ def inside_no_grad(x):
 def inside_a_generator(x):
     def pieces():
         yield x * 2
-        yield x * x.sum().item()
+        yield x * x.sum().tolist()
         yield x + 1
 
     total = 0
@@ -99,7 +99,7 @@ def inside_a_generator(x):
 
 @case(2)
 def inside_a_generator_expression(x):
-    return sum(part * 2 if n != 1 else part * part.item() for n, part in enumerate([x.sum(), x.max(), x.min()]))
+    return sum(part * 2 if n != 1 else part * part.tolist() for n, part in enumerate([x.sum(), x.max(), x.min()]))
 
 
 @case(3)
@@ -113,7 +113,7 @@ def inside_a_context_manager(x):
             log.append(value * 2)
 
     with scaled(x) as log:
-        y = x * x.sum().item()
+        y = x * x.sum().tolist()
     return y, log[0]
 
 
@@ -121,7 +121,7 @@ def inside_a_context_manager(x):
 def with_a_list_under_way(x):
     found = [x]
     found.append(x + 1)
-    s = x.sum().item()
+    s = x.sum().tolist()
     found.append(x * s)
     return found, len(found)
 
@@ -136,7 +136,7 @@ def with_a_closure_under_way(x):
         return value * n
 
     y = count(x)
-    s = y.sum().item()
+    s = y.sum().tolist()
     return count(y) + s, n
 
 
@@ -172,7 +172,7 @@ def tolist(x):
 @case(2)
 def bound_method_of_c(x):
     text = "a,b".split
-    y = x * x.sum().item()
+    y = x * x.sum().tolist()
     return y, text(",")
 
 
@@ -182,14 +182,14 @@ def enumerate_zip_and_dict_in_flight(x):
     for (n, a), (key, b) in zip(enumerate([x, x + 1]), {"p": x, "q": x * 2}.items(), strict=True):
         total = total + a * b * (n + 1) * len(key)
         if n == 1:
-            total = total * total.sum().item()
+            total = total * total.sum().tolist()
     return total
 
 
 @case(2)
 def caught_at_a_break(x):
     try:
-        n = int((x.sum() * 0).item())
+        n = int((x.sum() * 0).tolist())
         return x / 1 if 1 // n else x
     except ZeroDivisionError:
         return x * 3
@@ -275,7 +275,7 @@ def test_nothing_is_kept_alive_across_a_break():
 
 def test_floats_that_decide_add_a_branch_and_no_copy():
     def f(x, limit):
-        s = (x * 2).sum().item()
+        s = (x * 2).sum().tolist()
         if s * 0.5 > limit:
             return x * s
         return x - limit
@@ -295,7 +295,7 @@ def test_what_is_read_no_more_is_not_carried_over_a_break():
         a = x + 1
         b = a * 2
         n = len(b)
-        s = b.sum().item()
+        s = b.sum().tolist()
         return s * n
 
     compiled = framefuse.compile(f)
@@ -307,7 +307,7 @@ def test_what_is_read_no_more_is_not_carried_over_a_break():
 
 def test_values_without_end_that_decide_are_looked_at_by_a_step():
     def f(x):
-        n = int(x.sum().item())
+        n = int(x.sum().tolist())
         return x * {k: k for k in range(1000)}[n]  # each value is another entry
 
     compiled = framefuse.compile(f, options={"trace_limit": 4})
@@ -337,7 +337,7 @@ def test_a_step_that_always_raises_makes_the_function_eager():
 def test_points_are_bounded():
     def f(x, n):
         for k in [0] * n:
-            x = x + x.sum().item() + k
+            x = x + x.sum().tolist() + k
         return x
 
     compiled = framefuse.compile(f, options={"point_limit": 4})
@@ -396,7 +396,7 @@ def test_what_looks_at_a_number_of_a_tensor_becomes_a_step():
     table = {k: k * 2.0 for k in range(64)}
 
     def f(x):
-        s = x.sum().item()
+        s = x.sum().tolist()
         text = f"{round(s, 2)}"
         factor = table[int(s) % 64]
         return x * factor, text, math.floor(s)
@@ -414,11 +414,11 @@ def test_what_looks_at_a_number_of_a_tensor_becomes_a_step():
 
 @contextlib.contextmanager
 def entered_by_a_step(log):
-    log.append(math.floor(vector(1.0).sum().item()))
+    log.append(math.floor(vector(1.0).sum().tolist()))
     try:
         yield len(log)
     finally:
-        log.append(math.ceil(vector(2.0).sum().item()))
+        log.append(math.ceil(vector(2.0).sum().tolist()))
 
 
 def test_breaks_inside_of_a_context_manager():

@@ -67,7 +67,7 @@ def test_what_cannot_be_put_back_is_said_and_not_done():
 
     @framefuse.compile
     def breaks(x):
-        return x * x.sum().item()
+        return x * x.sum().tolist()
 
     @framefuse.compile
     def tracked(x):

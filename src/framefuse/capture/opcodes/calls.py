@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from framefuse.capture.code import handles
-from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.frame import NULL, SWITCH, Frame
 from framefuse.capture.opcodes.build import callable_title
 
 
@@ -26,10 +26,15 @@ def call(machine: Any, frame: Frame, argument: int) -> Any:
     elif second is not NULL:  # 3.13 puts it above the callable
         args.insert(0, second)
     if not keywords:
-        return machine.call(frame, target, tuple(args), {})
-    frame.keywords = ()
-    split = len(args) - len(keywords)
-    return machine.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
+        outcome = machine.call(frame, target, tuple(args), {})
+    else:
+        frame.keywords = ()
+        split = len(args) - len(keywords)
+        outcome = machine.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
+    if machine.renewed:  # the loop takes the handlers of the frame anew
+        machine.renewed = False
+        return SWITCH if outcome is None else outcome
+    return outcome
 
 
 @handles("CALL_KW")

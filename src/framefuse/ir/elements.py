@@ -1,0 +1,36 @@
+"""Reads the one element of a tensor as a 64-bit word, the form in which a plan holds ints and floats."""
+
+from __future__ import annotations
+
+import torch
+
+# In place of a dimension: the symbol stands for the element of the (int64) tensor.
+ELEMENT = -1
+
+
+def integer_word(tensor: torch.Tensor) -> torch.Tensor:
+    """The element, rounded towards zero as Python's ``int()`` does; raises what that raises, and OverflowError for what
+    64 bits do not hold.
+    """
+    value = int(tensor.detach().item())
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError("an element that 64 bits do not hold")
+    return torch.tensor(value, dtype=torch.int64, device="cpu")
+
+
+def float_word(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of the element as a double."""
+    return torch.tensor(float(tensor.detach().item()), dtype=torch.float64, device="cpu").view(torch.int64)
+
+
+def seed_word() -> torch.Tensor:
+    """What ``torch.seed()`` gives, drawn again where it is one of those that an int64 does not hold."""
+    seed = torch.random.seed()
+    while seed >= 2**63:
+        seed = torch.random.seed()
+    return torch.tensor(seed, dtype=torch.int64, device="cpu")
+
+
+def initial_seed_word() -> torch.Tensor:
+    """What ``torch.initial_seed()`` gives; raises an error for a seed that 64 bits with a sign do not hold."""
+    return torch.tensor(torch.random.initial_seed(), dtype=torch.int64, device="cpu")
