@@ -196,6 +196,7 @@ def abi_state() -> tuple[int, int, bool, int, int, bool, int]:
 def tensor_facts(tensor: Any) -> dict[str, Any]:
     """What native code reads of a tensor: keys, dtype (code), device, sizes, strides, data, requires_grad, version."""
 
+def headroom(more: int) -> None: ...
 def bypass(on: bool) -> bool:
     """While on, every Dispatch of this thread calls its original function; returns the former setting."""
 

@@ -487,6 +487,7 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Mapping[s
 
 leaves.COMPILED.add(_native.Dispatch)
 stacks.ON_FRAME[:] = [_native.at_frame]
+stacks.HEADROOM[:] = [_native.headroom]
 logger = logging.getLogger("framefuse")
 _reported: dict[str, str] = {}  # by fact: what to report it with
 _warned: set[str] = set()  # why graphs of this process run on ATen

@@ -38,6 +38,7 @@ from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_
 from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
 from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
+from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
@@ -82,6 +83,7 @@ SPECIALS.update(OPERATOR_FUNCTIONS)
 SPECIALS.update(CONSTRUCTORS)
 SPECIALS.update(GENERATOR_CALLS)
 SPECIALS.update(SLOT_METHODS)
+SPECIALS.update(QUIET)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 

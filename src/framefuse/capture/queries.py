@@ -232,7 +232,7 @@ def _stop(code: str) -> Answer:
 STOPS = {
     "item": "item _local_scalar_dense tolist __int__ __float__ "
     "__index__ __complex__ equal allclose is_nonzero __contains__ __repr__ "
-    "__str__ __format__ is_set_to",
+    "__str__ __format__ is_set_to _nested_tensor_from_mask_left_aligned",
     "branch": "__bool__",
     "numpy": "numpy __array__ __array_wrap__ from_numpy __dlpack__ __dlpack_device__ from_dlpack",
     "autograd": "backward grad register_hook register_post_accumulate_grad_hook retain_grad _make_subclass",

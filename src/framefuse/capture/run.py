@@ -16,11 +16,14 @@ from framefuse.capture.generators import Generators
 from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.retreat import Before, watched
 from framefuse.capture.settle import settle, settle_values
-from framefuse.capture.tracebacks import entry, users
+from framefuse.capture.stacks import HEADROOM, is_framefuse
+from framefuse.capture.tracebacks import entry, is_ours, users
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line, Site
 
 LONGEST = 3_000_000
+OUR_FRAMES = 16  # of our own, at most, between two frames of the program where one loop runs in another
+SHALLOW = 100  # frames that fit below any limit that a program may have
 # Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
 CUT_BEFORE = frozenset(("read-after-write", "data-size"))
 # Reasons that are healed where the instruction runs as a step of its own.
@@ -51,6 +54,7 @@ class Machine(Calls, Attributes, Generators):
         self.recorder = recorder
         self.points = points  # None: a break ends the recording
         self.depth = 0
+        self.below: int | None = None
         self.sealed = 0
         self.learnt = False
         self.boundaries: dict[int, dict[int, Any]] = {}  # by DistributedDataParallel: modules before which to cut
@@ -113,6 +117,7 @@ class Machine(Calls, Attributes, Generators):
         """Runs until the frame at index ``base`` returns; gives its value or raises its exception."""
         frames, count = self.frames, 0
         self.depth += 1
+        HEADROOM[0](OUR_FRAMES)
         try:
             while True:
                 if error is not None:
@@ -142,6 +147,7 @@ class Machine(Calls, Attributes, Generators):
                 self.unwind(caught, base)
                 del caught
         finally:
+            HEADROOM[0](-OUR_FRAMES)
             self.depth -= 1
             self.opcodes += count
             if self.opcodes > LONGEST:
@@ -359,9 +365,20 @@ class Machine(Calls, Attributes, Generators):
         frame.handled = self.handled
         self.frames.append(frame)
         self.inlined += 1
-        if len(self.frames) > sys.getrecursionlimit() - 100:
+        if len(self.frames) > SHALLOW and self._too_deep():
             self.frames.pop()
             raise RecursionError("maximum recursion depth exceeded")
+
+    def _too_deep(self) -> bool:
+        """Whether the program's frames, with those of whoever called the compiled function, are more than it may have.
+        """
+        if self.below is None:
+            self.below, outer = 0, sys._getframe()
+            while outer.f_back is not None:
+                outer = outer.f_back
+                self.below += not is_framefuse(outer)
+        room = sys.getrecursionlimit() - self.below
+        return len(self.frames) > room and sum(not is_ours(frame.globals) for frame in self.frames) > room
 
     def call_nested(
         self, function: FunctionType, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -496,8 +496,11 @@ def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # Under a compiler torch's optimizers compute step sizes in tensors, which round otherwise than eager's floats.
-    frame.stack.append(not frame.globals.get("__name__", "").startswith("torch.optim"))
+    # Torch's own code would go another way: optimizers compute step sizes in tensors, which round otherwise than
+    # floats, and encoders leave out their fast path. What the user keeps from compilers is told of none either.
+    own = frame.globals.get("__name__", "").startswith("torch.")
+    kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
+    frame.stack.append(not own and not kept)
     return None
 
 

@@ -51,6 +51,14 @@ def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Any]]], *
 ON_FRAME: list[Callable[..., Any]] = [_on_all]
 
 
+def _as_they_are(more: int) -> None:
+    return None
+
+
+# Lets calls go so many frames deeper, or as many less; the native way, once it is given, does so.
+HEADROOM: list[Callable[[int], None]] = [_as_they_are]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where an interpreted frame stands: ``code`` shows its names and position and calls its first constant."""
@@ -167,7 +175,7 @@ def _prepare(
         code = place.code.replace(co_consts=(StandIn(call),))
         call = functools.partial(eval, code, place.globals, found[depth] if found else {})
     outer: types.FrameType = sys._getframe()
-    while outer.f_back is not None and _is_framefuse(outer):
+    while outer.f_back is not None and is_framefuse(outer):
         outer = outer.f_back
     return outer, call
 
@@ -176,7 +184,8 @@ def _nothing() -> None:
     return None
 
 
-def _is_framefuse(frame: types.FrameType) -> bool:
+def is_framefuse(frame: types.FrameType) -> bool:
+    """Whether a frame is one of framefuse's own, which no program sees."""
     name = frame.f_globals.get("__name__")
     return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(leaves.INTERPRETED_OURS)
 

@@ -168,6 +168,8 @@ PyObject *bound_names(PyObject *module, PyObject *code);
 extern PyTypeObject *make_dispatch_type(PyObject *module);
 extern PyTypeObject *make_compiled_type(PyObject *module);
 PyObject *bypass_py(PyObject *module, PyObject *on);
+void headroom(int more);
+PyObject *headroom_py(PyObject *module, PyObject *more);
 PyObject *dispatch_call(PyObject *dispatch, PyObject *const *args, size_t flags, PyObject *names);
 PyObject *dispatch_function(PyObject *dispatch); /* borrowed; NULL for what is no Dispatch, or has an owner */
 

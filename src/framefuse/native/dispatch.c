@@ -103,7 +103,7 @@ typedef struct {
     bool enabled, bypass;
 } Dispatch;
 
-enum { SMALL = 12 };
+enum { SMALL = 12, OUR_FRAMES = 300 /* that recording and compiling take at most, below those of the program */ };
 
 static __thread int thread_bypass;
 
@@ -160,7 +160,9 @@ static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs
         bool open = self->door.code != NULL;
         if (open)
             before = door_pass(function);
+        headroom(OUR_FRAMES);
         result = PyObject_Vectorcall(miss, pair, 2, NULL);
+        headroom(-OUR_FRAMES);
         if (result == Declined) {
             Py_DECREF(result);
             result = PyObject_Call(function, args, kwargs);
@@ -320,10 +322,12 @@ static PyObject *step_failed(Dispatch *point, PyObject *handed)
     if (trace)
         PyException_SetTraceback(error, trace);
     PyObject *values = PyTuple_GetSlice(handed, HANDED, PyTuple_GET_SIZE(handed)), *result = NULL;
+    headroom(OUR_FRAMES);
     if (values && point->failed)
         result = PyObject_CallFunctionObjArgs(point->failed, error, values, NULL);
     else
         PyErr_SetObject(kind, error);
+    headroom(-OUR_FRAMES);
     Py_XDECREF(values);
     Py_XDECREF(kind);
     Py_XDECREF(error);

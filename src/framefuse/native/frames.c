@@ -38,6 +38,26 @@ PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return result;
 }
 
+/* As many more frames as our own take between those of the program, which meets its end of recursion where it would without us. */
+void headroom(int more)
+{
+    PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX < 0x030C0000
+    thread->recursion_remaining += more;
+#else
+    thread->py_recursion_remaining += more;
+#endif
+}
+
+PyObject *headroom_py(PyObject *Py_UNUSED(module), PyObject *more)
+{
+    long count = PyLong_AsLong(more);
+    if (count == -1 && PyErr_Occurred())
+        return NULL;
+    headroom((int)count);
+    Py_RETURN_NONE;
+}
+
 static bool is_ours(PyFrameObject *frame)
 {
     PyObject *globals = PyFrame_GetGlobals(frame), *name = PyDict_GetItemString(globals, "__name__");

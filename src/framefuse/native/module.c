@@ -6,6 +6,7 @@ static PyMethodDef functions[] = {
     {"abi_state", abi_state_py, METH_NOARGS, "Torch's thread state as guards read it."},
     {"tensor_facts", tensor_facts_py, METH_O, "What native code reads of a tensor."},
     {"bypass", bypass_py, METH_O, "While on, every Dispatch of this thread calls its original function."},
+    {"headroom", headroom_py, METH_O, "Lets this thread's calls go so many frames deeper, or as many less."},
     {"open_door", open_door_py, METH_VARARGS, "open_door(dispatch, first=None): calls of its function itself (with that first argument) reach it."},
     {"forget_first", forget_first_py, METH_VARARGS, "forget_first(function, address): no door leads from a first argument that dies."},
     {"behind_door", behind_door_py, METH_VARARGS, "behind_door(function, first): the Dispatch that a call reaches, or None."},

@@ -1,0 +1,65 @@
+"""Asks torch about its function modes as if none recorded: what such a question tells decides what the program does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from framefuse.capture.frame import Frame
+
+# Questions about the arguments and the modes that are active, and about the modes alone.
+OF_ARGUMENTS = (
+    torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic,
+)  # fmt: skip
+OF_MODES = (
+    torch._C._len_torch_function_stack, torch.overrides._get_current_function_mode,
+    torch.overrides._get_current_function_mode_stack,
+)  # fmt: skip
+
+
+@contextmanager
+def unrecorded(mode: Any) -> Iterator[None]:
+    """Takes ``mode`` off the stack of torch's function modes; those above it stay."""
+    pop, push = torch.overrides._pop_mode, torch.overrides._push_mode
+    stack = torch.overrides._get_current_function_mode_stack()
+    if mode not in stack:
+        yield
+        return
+    above = stack[stack.index(mode) + 1 :]
+    for _ in (mode, *above):
+        pop()
+    for held in above:
+        push(held)
+    try:
+        yield
+    finally:
+        for _ in above:
+            pop()
+        for held in (mode, *above):
+            push(held)
+
+
+def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any]:
+    def ask(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorder = machine.recorder
+        for part in args if of_arguments else ():
+            if isinstance(part, (tuple, list)):
+                recorder.sources.whole(part)
+            for each in part if isinstance(part, (tuple, list)) else (part,):
+                recorder.sources.typed(each)  # the answer for an object is that for its class
+                recorder.sources.version(type(each))
+        with unrecorded(recorder.mode):
+            frame.stack.append(target(*args, **kwargs))
+        return None
+
+    return ask
+
+
+# As SPECIALS of capture.specials.
+QUIET: dict[Any, Callable[..., Any]] = {
+    **{target: _asking(target, True) for target in OF_ARGUMENTS},
+    **{target: _asking(target, False) for target in OF_MODES},
+}

@@ -1,0 +1,228 @@
+"""Questions about modes, compilers, frames and types are answered for the program, as if nothing were recorded."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import logging
+import sys
+import threading
+import traceback
+import types
+import warnings
+from typing import Any
+
+import torch
+from tests.traps.plainly import with_numbers
+from tests.traps.trap import Table, Trap, hold
+from torch import nn
+from torch.overrides import TorchFunctionMode, has_torch_function, has_torch_function_unary, has_torch_function_variadic
+
+TABLE = Table()
+trap = TABLE.trap
+
+
+class Passing(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def under(mode: Any, question: Any) -> Any:
+    with mode:
+        return question()
+
+
+# Modes ---------------------------------------------------------------------------------------------------------------
+
+
+@with_numbers(TABLE)
+def a_plain_tensor_has_no_torch_function(x, n):
+    found = has_torch_function((x, x * n)), has_torch_function_unary(x), has_torch_function_variadic(x, x)
+    return found, torch._C._has_torch_function([x]), x * n
+
+
+@with_numbers(TABLE)
+def a_branch_on_it(x, n):
+    return x * 100 if torch.overrides.has_torch_function((x,)) else x * n
+
+
+@with_numbers(TABLE)
+def the_stack_of_function_modes(x, n):
+    modes = torch.overrides._get_current_function_mode_stack()
+    return torch._C._len_torch_function_stack(), len(modes), torch.overrides._get_current_function_mode(), x * n
+
+
+@with_numbers(TABLE)
+def the_stack_of_dispatch_modes(x, n):
+    own = torch.utils._python_dispatch
+    modes = own._get_current_dispatch_mode_stack()
+    return torch._C._len_torch_dispatch_stack(), len(modes), own._get_current_dispatch_mode(), x * n
+
+
+@with_numbers(TABLE, hits=0)
+def a_mode_of_the_program(x, n):
+    inside = under(Passing(), lambda: (has_torch_function((x,)), torch._C._len_torch_function_stack()))
+    return inside, has_torch_function((x,)), x * n
+
+
+@with_numbers(TABLE)
+def a_default_device_is_a_mode_too(x, n):
+    inside = under(torch.device("cpu"), lambda: torch._C._len_torch_function_stack())
+    return inside, torch._C._len_torch_function_stack(), x * n
+
+
+@with_numbers(TABLE)
+def kinds_of_values(x, n):
+    found = [torch.is_tensor(part) for part in (x, n, n * 0.5)], torch.overrides.is_tensor_like(n)
+    return found, torch.overrides.is_tensor_like(x), torch.is_storage(x), x * n
+
+
+@with_numbers(TABLE)
+def state_of_gradients(x, n):
+    found = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()
+    return found, x.requires_grad, (x * n).grad_fn, x * n
+
+
+# Compilers -----------------------------------------------------------------------------------------------------------
+
+
+@with_numbers(TABLE)
+def other_compilers(x, n):
+    found = torch.jit.is_scripting(), torch.jit.is_tracing(), torch._C._get_tracing_state()
+    return found, torch.compiler.is_dynamo_compiling(), torch.compiler.is_exporting(), x * n
+
+
+def scaled(x: Any) -> Any:
+    return x * 100 if torch.compiler.is_compiling() else x * 2
+
+
+@trap(traces=2, hits=3)
+def what_is_kept_from_compilers_meets_none(compiled):
+    kept = torch.compiler.disable(scaled)
+    f = compiled(lambda x: kept(x) + 1)
+    for size in (1, 2, 3, 4):
+        yield f(torch.ones(size))
+
+
+class Kept(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x: Any) -> Any:
+        return scaled(x)
+
+
+@trap(traces=2, hits=3)
+def so_does_a_module(compiled):
+    inner = Kept()
+    f = compiled(lambda x: inner(x) + 1)
+    for size in (1, 2, 3, 4):
+        yield f(torch.ones(size))
+
+
+def encoder(norm: bool = False) -> Any:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, nn.LayerNorm(8) if norm else None).eval()
+
+
+@trap(traces=20, hits=0)
+def an_encoder_leaves_padding_zero(compiled):
+    f = compiled(encoder())
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        for seed in range(4):
+            torch.manual_seed(seed)
+            yield f(torch.randn(2, 3, 8), src_key_padding_mask=padding)
+
+
+@trap(traces=2, hits=3)
+def an_encoder_takes_its_fast_path(compiled):
+    f = compiled(encoder(norm=True))
+    with torch.no_grad():
+        for seed in range(5):
+            torch.manual_seed(seed)
+            yield f(torch.randn(2, 3, 8))
+
+
+@trap(traces=4, hits=6)
+def attention_takes_its_fast_path(compiled):
+    torch.manual_seed(0)
+    f = compiled(nn.MultiheadAttention(8, 2, batch_first=True).eval())
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        for seed in range(5):
+            torch.manual_seed(seed)
+            x = torch.randn(2, 3, 8)
+            yield f(x, x, x, need_weights=False)
+            yield f(x, x, x, key_padding_mask=padding)
+
+
+# Frames --------------------------------------------------------------------------------------------------------------
+
+
+def caller() -> Any:
+    names = [entry.name for entry in traceback.extract_stack()[-2:]]
+    return inspect.stack()[1].function, sys._getframe(1).f_code.co_name, names
+
+
+@with_numbers(TABLE)
+def who_called(x, n):
+    return caller(), sys._getframe().f_lineno, inspect.currentframe().f_code.co_name, x * n
+
+
+def complain() -> None:
+    warnings.warn("twice removed", stacklevel=2)
+
+
+@with_numbers(TABLE)
+def where_a_warning_points(x, n):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.warn("here", stacklevel=1)
+        complain()
+    return [(str(each.message), each.lineno, each.filename) for each in caught], x * n
+
+
+class Collecting(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append((record.getMessage(), record.funcName, record.lineno, record.args))
+
+
+@with_numbers(TABLE, hits=0)
+def where_a_log_record_points(x, n):
+    logger, handler = logging.getLogger("tests.traps.queries"), Collecting()
+    logger.addHandler(handler)
+    logger.warning("step %d", n)
+    logger.removeHandler(handler)
+    return handler.found, x * n
+
+
+@with_numbers(TABLE)
+def generators_tell_their_state(x, n):
+    made = (number for number in range(n))
+    before = inspect.getgeneratorstate(made), isinstance(made, types.GeneratorType), type(made).__name__
+    return before, next(made), inspect.getgeneratorstate(made), x * n
+
+
+@with_numbers(TABLE, hits=0)
+def another_thread_sees_no_recording(x, n):
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append((has_torch_function((x,)), torch.is_grad_enabled())))
+    thread.start()
+    thread.join()
+    return found, x * n
+
+
+@with_numbers(TABLE)
+def what_refers_to_an_object(x, n):
+    held = [n]
+    holder = {"held": held}
+    return any(each is holder for each in gc.get_referrers(held)), gc.is_tracked(holder), x * n
+
+
+@TABLE.parametrize()
+def test_a_question_is_answered_for_the_program(trap: Trap) -> None:
+    hold(trap)
