@@ -43,6 +43,7 @@ class Grouping:
     output_orders: dict[Node, Order]
     threads: bool
     targets: Targets = on_cpu
+    written: frozenset[Node] = frozenset()  # new contents of inputs, which are best made last, in the inputs' memory
     groups: list[Group] = field(default_factory=list)
     home: dict[Node, Group] = field(default_factory=dict)
     views: dict[tuple[Node, int], View] = field(default_factory=dict)
@@ -396,12 +397,19 @@ class Grouping:
                 waiting += self.before[group]
 
     def sequence(self) -> list[Group]:
-        """The groups in an order that keeps close to the program's."""
+        """The groups in an order that keeps close to the program's, but that kernels which may work in the memory of
+        inputs come behind what may fail.
+        """
+        early = 0
+        for group in self.groups:
+            if group.node is not None or not self.written.issuperset(group.roots):
+                early |= 1 << group.number
         waiting = dict.fromkeys(self.groups, 0)
         for group in self.groups:
             for later in self.after[group]:
                 waiting[later] += 1
-        ready = [(self._place(group), group.number) for group, count in waiting.items() if not count]
+        place = {group: (self.may_wait(group, early), self._place(group)) for group in self.groups}
+        ready = [(place[group], group.number) for group, count in waiting.items() if not count]
         heapify(ready)
         order: list[Group] = []
         while ready:
@@ -410,10 +418,20 @@ class Grouping:
             for later in self.after[group]:
                 waiting[later] -= 1
                 if not waiting[later]:
-                    heappush(ready, (self._place(later), later.number))
+                    heappush(ready, (place[later], later.number))
         if len(order) != len(self.groups):
             raise CompilerBug("groups wait for each other")
         return order
+
+    def may_wait(self, group: Group, early: int) -> bool:
+        """Whether a kernel leaves nothing but new contents of inputs, for none of the ``early`` groups, and keeps
+        nothing larger than them alive.
+        """
+        if early >> group.number & 1 or self.reach[group] & early:
+            return False
+        size = max(points(root, self.graph.hints) for root in group.roots)
+        loads = (cell.node for cell in group.cells.values() if cell.kind == "load" and cell.node.op != "input")
+        return all(points(node, self.graph.hints) <= size for node in loads)
 
     def _place(self, group: Group) -> int:
         nodes = [group.node] if group.node is not None else group.roots

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from framefuse.fuse.in_place import overwritable
 from framefuse.fuse.memory_plan import Buffers
-from framefuse.ir.graph import Graph
+from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Check, Index, Let, Load, Loop, Statement, Store
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Commit, Item, RunCall, RunKernel
 from framefuse.ir.target import Targets, on_cpu
 
@@ -27,15 +28,18 @@ def overwrite(
 
     A kernel may write an input where nothing reads the old contents later and no call learns that something after it
     failed: the program could not run again on what is half written. Guards hold that written inputs share no memory
-    with others. What a call was given it may have kept, so that such an input is left alone, as are all where autograd
-    saves inputs.
+    with others. What a call was given it may have kept, so that such an input is left alone, as is one from which an
+    output is computed that autograd learns of: it may be saved as it was. Late calls that make views cannot fail.
     """
-    if not writes or graph.trains or graph.late or graph.bound:
+    if not writes or any(late.name == "copy_" for late in graph.late):
         return {}, writes
+    bound = frozenset(symbol for symbol, _, _ in graph.bound)
+    watched = _behind_outputs(graph) if graph.trains else frozenset()
     start = len(items)
-    while start > 0 and _cannot_fail(items[start - 1], targets):
+    while start > 0 and _cannot_fail(items[start - 1], targets, bound):
         start -= 1
-    given = {_root(buffers, number) for item in items if isinstance(item, RunCall) for number in item.operands}
+    calls = [item for item in items if isinstance(item, RunCall) and not item.inside]
+    given = {_root(buffers, number) for item in calls for number in item.operands}
     shared = Counter(value for _, value, _ in writes)
     taken = {*outputs, *(value for value, count in shared.items() if count > 1)}
     left: list[tuple[int, int, int]] = []
@@ -43,7 +47,8 @@ def overwrite(
     first = len(items)
     for target, value, bumps in writes:
         place = buffers.values[value].first
-        if target in given or value in taken or place < start or not _may(items[place], buffers, target, value):
+        kept = target in given or buffers.values[target].input in watched
+        if kept or value in taken or place < start or not _may(items[place], buffers, target, value):
             left.append((target, value, bumps))
             continue
         own, made = buffers.values[target], buffers.values[value]
@@ -51,6 +56,17 @@ def overwrite(
         done.append((target, bumps))
         first = min(first, place)
     return ({first: Commit(tuple(done))} if done else {}), tuple(left)
+
+
+def _behind_outputs(graph: Graph) -> frozenset[int]:
+    """The numbers of the inputs from which outputs are computed."""
+    waiting: list[Node] = [output.node for output in graph.outputs]
+    seen = set(waiting)
+    while waiting:
+        fresh = [operand for operand in waiting.pop().inputs if operand not in seen]
+        seen.update(fresh)
+        waiting += fresh
+    return frozenset(number for number, node in enumerate(graph.inputs) if node in seen)
 
 
 def _may(item: Item, buffers: Buffers, target: int, value: int) -> bool:
@@ -70,8 +86,8 @@ def _root(buffers: Buffers, number: int) -> int:
     return number
 
 
-def _cannot_fail(item: Item, targets: Targets) -> bool:
-    if not isinstance(item, RunKernel):
+def _cannot_fail(item: Item, targets: Targets, bound: frozenset[Symbol]) -> bool:
+    if not isinstance(item, RunKernel) or any(bound & number.symbols for number in (*item.numbers, item.extent)):
         return False
     target = targets(item.device)
     silent = target is not None and not target.reports

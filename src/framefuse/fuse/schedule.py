@@ -48,7 +48,7 @@ def fuse(
     graph, sizes = with_named_sizes(without_empty(graph))
     graph = with_own_sums(with_single_copies(graph))
     wanted = Wanted.of(graph)
-    grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets)
+    grouping = Grouping(wanted.graph, wanted.required, wanted.orders, threads, targets, frozenset(wanted.writes))
     grouping.run()
     writer = _Writer(graph, wanted, grouping, threads, exact, targets)
     if not exact:  # eager rounds the product before its activation

@@ -93,6 +93,11 @@ def test_nothing_is_half_written_when_a_later_step_fails() -> None:
 
 def test_a_call_that_was_given_an_input_may_have_kept_it() -> None:
     def step(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        counts = torch.histc(x, 4, -1.0, 1.0)
+        x.add_(g)
+        return counts
+
+    def looks(x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
         order = torch.argsort(x.view(-1))
         x.add_(g)
         return order
@@ -100,6 +105,80 @@ def test_a_call_that_was_given_an_input_may_have_kept_it() -> None:
     made, calls = compiled(step, *pair())
     assert "copy_" in calls
     same(step, made, pair)
+    made, calls = compiled(looks, *pair())
+    assert "copy_" not in calls
+    same(looks, made, pair)
+
+
+RETURNED: dict[str, Any] = {
+    "nothing": lambda loss, p: None,
+    "the loss": lambda loss, p: loss,
+    "detached": lambda loss, p: loss.detach(),
+    "data": lambda loss, p: loss.data,
+    "a view": lambda loss, p: loss.view(1),
+    "copied": lambda loss, p: loss.detach().clone(),
+    "computed": lambda loss, p: loss * 1,
+    "a root": lambda loss, p: loss.sqrt(),
+    "a part of a parameter": lambda loss, p: p[0][0],
+    "a library call": lambda loss, p: torch.histc(loss.detach(), 4, 0.0, 9.0),
+    "places": lambda loss, p: (loss.detach() > 0).nonzero(),
+}
+
+
+@pytest.mark.parametrize("returned", list(RETURNED))
+def test_what_a_step_returns_does_not_move_its_writes(returned: str) -> None:
+    def make() -> tuple[Any, list[torch.Tensor], torch.Tensor]:
+        torch.manual_seed(0)
+        weights = [torch.nn.Parameter(torch.randn(5, 5)) for _ in range(3)]
+        optimizer = torch.optim.Adam(weights, lr=0.01)
+
+        def step(x: torch.Tensor) -> Any:
+            optimizer.zero_grad()
+            for weight in weights:
+                x = torch.tanh(x @ weight)
+            loss = x.pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return RETURNED[returned](loss, weights)
+
+        return step, weights, torch.randn(4, 5)
+
+    eager, expected, x = make()
+    step, weights, _ = make()
+    made = framefuse.compile(step)
+    for turn in range(6):
+        one, other = made(x + turn), eager(x + turn)
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
+            assert one.requires_grad == other.requires_grad
+        for mine, theirs in zip(weights, expected, strict=True):
+            torch.testing.assert_close(mine, theirs)
+            assert mine._version == theirs._version
+    state = made.__framefuse__
+    assert state.dispatch.hits >= 3
+    copies = [step.name for step in state.products[-1].stages["plan"].steps if getattr(step, "name", "") == "copy_"]
+    assert not copies
+
+
+def test_an_input_that_autograd_may_save_is_written_last() -> None:
+    def step(x: torch.Tensor, weight: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x * buffer) * weight
+        with torch.no_grad():
+            buffer.mul_(0.5)
+        return y.sum()
+
+    made = framefuse.compile(step)
+    for turn in range(4):
+        found = []
+        for function in (step, made):
+            torch.manual_seed(turn)
+            x, weight, buffer = torch.randn(3, 4), torch.randn(4, requires_grad=True), torch.randn(4)
+            out = function(x, weight, buffer)
+            out.backward()
+            found.append((out.detach(), weight.grad, buffer, buffer._version))
+        torch.testing.assert_close(found[1], found[0])
+    assert made.__framefuse__.dispatch.hits == 3
 
 
 def test_inference_tensors_have_no_versions() -> None:
