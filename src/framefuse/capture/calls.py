@@ -42,11 +42,13 @@ from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
-from framefuse.capture.twins import inside_ddp_forward
-from framefuse.capture.unseen import PLAIN, compared, hidden, shown, walked
+from framefuse.capture.twins import equal_parts, inside_ddp_forward
+from framefuse.capture.unseen import PLAIN, compared, compares, hidden, shown, walked
 from framefuse.ir.classes import immutable
 
 HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
+SEQUENCES = (tuple, list)
+EQUALITY = (operator.eq, operator.ne)
 SIMPLE = frozenset(
     (
         int,
@@ -167,6 +169,8 @@ class Calls(Natives):
                 if target in TWINS and needs_twin(args):
                     target = TWINS[target]
                     continue
+                break
+            if isinstance(target, torch.jit.ScriptModule):
                 break
             if kind is CustomOpDef:
                 target = sources.read(target, "getattr", "_opoverload", target._opoverload)
@@ -407,6 +411,9 @@ class Calls(Natives):
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self, right)
         elif kind not in SIMPLE or isinstance(left, PLAIN):
+            if kind is other and kind in SEQUENCES and function in EQUALITY and compares(self, (left, right), ("__eq__",)):
+                negated = ("not",) if function is operator.ne else None
+                return self.call(frame, equal_parts, (left, right), {}, negated)
             compared(self, left, right)
         if sources.known:
             if id(left) in sources.known:

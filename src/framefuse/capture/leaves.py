@@ -24,6 +24,8 @@ INTERPRETED_TORCH = (
     "torch.ao.nn",
     "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
     "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
+    "torch.fx.graph_module", "torch.fx._lazy_graph_module", "torch.export._unlift",
+    "torch._export.non_strict_utils",
 )  # fmt: skip
 INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
 NATIVE_MODULES = frozenset(
@@ -52,7 +54,7 @@ TORCH_SILENT = (
     "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
     "torch.hub", "torch.library", "torch.utils.hooks", "torch.torch_version",
     "torch._namedtensor_internals",
-    "torch.fx._symbolic_trace", "torch.version", "torch._refs",
+    "torch.fx._symbolic_trace", "torch.fx._pytree", "torch.export._tree_utils", "torch.version", "torch._refs",
     "torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda._utils", "torch.xpu._utils",
     "torch._prims_common",
     "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
@@ -102,7 +104,7 @@ def runs_natively(function: types.FunctionType) -> bool:
         interpreted = interpreted or not INTERPRETED_FUNCTIONS.isdisjoint(
             ((module, outer), (module, function.__name__))
         )
-        native = not interpreted and not _wraps_foreign(function)
+        native = not interpreted and (not _wraps_foreign(function) or _of_torch_compile(function))
     elif module.startswith(INTERPRETED_OURS):
         native = False
     else:
@@ -126,6 +128,12 @@ def _wraps_foreign(function: types.FunctionType) -> bool:
         if isinstance(value, types.FunctionType) and not _is_torchs(value.__globals__.get("__name__", "")):
             return True
     return False
+
+
+def _of_torch_compile(function: types.FunctionType) -> bool:
+    """Whether this is what torch.compile made of a function: its own compiler shall see that run, not the recorder."""
+    marks = vars(function)
+    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
 
 
 def _is_torchs(module: str) -> bool:
@@ -271,14 +279,17 @@ def is_wrapper(function: types.FunctionType) -> bool:
     )
 
 
+FOR_TORCH_COMPILE = ("graph_break", "DynamoConfigPatchProxy.")
+
+
 def torch_function_stop(function: types.FunctionType) -> str | None:
     """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
     inner = getattr(function, "__wrapped__", None)
     if isinstance(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
         return torch_function_stop(inner)
     module = function.__globals__.get("__name__", "")
-    if module == "torch._dynamo.decorators" and function.__name__ == "graph_break":
-        return None  # a mark for another compiler; torch's optimizers have some
+    if module == "torch._dynamo.decorators" and function.__qualname__.startswith(FOR_TORCH_COMPILE):
+        return None  # a mark for another compiler; torch's optimizers have some, and exported modules
     for prefix, code in TORCH_STOPS:
         if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
             return code

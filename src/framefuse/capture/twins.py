@@ -57,6 +57,20 @@ def all_(iterable: Any) -> bool:
     return True
 
 
+def equal_parts(left: Any, right: Any) -> bool:
+    """Whether two tuples or lists are equal. An object is not asked about itself; lists of two lengths ask none."""
+    if isinstance(left, list) and len(left) != len(right):
+        return False
+    for number in range(min(len(left), len(right))):
+        a, b = left[number], right[number]
+        if isinstance(a, (int, float, complex, str)):
+            if not (a == b or (a != a and a is b)):
+                return False
+        elif not (a is b or a == b):
+            return False
+    return len(left) == len(right)
+
+
 def enumerate_(iterable: Any, start: int = 0) -> Any:
     for value in iterable:
         yield start, value

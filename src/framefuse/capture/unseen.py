@@ -107,7 +107,7 @@ def compared(machine: Any, *values: Any, names: tuple[str, ...] = COMPARISONS) -
     are told apart, and the user's own methods of these ``names`` end the recording.
     """
     for value in values:
-        if type(value) not in ATOMS and machine.recorder.alive and _compares(machine, value, names, 0):
+        if type(value) not in ATOMS and machine.recorder.alive and compares(machine, value, names):
             machine.recorder.kill("native-call", f"A comparison inside a {type(value).__name__}")
 
 
@@ -192,7 +192,7 @@ def after_call(machine: Any, target: Any, args: tuple[Any, ...], value: Any) -> 
             hashed(machine, made)
 
 
-def _compares(machine: Any, value: Any, names: tuple[str, ...], depth: int) -> bool:
+def compares(machine: Any, value: Any, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
     """Whether comparing or hashing ``value`` runs Python of the user that does more than read what lies in it."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:
@@ -202,13 +202,13 @@ def _compares(machine: Any, value: Any, names: tuple[str, ...], depth: int) -> b
         sources.tell_apart(value)
         return False
     if kind is types.MethodType:
-        return any(_compares(machine, part, names, depth + 1) for part in (value.__self__, value.__func__))
+        return any(compares(machine, part, names, depth + 1) for part in (value.__self__, value.__func__))
     if kind in VIEWS:
-        return any(_compares(machine, part, names, depth + 1) for part in tuple(value))
+        return any(compares(machine, part, names, depth + 1) for part in tuple(value))
     if isinstance(value, PLAIN):
         sources.whole(value)
         parts = elements(value) + (held(value) if isinstance(value, dict) else [])
-        if any(_compares(machine, part, names, depth + 1) for part in parts):
+        if any(compares(machine, part, names, depth + 1) for part in parts):
             return True
         if kind in PLAIN:
             return False
@@ -224,6 +224,6 @@ def _compares(machine: Any, value: Any, names: tuple[str, ...], depth: int) -> b
         elif isinstance(part, torch.Tensor) or (None in found and not _atomic(part)):
             return True
         sources.deep(part)
-        if _compares(machine, part, names, depth + 1):
+        if compares(machine, part, names, depth + 1):
             return True
     return False
