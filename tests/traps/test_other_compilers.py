@@ -207,7 +207,7 @@ class Odd:
     __hash__ = None
 
 
-@TABLE.trap(traces=4, hits=4)
+@TABLE.trap(traces=12, hits=3)
 def parts_of_tuples_and_lists_are_asked_as_eager_asks(compiled):
     def function(x, number):
         first = Odd(1)

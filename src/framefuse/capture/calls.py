@@ -411,7 +411,8 @@ class Calls(Natives):
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self, right)
         elif kind not in SIMPLE or isinstance(left, PLAIN):
-            if kind is other and kind in SEQUENCES and function in EQUALITY and compares(self, (left, right), ("__eq__",)):
+            both = kind is other and kind in SEQUENCES and function in EQUALITY
+            if both and compares(self, (left, right), ("__eq__",)):
                 negated = ("not",) if function is operator.ne else None
                 return self.call(frame, equal_parts, (left, right), {}, negated)
             compared(self, left, right)
