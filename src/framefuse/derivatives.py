@@ -49,12 +49,12 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
     outputs = [
         (place, shown.get(output.value, output.value))
         for place, output in enumerate(graph.outputs)
-        if output.requires_grad
+        if output.input is None
     ]
     made: dict[int, list[int]] = {}
     for place, value in outputs:
         number = trace.autograd.made.get(written.get(value, value))
-        if number is not None:
+        if number is not None and graph.outputs[place].requires_grad:
             made.setdefault(number, []).append(place)
     of_inputs = _by_storage(inputs)
     of_outputs = _by_storage((place, trace.metas[value].storage) for place, value in outputs if value >= 0)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 import random
+import weakref
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
+import torch.utils.checkpoint
 from tests.traps.trap import Table, Trap, hold
+from tests.unit.differential import compared
 from torch import nn
 from torch.nn import functional as F
+
+import framefuse
+from framefuse.api import compiled_function
 
 TABLE = Table()
 trap = TABLE.trap
@@ -34,6 +42,16 @@ def gradients(module: nn.Module) -> list[Any]:
     found = [None if p.grad is None else p.grad.clone() for p in module.parameters()]
     module.zero_grad()
     return found
+
+
+def found(work: Callable[[], Any]) -> Any:
+    """What the work gives, without its history, or the type of its error and how its text starts."""
+    try:
+        given = work()
+    except RuntimeError as error:
+        return type(error).__name__, str(error)[:48]
+    parts = given if isinstance(given, tuple) else (given,)
+    return [None if part is None else part.detach().clone() for part in parts]
 
 
 def net(*sizes: int) -> nn.Sequential:
@@ -292,6 +310,289 @@ def differentiated_twice_over_parts(compiled):
         yield x.grad, gradients(model)
 
 
+# What is freed, and what is checked -----------------------------------------------------------------------------------
+
+
+@trap(traces=5, hits=15)
+def a_second_walk(compiled):
+    scale = nn.Parameter(torch.ones(3) / 2)
+
+    def kept(x):  # a write to a view
+        y = x * scale
+        y[0].add_(scale)
+        return y
+
+    functions = [lambda x: (x * 2).sum(), lambda x: (x + x).sum(0), lambda x: x.exp(), lambda x: x.t() - 1, kept]
+    for function in functions:
+        f = compiled(function)
+        for call in range(5):
+            x = rows(call, 3, 3).requires_grad_()
+            y = f(x).sum()
+            yield [walked(y), walked(y), x.grad]
+
+
+@trap(traces=3, hits=6)
+def what_nobody_walks_may_be_written(compiled):
+    def transposed(x):
+        y, v = x + x, x.tanh()
+        with torch.no_grad():
+            v.t_()
+        return y
+
+    def doubled(x):
+        y, v = x * 3, x.exp()
+        v.mul_(2)
+        return y
+
+    def read(x):
+        y, v = x * 3, x.exp()
+        with torch.no_grad():
+            v.add_(1)
+        return y, v.detach()
+
+    for function in (transposed, doubled, read):
+        f = compiled(function)
+        for call in range(4):
+            x = rows(call, 2, 2).requires_grad_()
+            y = f(x * 1)
+            yield y, walked(y[0].sum()), x.grad
+
+
+@trap(traces=2, hits=0)
+def what_is_walked_may_not_be_written(compiled):
+    def itself(x):
+        v = x[0]
+        v.mul_(v)
+        return v
+
+    def beside(x):
+        y = x * 1
+        y[0].mul_(y[1])
+        return y
+
+    def whole(x):
+        return x.mul_(x)
+
+    for function in (itself, beside, whole):
+        f = compiled(function)
+        for call in range(4):
+            x = rows(call, 2, 2).requires_grad_()
+            yield walked(f(x * 1).sum()), x.grad
+
+
+@trap(traces=2, hits=6)
+def other_memory_for_what_was_saved(compiled):
+    layer, scale = nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+    for function in (
+        lambda x: layer(x).pow(2).sum(),
+        lambda x: (x * scale).sum(),
+    ):
+        f = compiled(function)
+        for call in range(5):
+            x = rows(call, 3, 3).requires_grad_()
+            y = f(x)
+            layer.weight.data = layer.weight.data * 1.1
+            scale.data = scale.data * 0.9
+            yield walked(y), x.grad, gradients(layer), scale.grad
+            scale.grad = None
+
+
+@trap(traces=1, hits=3)
+def walks_to_some_of_the_weights(compiled):
+    model = Heads(True)
+    f = compiled(model)
+    for call in range(6):
+        policy, value = f(rows(call, 6, 3))
+        loss = policy.pow(2).sum() + value.sum()
+        head, trunk = list(model.actor.parameters()), list(model.trunk.parameters())
+        told = [walked(loss, inputs=head, retain_graph=call % 2 == 0)]
+        if call % 3 == 0:
+            with torch.no_grad():
+                model.critic[0].weight.mul_(0.9)
+        told.append(walked(value.sum(), inputs=list(model.critic.parameters()), retain_graph=True))
+        told.append(walked(loss, inputs=trunk))
+        reached = gradients(model)
+        yield told, reached if told == [None] * 3 else None  # a walk that fails leaves what it reached before
+
+
+@trap(traces=1, hits=3)
+def equal_values_computed_twice(compiled):
+    @compiled
+    def f(x):
+        h = x.tanh()
+        return h.relu(), (h * 2).sum(0), h.relu(), h.relu() * 3
+
+    for call in range(5):
+        x = rows(call, 3, 3).requires_grad_()
+        outputs = f(x.exp() if call > 2 else x)
+        yield torch.autograd.grad(outputs[3].sum(), outputs[0], retain_graph=True, allow_unused=True)
+        for output in (outputs[2], outputs[3], outputs[0]):
+            yield walked(output.sum()), x.grad
+
+
+@trap(traces=1, hits=3)
+def results_that_are_views_of_each_other(compiled):
+    @compiled
+    def f(x, w):
+        y = (x @ w).tanh()
+        return y, y[0], y.t(), (y * w).sum(1)
+
+    w = nn.Parameter(torch.eye(3) / 2)
+    for call in range(6):
+        x = rows(call, 3, 3).requires_grad_()
+        outputs = f(x, w)
+        if call % 3 == 2:
+            yield found(lambda: outputs[1].mul_(2))  # noqa: B023
+        for number in random.Random(call).sample(range(4), 3):
+            yield walked(outputs[number].pow(2).sum(), retain_graph=call % 2 == 0), x.grad, w.grad
+        w.grad = None
+
+
+@trap(traces=2, hits=4)
+def losses_walked_inside(compiled):
+    model = Heads(True)
+    steps = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.actor, model.critic)]
+
+    @compiled
+    def f(x):
+        policy, value = model(x)
+        losses = [policy.pow(2).mean(), (value - 1).abs().mean()]
+        losses[0].backward(retain_graph=True)
+        losses[1].backward(inputs=list(model.critic.parameters()))
+        for step in steps:
+            step.step()
+        return losses
+
+    for call in range(5):
+        yield f(rows(call, 6, 3))
+        yield gradients(model), [p.detach().clone() for p in model.parameters()]
+
+
+@trap(traces=1, hits=0)
+def a_checkpoint_around_it(compiled):
+    model = Heads(True)
+    f = compiled(model)
+    for call in range(5):
+        x = rows(call, 6, 3).requires_grad_()
+        policy, value = torch.utils.checkpoint.checkpoint(f, x, use_reentrant=False)
+        yield walked(policy.sum() + value.pow(2).sum()), x.grad
+        yield gradients(model)
+
+
+@trap(traces=1, hits=3)
+def what_was_walked_is_let_go(compiled):
+    model = Heads(True)
+    f = compiled(model)
+    for call in range(5):
+        x = rows(call, 6, 3).requires_grad_()
+        policy, value = f(x * 1)
+        dead = weakref.ref(policy)
+        walked(policy.sum(), retain_graph=True)
+        walked(value.sum())
+        del policy, value
+        yield dead() is None
+
+
 @TABLE.parametrize()
 def test_parts(trap: Trap) -> None:
     hold(trap)
+
+
+# Drawn walks ---------------------------------------------------------------------------------------------------------
+
+
+class Drawn(nn.Module):
+    """A net of small random steps; some of what they give are its outputs."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(torch.randn(4, 4) / 2) for _ in range(draw.randint(1, 5)))
+        self.steps = []
+        for number in range(draw.randint(2, 9)):
+            operands = [draw.randint(0, number) for _ in range(2)]
+            self.steps.append((draw.choice(sorted(STEPS)), *operands, draw.randrange(len(self.weights))))
+        self.shown = sorted(draw.sample(range(1, len(self.steps) + 1), min(len(self.steps), draw.randint(2, 6))))
+
+    def forward(self, x):
+        values = [x]
+        for name, first, second, weight in self.steps:
+            values.append(STEPS[name](values[first], values[second], self.weights[weight]))
+        return [values[place] for place in self.shown]
+
+
+STEPS: dict[str, Callable[..., torch.Tensor]] = {
+    "linear": lambda a, b, w: F.linear(a, w),
+    "matmul": lambda a, b, w: a @ w,
+    "scaled": lambda a, b, w: a * w[0],
+    "twice": lambda a, b, w: a * 2,
+    "sum": lambda a, b, w: a + b,
+    "product": lambda a, b, w: a * b,
+    "tanh": lambda a, b, w: a.tanh(),
+    "exp": lambda a, b, w: (a * 0.1).exp(),
+    "relu": lambda a, b, w: a.relu(),
+    "norm": lambda a, b, w: F.layer_norm(a, (4,), w[1]),
+    "softmax": lambda a, b, w: a.softmax(-1) + b,
+    "cut": lambda a, b, w: a.detach() * w[2] + b,
+    "turned": lambda a, b, w: torch.cat([a[:, 2:], b[:, :2]], 1),
+    "mean": lambda a, b, w: a - b.mean(0, keepdim=True),
+    "view": lambda a, b, w: a.view(2, 2, 4).transpose(0, 1).reshape(4, 4),
+    "bias": lambda a, b, w: a + w[3],
+}
+
+
+def drawn_walks(seed: int, compile: Any) -> tuple[list[Any], Any]:
+    """What random walks over a random net give, call by call, with the compiled function."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    model = Drawn(draw)
+    f = compile(model)
+    seen: list[Any] = []
+    for call in range(4):
+        x = rows(call, 4, 4).requires_grad_(seed % 3 > 0)
+        outputs = f(x)
+        seen.append([output.detach().clone() for output in outputs])
+        walks = [number for number, output in enumerate(outputs) if output.requires_grad]
+        for number in draw.sample(walks, min(len(walks), draw.randint(1, 4))):
+            kind, keep, which = draw.choice(WALKS), draw.random() < 0.4, draw.randrange(8)
+            seen.append(walk(kind, outputs, number, model, x, keep, which))
+            seen.append([None if leaf.grad is None else leaf.grad.clone() for leaf in (x, *model.parameters())])
+    return seen, f
+
+
+WALKS = ("all",) * 6 + ("pair", "some", "along", "again", "step", "step", "data", "write", "hook")
+
+
+def walk(kind: str, outputs: list[Any], number: int, model: Any, x: torch.Tensor, keep: bool, which: int) -> Any:
+    """Changes something, or not, and walks back from an output."""
+    output, weight = outputs[number], model.weights[which % len(model.weights)]
+    loss = (output * output.detach().cos()).sum()
+    if kind == "pair":
+        return walked(loss + outputs[which % len(outputs)].sum(), retain_graph=keep)
+    if kind == "some":
+        return walked(loss, retain_graph=keep, inputs=[weight])
+    if kind == "along":
+        other = outputs[which % len(outputs)]
+        return found(lambda: torch.autograd.grad(loss, [other, weight], retain_graph=keep, allow_unused=True))
+    if kind == "again":
+        return found(lambda: torch.autograd.grad(loss, [weight], create_graph=True, allow_unused=True))
+    if kind == "step":
+        with torch.no_grad():
+            weight.mul_(0.9)
+    elif kind == "data":
+        weight.data = weight.data * 0.8
+    elif kind == "write":
+        return found(lambda: outputs[which % len(outputs)].mul_(0.5)), walked(loss, retain_graph=keep)
+    elif kind == "hook" and output.requires_grad:
+        output.register_hook(lambda gradient: gradient * 1.5)
+    return walked(loss, retain_graph=keep)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_walks(seed: int) -> None:
+    expected, _ = drawn_walks(seed, lambda model: model)
+    got, compiled = drawn_walks(seed, framefuse.compile)
+    assert len(got) == len(expected)
+    for number, (mine, eager) in enumerate(zip(got, expected, strict=True)):
+        assert not compared(mine, eager, False), f"{number}: {compared(mine, eager, False)}"
+    state = compiled_function(compiled)
+    assert state is not None and state.dispatch.hits >= 3, framefuse.explain(compiled)

@@ -27,7 +27,7 @@ def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | No
     under eager as well.
     """
     seen = len(graph.outputs)
-    maker = _Maker(divide(with_twins(graph)), frozenset(inputs), seen, holders)
+    maker = _Maker(divide(with_twins(graph), holders), frozenset(inputs), seen, holders)
     pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
     return Halves(maker.forward(), pieces)
 
@@ -135,9 +135,14 @@ class _Maker:
         read = {(entry.kind, entry.place) for entry in through}
         saved = {("input", place) for group in groups for place in group.saved if place in self.inputs}
         saved |= {("output", place) for group in groups for place in group.shown}
+        saved -= read
         for entry in seen:
-            if (entry.kind, entry.place) in saved - read:
+            if (entry.kind, entry.place) in saved:
                 yield entry
+        for kind, place in sorted(saved):
+            output = self.graph.outputs[place] if kind == "output" else None
+            if output is not None and not output.requires_grad:
+                yield Saved(output.node, kind, place)
 
     def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
         """Has the forward graph give these values of a piece; the places of its outputs."""

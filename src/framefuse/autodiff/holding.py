@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framefuse.autodiff.divide import Division
+from framefuse.autodiff.divide import Division, homes_of
 from framefuse.ir.derivative import Hold, Holder, Saved
 
 
@@ -37,7 +37,7 @@ class Holding:
         self.first = len(division.graph.inputs)  # the bits of pieces stand behind those of inputs
         self.piece_of = {place: number for number, part in enumerate(division.parts) for place in part.outputs}
         self.groups: list[dict[int, Group]] = [{} for _ in division.parts]
-        homes = _homes(division, holders)
+        homes = homes_of(holders, division.bits)
         reached: list[int] = []
         for holder, home in zip(holders, homes, strict=True):
             reached.append(self._sources(holder, home, homes, reached))
@@ -64,17 +64,6 @@ class Holding:
     def source(self, entry: Saved) -> int:
         """The bit of what a piece takes."""
         return 1 << (entry.place if entry.kind == "input" else self.first + self.piece_of[entry.place])
-
-
-def _homes(division: Division, holders: Sequence[Holder]) -> list[int]:
-    """The outputs that each node leads to, as a piece's home."""
-    homes = [0] * len(holders)
-    for number in range(len(holders) - 1, -1, -1):
-        for place in holders[number].made:
-            homes[number] |= division.bits.get(place, 0)
-        for before in holders[number].onto:
-            homes[before] |= homes[number]
-    return homes
 
 
 def holds(

@@ -393,6 +393,9 @@ class Recorder(Relations):
             self.count_versions(written)
             if not self.alive:
                 return
+            if self.gradients_matter and prepared.grad_enabled and queries.is_in_place(name):
+                with torch._C.DisableTorchFunction():
+                    self.entrances.wrote(function, args, kwargs)
         advanced = (state is not None and devices.drew(state)) or name in queries.GENERATOR_CALLS
         if prepared.named:
             advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.autograd.function import BackwardCFunction
 from framefuse.ir.trace import Autograd, Holder
 
 PREFIX = "_saved_"
+SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
 LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
@@ -21,6 +23,14 @@ class Stale(Exception):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a call saved that wrote to a tensor, ``stale`` if something of what it wrote itself."""
+
+    saved: tuple[torch.Tensor, ...] = ()
+    stale: bool = False
+
+
 class Entrances:
     """Where a walk back ends: the inputs of a trace, as autograd knew them when they came."""
 
@@ -28,6 +38,7 @@ class Entrances:
         self.leaves: dict[int, int] = {}  # by identity of the tensor
         self.nodes: dict[tuple[int, int], int] = {}  # by identity of the node and which of its outputs
         self.known: dict[int, Any] = {}  # the nodes
+        self.writes: dict[int, tuple[Any, Write]] = {}  # by identity of a node of torch's for a write to a view
 
     def add(self, number: int, tensor: Any) -> None:
         """Notes the input of this number."""
@@ -42,6 +53,18 @@ class Entrances:
             return
         self.known[id(node)] = node
         self.nodes.setdefault((id(node), tensor.output_nr), number)
+
+    def wrote(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Notes a call that wrote to its first argument in gradient mode. Where that is a view torch keeps what the
+        call saved where Python does not see it.
+        """
+        target = args[0] if args else None
+        if not isinstance(target, torch.Tensor) or not target._is_view() or not target.requires_grad:
+            return
+        base = target._base
+        node = None if base is None else base.grad_fn
+        if node is not None and node.name() == SLICES:
+            self.writes[id(node)] = node, _on_stand_ins(function, args, kwargs)
 
 
 def autograd_of(
@@ -108,6 +131,11 @@ class _Reading:
             if number is not None:
                 ends.append(number)
         saved, frees = _saved(node)
+        if id(node) in self.entrances.writes:
+            write = self.entrances.writes[id(node)][1]
+            if write.stale:
+                raise Stale
+            saved += write.saved
         for tensor in saved:
             storage = tensor.untyped_storage()
             self.sizes[storage._cdata] = storage.nbytes()
@@ -137,7 +165,7 @@ def _saved(node: Any) -> tuple[list[torch.Tensor], bool]:
     """The tensors that a node saved whose memory can be told, and whether it may be walked once only."""
     found: list[torch.Tensor] = []
     # Torch drops the function that a write to a view holds, which Python does not see, with the rest.
-    frees = isinstance(node, BackwardCFunction) or node.name() == "CopySlices"
+    frees = isinstance(node, BackwardCFunction) or node.name() == SLICES
     for name in _names(node.__class__):
         try:
             value = getattr(node, name)
@@ -152,3 +180,30 @@ def _saved(node: Any) -> tuple[list[torch.Tensor], bool]:
                 if part.layout is torch.strided:
                     found.append(part)
     return found, frees
+
+
+def _on_stand_ins(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Write:
+    """What the call saves: it is made once more on tensors without memory, the first of which is no view."""
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def stand_in(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if id(value) not in made:
+                made[id(value)] = value, torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+            return made[id(value)][1]
+        return type(value)(map(stand_in, value)) if type(value) in (list, tuple) else value
+
+    target = args[0]
+    try:
+        made[id(target)] = target, stand_in(target).clone()
+        function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
+        saved, _ = _saved(made[id(target)][1].grad_fn)
+    except Stale:
+        return Write(stale=True)
+    except Exception:  # a call that needs memory: what it saves is not known
+        return Write()
+    storage_of = {stand.untyped_storage()._cdata: tensor for tensor, stand in made.values()}
+    found = [storage_of[part.untyped_storage()._cdata] for part in saved if part.untyped_storage()._cdata in storage_of]
+    own = target.untyped_storage()._cdata
+    aliased = any(tensor is not target and tensor.untyped_storage()._cdata == own for tensor in found)
+    return Write(tuple(found), aliased)
