@@ -214,6 +214,89 @@ def a_failing_run_puts_the_seed_back(compiled):
     yield torch.rand(2)
 
 
+# Sizes changed in place -------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=2)
+def sizes_are_changed_in_place(compiled):
+    def program(a):
+        b, c, d = a * 1, a.clone(), a + 1
+        b.unsqueeze_(0)
+        c.t_()
+        row = d[0]
+        d.transpose_(0, 1).mul_(2)
+        torch.ops.aten.unsqueeze_(c, -1)
+        return b + 1, b, c, d, row, c.squeeze_() * 2, d.shape
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a)
+
+
+@trap(traces=1, hits=2)
+def sizes_are_changed_in_place_and_a_gradient(compiled):
+    def program(a):
+        b = a * 2
+        b.unsqueeze_(1).squeeze_(1).t_()
+        return b * b, b
+
+    f = compiled(program)
+    for _ in range(3):
+        a = torch.randn(4, 5, requires_grad=True)
+        first, second = f(a)
+        (first.sum() + (second * 3).sum()).backward()
+        yield first, second, a.grad
+
+
+@TABLE.trap(traces=3, hits=2)
+def sizes_of_an_argument_are_changed_in_place(compiled):
+    def program(a):
+        a.unsqueeze_(0)
+        return a + 1
+
+    f = compiled(program)
+    for a, _ in pairs(4):
+        yield f(a)
+        yield a
+
+
+# Extremes ---------------------------------------------------------------------------------------
+
+
+@trap(traces=1, hits=2)
+def extremes_of_tensors_and_numbers(compiled):
+    def program(a):
+        low = min(max(a, 0), 1)
+        return max(low, a - 5, 0.25), min(3, a), low
+
+    f = compiled(program)
+    for number in (0.5, 0.5, -2.0, 0.75, 7.0, 0.5):
+        yield f(torch.tensor(number))
+
+
+@TABLE.trap(traces=6, hits=3)
+def extremes_without_one_graph(compiled):
+    f = compiled(lambda a: min(max(a.sum(), 0), 1) + a)
+    for number in (0.1, 0.2, -2.0, 0.1, 7.0, -1.0):
+        yield f(torch.full((3,), number))
+
+
+# Traced inside ----------------------------------------------------------------------------------
+
+
+@TABLE.trap(traces=9, hits=0)
+def torch_traces_a_module_inside(compiled):
+    def program(a):
+        layer = torch.nn.Linear(5, 2)
+        torch.nn.init.ones_(layer.weight)
+        torch.nn.init.ones_(layer.bias)
+        return torch.jit.trace(layer, (a,))(a * 2)
+
+    f = compiled(program)
+    for a, _ in pairs(3):
+        yield f(a).detach()
+
+
 # Numbers of tensors -----------------------------------------------------------------------------
 
 

@@ -293,6 +293,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     for prefix, code in TORCH_STOPS:
         if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
             return code
+    if module == "torch.jit._trace":  # they call what they are given, and look at who calls what inside
+        return None if function.__name__ in ("is_tracing", "_script_if_tracing") else "native-call"
     if module == "torch":
         return None if function.__name__ in TORCH_TOP else "native-call"
     if function.__name__ in DEVICE_FACTS and module.startswith(ACCELERATORS):

@@ -96,6 +96,8 @@ class Natives(Operations):
     def _settled(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
         name = queries.call_name(target)
+        if name in queries.RESHAPING:
+            return self._reshaped(target, name, args, kwargs)
         if (name not in READS_ELEMENT and name != "requires_grad_") or kwargs:
             return None
         holder = getattr(target, "__self__", None)
@@ -108,6 +110,20 @@ class Natives(Operations):
         if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
             return None
         return given[0]  # it stays as it is
+
+    def _reshaped(self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An in-place change of the sizes of a tensor; None where it must be a step."""
+        holder = getattr(target, "__self__", None)
+        if isinstance(holder, torch.Tensor):
+            target, args = getattr(torch.Tensor, name), (holder, *args)
+        if not args or not isinstance(args[0], torch.Tensor):
+            return None
+        recorder = self.recorder
+        number = recorder.number(args[0])
+        if number is None or number in recorder.inputs or recorder.metas[number].view:
+            return None
+        with torch._C.DisableTorchFunction():
+            return recorder.reshaped(target, name, args, kwargs)
 
     def _element(self, tensor: Any, whole: bool | None) -> Any:
         """The one element of a tensor as a run-time number; None where reading it must be a step."""

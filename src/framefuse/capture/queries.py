@@ -277,6 +277,12 @@ GENERATOR_CALLS = frozenset(
 )
 
 
+# Calls that give no tensor, and are made for what they do or check.
+FOR_EFFECT = GENERATOR_CALLS | {"decided"}
+# In-place changes of sizes and strides alone.
+RESHAPING = frozenset(("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_"))
+
+
 def may_be_random(name: str, kwargs: dict[str, Any]) -> bool:
     """Whether a call may advance a generator, so that its state is compared."""
     return name in RANDOM or "generator" in kwargs

@@ -26,7 +26,7 @@ from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.dtypes import BY_TORCH
-from framefuse.ir.elements import ELEMENT, float_word, integer_word
+from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr, float_of_bits
 from framefuse.ir.source import Line
@@ -299,6 +299,13 @@ class Recorder(Relations):
             return None
         return self.word(integer_word if whole else float_word, (tensor,), whole)
 
+    def decided(self, tensor: Any) -> bool:
+        """The truth of a tensor of one element, which the call checks at each run: another outcome is eager's."""
+        with torch._C.DisableTorchFunction():
+            outcome = bool(tensor)
+            self.run(decided, "decided", (tensor, outcome), {})
+        return outcome
+
     def word(self, function: Any, args: tuple[Any, ...], whole: bool) -> Any:
         """The number that the element of ``function(*args)`` is: known only while the trace runs."""
         with torch._C.DisableTorchFunction():
@@ -410,7 +417,7 @@ class Recorder(Relations):
             return
         places = [meta.device for meta in self.metas[first:]]
         devices.by_type(self, name, (*args, *kwargs.values()), operands, places)
-        if result is NO_TENSOR and not written and name not in queries.GENERATOR_CALLS:
+        if result is NO_TENSOR and not written and name not in queries.FOR_EFFECT:
             self.kill("native-call", name)
             return
         self.calls.append(
@@ -460,6 +467,28 @@ class Recorder(Relations):
                 if counted and now == version and now is not None and number not in written:
                     self.kill("tensor-attribute", "data")
                 self.versions[number] = now
+
+    def reshaped(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an in-place change of the sizes of a tensor that was made in this call: from now on the object is
+        another value of the trace, a view of what it was.
+        """
+        prepared = self._prepare(name, args, kwargs)
+        args, kwargs = (strip(args), strip(kwargs)) if self._has_numbers else (args, kwargs)
+        try:
+            out = function(*args, **kwargs)
+        except Exception as error:
+            self.kill("raises", type(error).__name__)
+            raise
+        if prepared is not None and self.alive:
+            number = self._add(args[0])
+            out_of_place = getattr(torch.Tensor, name.removesuffix("_"))
+            self.calls.append(
+                Call(
+                    out_of_place, name.removesuffix("_"), prepared.recorded, prepared.named, Ref(number), self.placed(),
+                    grad_enabled=prepared.grad_enabled,
+                )
+            )  # fmt: skip
+        return out
 
     def _result(self, out: Any, data: bool) -> Any:
         if isinstance(out, torch.Tensor):

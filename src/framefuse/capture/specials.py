@@ -20,7 +20,7 @@ from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
-from framefuse.capture.numbers import STANDS_FOR, Integer, applied, bare, extreme, plain_number
+from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, bare, extreme, plain_number
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
@@ -391,6 +391,8 @@ def _extreme(name: str) -> Callable[..., Any]:
             if value is not NotImplemented:
                 frame.stack.append(value)
                 return None
+        if machine.points is None and not kwargs and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
+            return _extreme_of_tensors(machine, frame, name, args)
         if kwargs.get("key") is not None or needs_twin(args):
             return machine.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
         if len(args) == 1:
@@ -399,6 +401,19 @@ def _extreme(name: str) -> Callable[..., Any]:
         return None
 
     return call
+
+
+def _extreme_of_tensors(machine: Any, frame: Frame, name: str, args: tuple[Any, ...]) -> Any:
+    """One of tensors of one element and numbers, where a break is no choice: each comparison is checked at each run."""
+    if not all(type(part) in NUMBERS or (isinstance(part, torch.Tensor) and part.numel() == 1) for part in args):
+        return MISSING
+    best = args[0]
+    for value in args[1:]:
+        better = value > best if name == "max" else value < best
+        if machine.recorder.decided(better) if isinstance(better, torch.Tensor) else better:
+            best = value
+    frame.stack.append(best)
+    return None
 
 
 SPECIALS[min], SPECIALS[max] = _extreme("min"), _extreme("max")

@@ -23,6 +23,12 @@ def float_word(tensor: torch.Tensor) -> torch.Tensor:
     return torch.tensor(float(tensor.detach().item()), dtype=torch.float64, device="cpu").view(torch.int64)
 
 
+def decided(tensor: torch.Tensor, outcome: bool) -> None:
+    """Raises where the truth of a tensor is not what the trace was recorded for: the call then runs eagerly."""
+    if bool(tensor) is not outcome:
+        raise ValueError("a tensor decides otherwise than in the recorded call")
+
+
 def seed_word() -> torch.Tensor:
     """What ``torch.seed()`` gives, drawn again where it is one of those that an int64 does not hold."""
     seed = torch.random.seed()

@@ -39,7 +39,7 @@ QUERIES = frozenset(
     )
 )  # fmt: skip
 # Calls made for a check alone, which is repeated at run time.
-EFFECTS = frozenset(("_assert_async", "_functional_assert_async", "_assert_tensor_metadata"))
+EFFECTS = frozenset(("_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "decided"))
 # In-place calls that change sizes, strides, memory or flags of the tensor object itself.
 METADATA = frozenset(
     (
