@@ -120,12 +120,12 @@ def _recompile(
     options: Mapping[str, Any] | None,
     model: Any,
 ) -> Any:
-    """How a copy or pickle of a compiled module is made compiled again."""
+    """How a copy or pickle of a compiled module or function is made compiled again."""
     return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
 
 
 def _compile(
-    model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[torch.nn.Module], torch.nn.Module]
+    model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[Any], Any]
 ) -> Any:
     state = compiled_function(model)
     if state is not None:  # compiled again, perhaps with other settings: from the original
@@ -140,7 +140,7 @@ def _compile(
         made = CompiledFunction(model, None, settings, compiler)
     else:
         made = CompiledFunction(type(model).__call__, model, settings, compiler)
-    made.dispatch.__framefuse__ = made
+    made.dispatch.__framefuse__, made.recompile = made, recompile
     if _is_lazy(made.function):
         made.dispatch.enabled = False
     return made.dispatch

@@ -630,8 +630,13 @@ static PyObject *dispatch_bind(Dispatch *self, PyObject *const *args, Py_ssize_t
 
 static PyObject *dispatch_reduce(Dispatch *self, PyObject *Py_UNUSED(protocol))
 {
-    return PyErr_Format(PyExc_TypeError, "cannot pickle the compiled function %R; pickle its __wrapped__ and compile again after loading",
-                        self->function);
+    PyObject *state = PyObject_GetAttrString((PyObject *)self, "__framefuse__"), *how = NULL;
+    if (state)
+        how = PyObject_CallMethod(state, "reduce", NULL);
+    else if (PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Format(PyExc_TypeError, "cannot pickle the compiled function %R", self->function);
+    Py_XDECREF(state);
+    return how;
 }
 
 static PyObject *dispatch_self(PyObject *self, PyObject *Py_UNUSED(memo)) { return Py_NewRef(self); }

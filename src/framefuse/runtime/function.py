@@ -19,6 +19,7 @@ from framefuse.ir.facts import Fact
 from framefuse.ir.source import Line
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
+from framefuse.runtime.pickles import Reduced, reduced
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class CompiledFunction:
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt. ``recorder`` is the
-    thread that recorded last.
+    thread that recorded last, ``recompile`` compiles something else in the same way.
     """
 
     function: Callable[..., Any]
@@ -163,6 +164,7 @@ class CompiledFunction:
     continuations: list[Continuation] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
     recorder: int | None = None
+    recompile: Callable[..., Any] | None = None
     dispatch: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -203,6 +205,10 @@ class CompiledFunction:
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
         made = [(guards, stages.get(id(guards.program))) for guards in sets]
         return [(guards, found["trace"].assumptions.facts) for guards, found in made if found is not None]
+
+    def reduce(self) -> Reduced:
+        """How the native half is pickled."""
+        return reduced(self.dispatch, self.function, self.owner, self.recompile)
 
     def native(self) -> Any:
         """The native half."""
