@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, reads
+from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads
+from framefuse.capture.saved import unreached
 from framefuse.capture.state import global_state
 from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
@@ -15,8 +16,9 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
-from framefuse.ir.graph import Graph
+from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
 from framefuse.runtime.derivative import Derivative, Values
@@ -142,7 +144,11 @@ class _Cases:
         backward = differentiable_graph(piece, case, strides)
         tensors = [*(given[place] for place in backward.saved), *(tangents[place] for place in backward.tangents)]
         needing = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
-        return replace(backward, graph=carrying(backward.graph, needing))
+        graph = backward.graph
+        if needing:
+            names = {str(name): value for name, value in zip(piece.numbers, values[2], strict=True)}
+            graph = with_cuts(graph, tensors, names)
+        return replace(backward, graph=carrying(graph, needing))
 
     # ---- the trace of a case -----------------------------------------------------------------------------------------
 
@@ -222,3 +228,39 @@ def _strides(tensor: Any, shape: Shape) -> Shape:
     if order is not None:
         return dense_strides(shape, order)
     return tuple(expr(stride) for stride in tensor.stride())
+
+
+def with_cuts(graph: Graph, tensors: Sequence[Any], numbers: Mapping[str, Any]) -> Graph:
+    """The graph in which gradients that torch computes are cut off from those operands to which none flows back from
+    them: only torch knows which, so it makes these calls once.
+    """
+    results: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if is_vjp(node):
+            results.setdefault(node.inputs[0], []).append(node)
+    if not results:
+        return graph
+    asked = list(dict.fromkeys(node for call, parts in results.items() for node in (*call.inputs, *parts)))
+    outputs = tuple(Output(place, node, None) for place, node in enumerate(asked))
+    found = dict(zip(asked, compile_graph(replace(graph, outputs=outputs))(tensors, numbers, grad=True), strict=True))
+
+    def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
+        if node.op == "result" and node in found and not found[node].requires_grad:
+            kept = replace(node, inputs=inputs)
+            return (kept, detached(kept))
+        cut = []
+        if node in results:
+            missing = unreached([found[part] for part in results[node]], [found[operand] for operand in node.inputs])
+            lost = {id(tensor) for tensor in missing}
+            cut = [place for place, operand in enumerate(node.inputs) if id(found[operand]) in lost]
+        changed = tuple(detached(operand) if place in cut else operand for place, operand in enumerate(inputs))
+        fresh = [new for new, old in zip(changed, inputs, strict=True) if new is not old]
+        same = all(new is old for new, old in zip(changed, node.inputs, strict=True))
+        return (*fresh, node if same else replace(node, inputs=changed))
+
+    return rebuilt(graph, change)
+
+
+def detached(node: Node) -> Node:
+    """The node itself, to which no gradient flows."""
+    return replace(node, op="detach", inputs=(node,), attrs=(), strides=None)

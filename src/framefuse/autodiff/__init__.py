@@ -3,6 +3,8 @@
 from framefuse.autodiff.halves import backward_graph, differentiable_graph, halves, reads
 from framefuse.autodiff.joint import carrying
 from framefuse.autodiff.rebuild import without_marks
-from framefuse.autodiff.tapes import is_taped
+from framefuse.autodiff.tapes import is_taped, is_vjp
 
-__all__ = ["backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "reads", "without_marks"]
+__all__ = [
+    "backward_graph", "carrying", "differentiable_graph", "halves", "is_taped", "is_vjp", "reads", "without_marks",
+]  # fmt: skip

@@ -63,6 +63,8 @@ class Formula:
                     return other
         if op == "neg" and nodes[0].op == "neg":
             return nodes[0].inputs[0]
+        if op == "beside":  # the first operand; the others get zeros for a gradient, as from eager's own kernels
+            return self.builder.derived(nodes[0], "replaced", nodes)
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
         return self.builder.pointwise(op, *nodes)

@@ -11,8 +11,10 @@ from framefuse.autodiff.holding import Group, Holding, holds
 from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
+from framefuse.autodiff.rules.composites import ASIDE
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
+from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.graph import Graph, Node, Output
@@ -79,12 +81,11 @@ class _Maker:
             hints=primal.hints,
         )
         known = {node: self._kept(seen[node], groups) for node in free}
-        taped = any(node.op == "library" and isinstance(node.attr("target"), Taped) for node in primal.nodes)
-        # What is read off a tape the first time is computed again where it is differentiated again.
-        again = Joint.of(primal, *everything, True) if taped else joint
+        again = Joint.of(primal, *everything, True) if any(map(_differs_again, primal.nodes)) else joint
         roots = self._roots(primal, again)
         own = [node for node in chosen if node not in known]
-        own += [node for node in roots if node not in given and node not in known and node not in own]
+        theirs = {node: entry for node, entry in given.items() if not self._is_written(entry)}
+        own += [node for node in roots if node not in theirs and node not in known and node not in own]
         hidden = self._hide(part, joint, own)
         known.update((node, Saved(node, "own", place)) for node, place in zip(own, hidden, strict=True))
         saved = sorted((known[node] for node in chosen), key=lambda entry: entry.kind == "own")
@@ -105,7 +106,7 @@ class _Maker:
             holds(self.holding, groups, inputs, watched, bool(saved)),
             watched,
             tuple(saved),
-            tuple(given.get(node) or known[node] for node in roots),
+            tuple(theirs.get(node) or known[node] for node in roots),
             tuple(sorted(names, key=str)),
         )
 
@@ -113,6 +114,10 @@ class _Maker:
         """What a piece's input is in the forward plan."""
         first = len(self.graph.inputs)
         return Saved(node, "input", place) if place < first else Saved(node, "output", part.feeds[place - first])
+
+    def _is_written(self, entry: Saved) -> bool:
+        """Whether the graph itself writes to this input of its own."""
+        return entry.kind == "input" and any(write.input == entry.place for write in self.graph.writes)
 
     def _may_be_saved(self, entry: Saved, groups: Sequence[Group]) -> bool:
         """Whether to save a tensor that others see, or nobody, as itself."""
@@ -167,6 +172,13 @@ class _Maker:
         first = min([0, *(output.value for output in graph.outputs)])
         further = [Output(first - 1 - place, made[node], None) for place, node in enumerate(self.hidden)]
         return mapped(graph, made, further)
+
+
+def _differs_again(node: Node) -> bool:
+    """Whether gradients that are differentiated again need more of a node: what is read off a tape is computed then."""
+    if node.op == "derived":
+        return node.attr("name") in ASIDE
+    return node.op == "library" and isinstance(node.attr("target"), Taped)
 
 
 def _runs_once(node: Node) -> bool:
@@ -228,6 +240,9 @@ class _Gradients:
         """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
         made = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
         primal, inputs = self.primal, tuple(self.leaves.values())
+        strangers = {node for node in made.values() if node.op == "input"}.difference(inputs)
+        if strangers:  # it would be taken for whatever input has its number here
+            raise CompilerBug(f"the gradients of {primal.name} rest on {strangers}, which forward did not keep")
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []
         for gradient, place in zip(self.joint.results, primal.differentiable, strict=True):

@@ -32,6 +32,7 @@ class Joint:
         that the gradients will be differentiated.
         """
         builder = builder_over(graph)
+        builder.differentiable = again
         known = len(builder.nodes)
         outputs = [output.node for output in graph.outputs if output.requires_grad]
         nodes = [

@@ -78,6 +78,11 @@ Twin = Callable[[Builder, Node, Sequence[Node], Sequence[bool]], dict[Node, Node
 TWINS: dict[str, Twin] = {}
 
 
+def has_rules(node: Node) -> bool:
+    """Whether the rules of a library call's name hold for it: they are about real numbers."""
+    return all(part.dtype.kind != "complex" for part in (node, *node.inputs))
+
+
 def twin(*names: str) -> Callable[[Twin], Twin]:
     """The form that library calls of these names take where a gradient flows through them."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from framefuse.autodiff import rules  # noqa: F401  (fills the registry)
 from framefuse.autodiff.accumulate import total
 from framefuse.autodiff.formulas import run
-from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero
+from framefuse.autodiff.registry import CALLS, DERIVED, ROWS, ZERO, CallVjp, Given, Gradient, Onto, Vjp, Zero, has_rules
 from framefuse.autodiff.tapes import Taped, call_again, read_tape
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder, Unprovable
@@ -155,7 +155,7 @@ class _Sweep:
     def _call_rule(self, node: Node) -> CallVjp:
         if isinstance(node.attr("target"), Taped):
             return call_again if self.again else read_tape
-        return CALLS.get(node.attr("name"), call_again)
+        return CALLS.get(node.attr("name"), call_again) if has_rules(node) else call_again
 
     def _call(self, node: Node, need: Sequence[bool]) -> None:
         given = self.calls.pop(node, None)

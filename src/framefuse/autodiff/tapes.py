@@ -208,6 +208,11 @@ class Vjp:
         return f"{getattr(self.target, '__name__', 'call')}_vjp"
 
 
+def is_vjp(node: Node) -> bool:
+    """Whether the value is a gradient that torch computes by making a call again."""
+    return node.op == "result" and isinstance(node.inputs[0].attr("target"), Vjp)
+
+
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Makes a taped call again from the generator's ``state`` before it; gives the results at ``paths`` as a function

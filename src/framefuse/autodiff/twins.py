@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.library import row_major
-from framefuse.autodiff.registry import CALLS, TWINS
+from framefuse.autodiff.registry import CALLS, TWINS, has_rules
 from framefuse.autodiff.reverse import active, builder_over
 from framefuse.autodiff.tapes import STATE, Taped, drawn_on, hollow, refuse_sparse
 from framefuse.errors import Stop
@@ -37,7 +37,7 @@ def with_twins(graph: Graph) -> Graph:
 
 
 def _needs_twin(node: Node) -> bool:
-    if isinstance(node.attr("target"), Taped):
+    if isinstance(node.attr("target"), Taped) or not has_rules(node):
         return True
     return node.attr("name") in TWINS or node.attr("name") not in CALLS
 
@@ -76,7 +76,8 @@ class _Rebuilding:
         results = self.users.get(node, [])
         if isinstance(node.attr("target"), Taped):
             self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again
-        rule = TWINS.get(node.attr("name")) if not isinstance(node.attr("target"), Taped) else None
+        own = not isinstance(node.attr("target"), Taped) and has_rules(node)
+        rule = TWINS.get(node.attr("name")) if own else None
         need = [operand in self.path for operand in node.inputs]
         before, found = dict(self.builder.relations), None
         try:

@@ -18,7 +18,7 @@ from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.relations import Relations
-from framefuse.capture.saved import Entrances, Stale, autograd_of
+from framefuse.capture.saved import Entrances, Stale, autograd_of, unreached
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
@@ -432,8 +432,23 @@ class Recorder(Relations):
                 advanced,
                 prepared.grad_enabled,
                 casts_now(),
+                () if written or not prepared.grad_enabled else self._unreached(operands, first),
             )
         )
+
+    def _unreached(self, operands: list[Any], first: int) -> tuple[int, ...]:
+        """The operands of a call to which no gradient flows, though they require one. Where only one of them does,
+        whatever requires grad after the call leads to it.
+        """
+        asking = [tensor for tensor in operands if tensor.requires_grad]
+        if len(asking) < 2 or not any(meta.requires_grad for meta in self.metas[first:]):
+            return ()
+        with torch._C.DisableTorchFunction():
+            try:
+                missing = unreached(self.tensors[first:], asking)
+            except Stale:
+                return ()
+        return tuple(self.numbers[id(tensor)] for tensor in missing)
 
     def _written(
         self, name: str, operands: list[Any], before: list[int | None], args: tuple[Any, ...], kwargs: dict[str, Any]

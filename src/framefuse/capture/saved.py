@@ -149,6 +149,36 @@ class _Reading:
         )
 
 
+def unreached(results: Iterable[Any], operands: Iterable[Any]) -> list[Any]:
+    """The operands of a call that require grad and to which no way leads from its results in eager's graph."""
+    ends = {_end(tensor): tensor for tensor in operands if tensor.requires_grad}
+    missing = set(ends)
+    seen: dict[int, Any] = {}
+    waiting = []
+    for tensor in results:
+        if tensor.requires_grad:
+            missing.discard(_end(tensor))
+            waiting.append(_node(tensor))
+    borders = {end[0] for end in ends}
+    while waiting and missing:
+        node = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen[id(node)] = node
+        for child, number in node.next_functions:
+            leaf = getattr(child, "variable", None)
+            missing.discard((id(child), number) if leaf is None else (id(leaf), -1))
+            if leaf is None and id(child) not in borders:
+                waiting.append(child)
+    return [ends[end] for end in missing]
+
+
+def _end(tensor: Any) -> tuple[int, int]:
+    """What a way to the tensor ends at: one output of a node, or a leaf."""
+    node = _node(tensor)
+    return (id(tensor), -1) if node is None else (id(node), tensor.output_nr)
+
+
 def _node(tensor: Any) -> Any:
     try:
         return tensor.grad_fn

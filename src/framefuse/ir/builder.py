@@ -42,6 +42,7 @@ class Builder:
         self.differentiable = False
         self._table: dict[Any, Node] = {}
         self._results: dict[Node, dict[tuple[Any, ...], Node]] = {}
+        self._calls: dict[tuple[Node, ...], list[Node]] = {}
         self._sizes: dict[Expr, int] = {}
         self._lengths: set[Expr] = set()  # known to be sizes
         self._counts: dict[Shape, Expr] = {}
@@ -187,7 +188,9 @@ class Builder:
             self.nodes.append(node)
             if node.op == "result":
                 self._results.setdefault(node.inputs[0], {})[node.attr("path")] = node
-            elif node.op not in ("input", "library"):
+            elif node.op == "library":
+                self._calls.setdefault(node.inputs, []).append(node)
+            elif node.op != "input":
                 identity = (node.op, node.inputs, _key(node.op, node.attrs), node.dtype.name, node.shape, node.device)
                 self._table.setdefault(identity, node)
 
@@ -206,7 +209,16 @@ class Builder:
         self.nodes.append(node)
         if op == "result":
             self._results.setdefault(inputs[0], {})[node.attr("path")] = node
+        elif op == "library":
+            self._calls.setdefault(inputs, []).append(node)
         return node
+
+    def call(self, inputs: tuple[Node, ...], attrs: tuple[tuple[str, Any], ...]) -> Node | None:
+        """The library call with these parts, if there is one: for calls of which one does for several."""
+        for node in self._calls.get(inputs, ()):
+            if node.attrs == attrs and repr(node.attrs) == repr(attrs):  # the text tells 1 from 1.0 from True
+                return node
+        return None
 
     def results(self, call: Node) -> Mapping[tuple[Any, ...], Node]:
         """The results of a library call by their paths."""

@@ -56,7 +56,8 @@ class Call:
     and constants. ``result`` has the structure of the real result with tensors replaced by :class:`Ref` and other
     leaves by their recorded constants; None when the result holds no tensor. ``name`` is the plain name (``add``,
     ``linear``, ``__getitem__``). ``written`` lists the values whose memory the call changed (by version counter or
-    known semantics). ``random`` is true if the call advanced a generator.
+    known semantics). ``random`` is true if the call advanced a generator. ``unreached`` are operands that require grad
+    and get none: eager's autograd does not lead to them.
     """
 
     target: Any
@@ -69,6 +70,7 @@ class Call:
     random: bool = False
     grad_enabled: bool = False
     autocast: Casts = ()  # where autocast was on, with its dtype
+    unreached: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

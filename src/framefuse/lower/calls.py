@@ -51,6 +51,8 @@ class LibraryCalls:
         that autocast casts; where it is None, the call runs under the autocast of its recording.
         """
         replaced = {**(casts or {}), **(replaced or {})}
+        for value in call.unreached:
+            replaced[value] = self.builder.detach(replaced.get(value) or self._as_it_lies(value))
         operands: list[Node] = []
         template = self._template(call.args, operands, replaced)
         named = self._template(call.kwargs, operands, replaced)

@@ -24,9 +24,13 @@ def _inner(node: Node) -> DType:
     return node.dtype if node.dtype.name == "float64" else FLOAT32
 
 
-def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None) -> Node:
-    """``node * weight + bias`` in the node's dtype."""
-    for factor, formula in ((weight, lambda a, w: a * w), (bias, lambda a, b: a + b)):
+def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None, whole: bool = True) -> Node:
+    """``node * weight + bias`` in the node's dtype; ``whole`` says that eager's backward is one node for all three."""
+
+    def shifted(a: Element, b: Element) -> Element:
+        return (a + b).derived("shifted", a, b) if whole else a + b
+
+    for factor, formula in ((weight, lambda a, w: a * w), (bias, shifted)):
         if factor is not None:
             node = lo.compute(formula, node, lo.cast(factor, node.dtype))
     return node
@@ -89,7 +93,7 @@ def group_norm(
     node = lo.expand(lo.cast(input, _inner(input)), shape)
     node = lo.reshape(node, (batch, groups, inner * product(rest)))
     node = lo.reshape(standardise(lo, node, (2,), eps), shape)
-    return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node)), input.dtype)
+    return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node), whole=False), input.dtype)
 
 
 def _channel(lo: Lowering, factor: Any, node: Node) -> Node | None:

@@ -87,7 +87,8 @@ def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: An
     if not input.dtype.is_float or not isinstance(correction, int) or correction < 0:
         raise Unsupported("integers or a fractional correction")
     axes = lo.axes(dim, len(input.shape))
-    node = lo.widen(input)
+    # Eager's kernel of the CPU accumulates in double, whatever comes in.
+    node = lo.cast(input, BY_NAME["float64"]) if input.device == "cpu" else lo.widen(input)
     centre, squares = moments(lo, node, axes)
     count = lo.total(node.shape, axes)
     freedom = count if correction == 0 else maximum(count - correction, expr(0))

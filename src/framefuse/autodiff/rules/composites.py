@@ -17,44 +17,46 @@ from framefuse.ir.numbers import Expr
 from framefuse.ir.stops import reason
 
 # One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
-# are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml.
+# are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml, in which side
+# NaN takes as well. ``beside`` is its first operand, and leads to the others with zeros. A sixth is a float32 there.
 GELU_INNER = "mul(0.7978845608028654, add(a, mul(0.044715, mul(a, mul(a, a)))))"
 GELU_TANH = f"tanh({GELU_INNER})"
 GELU_SLOPE = "mul(0.7978845608028654, add(1.0, mul(0.134145, mul(a, a))))"
+SINC_ANGLE, SINC_SQUARE = "mul(a, 3.141592653589793)", "mul(mul(a, a), 3.141592653589793)"
 MISH_TANH = "tanh(log1p(exp(a)))"
 SMOOTH = "where(le(sub(a, b), neg(p)), neg(g), where(ge(sub(a, b), p), g, div(mul(sub(a, b), g), p)))"
 HUBER = "where(le(sub(a, b), neg(p)), neg(mul(g, p)), where(ge(sub(a, b), p), mul(g, p), mul(sub(a, b), g)))"
 FORMULAS: dict[str, tuple[str | None, ...]] = {
-    "relu": ("where(le(r, 0.0), zero, g)",),
-    "hardtanh": ("where(bit_or(le(a, p), ge(a, q)), zero, g)",),
+    "relu": ("beside(where(le(r, 0.0), zero, g), r)",),
+    "hardtanh": ("beside(where(bit_and(gt(a, p), lt(a, q)), g, zero), a)",),
     "clamp": ("where(bit_and(ge(a, b), le(a, c)), g, zero)", "where(bit_and(lt(a, b), lt(b, c)), g, zero)",
               "where(bit_or(gt(a, c), lt(c, b)), g, zero)"),
     "clamp_min": ("where(ge(a, b), g, zero)", "where(lt(a, b), g, zero)"),
     "clamp_max": ("where(le(a, b), g, zero)", "where(gt(a, b), g, zero)"),
-    "leaky_relu": ("where(gt(a, 0.0), g, mul(g, p))",),
-    "prelu": ("where(gt(a, 0.0), g, mul(b, g))", "where(gt(a, 0.0), zero, mul(a, g))"),
+    "leaky_relu": ("beside(where(gt(a, 0.0), g, mul(g, p)), a)",),
+    "prelu": ("beside(where(gt(a, 0.0), g, mul(b, g)), a)", "where(gt(a, 0.0), zero, mul(a, g))"),
     "silu": ("mul(mul(g, sigmoid(a)), add(1.0, mul(a, sub(1.0, sigmoid(a)))))",),
     "mish": (f"mul(g, add({MISH_TANH}, mul(mul(a, sigmoid(a)), sub(1.0, mul({MISH_TANH}, {MISH_TANH})))))",),
     "gelu": ("mul(g, add(mul(0.5, add(1.0, erf(mul(a, 0.7071067811865476)))), "
              "mul(a, mul(0.3989422804014327, exp(mul(mul(a, a), -0.5))))))",),
     "gelu_tanh": (f"mul(g, add(mul(0.5, add(1.0, {GELU_TANH})), mul(mul(mul(0.5, a), "
                   f"sub(1.0, mul({GELU_TANH}, {GELU_TANH}))), {GELU_SLOPE})))",),
-    "elu": ("where(le(a, 0.0), mul(mul(g, p), exp(mul(a, s))), mul(g, q))",),
+    "elu": ("where(gt(a, 0.0), mul(g, q), mul(mul(g, p), exp(mul(a, s))))",),
     "softplus": ("where(gt(mul(a, p), q), g, mul(g, div(exp(mul(a, p)), add(exp(mul(a, p)), 1.0))))",),
     "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))), "
                     "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),
-    "hardswish": ("where(le(a, -3.0), zero, where(lt(a, 3.0), mul(g, add(div(a, 3.0), 0.5)), g))",),
-    "hardsigmoid": ("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.16666666666666666), zero)",),
+    "hardswish": ("where(le(a, -3.0), zero, where(ge(a, 3.0), g, mul(g, add(div(a, 3.0), 0.5))))",),
+    "hardsigmoid": ("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",),
     "erf": ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",),
-    "shrink": ("where(bit_and(ge(a, neg(p)), le(a, p)), zero, g)",),
-    "threshold": ("where(le(a, p), zero, g)",),
+    "shrink": ("beside(where(bit_or(lt(a, neg(p)), gt(a, p)), g, zero), a)",),
+    "threshold": ("beside(where(le(a, p), zero, g), a)",),
     "logit": ("where(bit_or(lt(a, 0.0), gt(a, 1.0)), nan, div(g, mul(a, sub(1.0, a))))",),
-    "logit_eps": ("where(bit_or(lt(a, p), gt(a, sub(1.0, p))), zero, div(g, mul(a, sub(1.0, a))))",),
+    "logit_eps": ("where(bit_and(ge(a, p), le(a, sub(1.0, p))), div(g, mul(a, sub(1.0, a))), zero)",),
     "xlogy": ("where(bit_and(eq(a, 0.0), le(b, 0.0)), zero, where(isnan(b), b, where(eq(g, 0.0), zero, "
               "mul(g, log(b)))))", "div(mul(g, a), b)"),
     "logaddexp": ("div(g, add(1.0, exp(sub(b, a))))", "div(g, add(1.0, exp(sub(a, b))))"),
-    "sinc": ("where(eq(a, 0.0), zero, mul(g, div(sub(mul(mul(a, 3.141592653589793), cos(mul(a, 3.141592653589793))), "
-             "sin(mul(a, 3.141592653589793))), mul(mul(a, a), 3.141592653589793))))",),
+    "sinc": (f"where(eq({SINC_SQUARE}, 0.0), zero, mul(g, div(sub(mul({SINC_ANGLE}, cos({SINC_ANGLE})), "
+             f"sin({SINC_ANGLE})), {SINC_SQUARE})))",),
     "nan_to_num": ("mul(g, where(lt(abs(a), inf), 1.0, zero))",),
     "power": ("mul(g, mul(p, pow(a, q)))",),
     "smooth_l1": (SMOOTH, f"neg({SMOOTH})"),
@@ -63,6 +65,8 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "norm": ("where(eq(r, 0.0), zero, div(g, add(r, r)))",),
     "norm_root": ("where(eq(r, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
+    # eager's node of a norm gives all its gradients, so that of the shift requires grad where one of them does
+    "shifted": ("g", "beside(g, a)"),
     "straight": ("g",),
     "kept": ("g",),
     "replaced": ("g", "zero"),
@@ -85,6 +89,7 @@ def _formula_rule(texts: Sequence[str | None]) -> Vjp:
 
 
 INF, NAN = float("inf"), float("nan")
+ASIDE = ("shifted",)  # rules that are about more nodes where gradients are differentiated again
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
@@ -115,10 +120,11 @@ def _row_total(builder: Builder, g: Node, axis: int) -> Node:
 
 @vjp_derived("softmax")
 def softmax(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """The kernels of eager round in two ways: on the CPU a constant gradient gives zeros."""
     (axis,) = node.attr("parameters")
     weighted = builder.pointwise("mul", g, node)
-    letters = {"g": weighted, "r": node, "a": _total(builder, weighted, (axis,))}
-    return [None, run(builder, "sub(g, mul(r, a))", letters)]
+    letters = {"g": g, "b": weighted, "r": node, "a": _total(builder, weighted, (axis,))}
+    return [None, run(builder, "mul(r, sub(g, a))" if g.device == "cpu" else "sub(b, mul(r, a))", letters)]
 
 
 @vjp_derived("log_softmax")

@@ -151,7 +151,7 @@ def interpolate(builder: Builder, node: Node, given: Given, need: Sequence[bool]
     name = UPSAMPLED.get((args["mode"], rank))
     if name is None:
         return None
-    scales = [None] * rank if args["scale_factor"] is None else [float(s) for s in each(args["scale_factor"], rank)]
+    scales = [None] * rank if args["scale_factor"] is None else each(args["scale_factor"], rank)
     corners = () if args["mode"] == "nearest" else (bool(args["align_corners"]),)
     order = order_in(builder, node, input)
     numbers = (list(g.shape[2:]), list(input.shape), *corners, *scales)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
 
 from framefuse.autodiff.formulas import run
-from framefuse.autodiff.registry import Gradient, vjp
+from framefuse.autodiff.library import calls
+from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
+from framefuse.autodiff.tapes import Hole, Vjp
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Node
 
@@ -46,4 +51,37 @@ def prod(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequenc
         "g": spread(builder, g, node), "a": zeros, "b": spread(builder, rest, node), "c": safe,
         "r": spread(builder, node, node),
     }  # fmt: skip
-    return [run(builder, "where(a, mul(g, b), div(mul(g, r), c))", letters)]
+    found = run(builder, "where(a, mul(g, b), div(mul(g, r), c))", letters)
+    assert found is not None
+    return [builder.derived(found, "others", (source, g), *axes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The gradient of a product over ``axes`` by torch's own formula, which holds for several zeros as well."""
+
+    axes: tuple[int, ...]
+
+    def __call__(self, source: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        leaf = source if source.requires_grad else source.detach().requires_grad_()
+        kept = [axis for axis in range(leaf.dim()) if axis not in self.axes]
+        rows = leaf.permute(*kept, *self.axes).flatten(len(kept)) if self.axes else leaf.unsqueeze(-1)
+        return torch.autograd.grad(rows.prod(-1), leaf, g, create_graph=True)[0]
+
+    @property
+    def __name__(self) -> str:
+        return "product_of_others"
+
+
+@vjp_derived("others")
+def others(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """What zeros hide from the formula above shows where it is differentiated again."""
+    wanted = tuple(place for place in (0, 1) if need[1 + place])
+    operands = node.inputs[1:]
+    target = Vjp(Others(node.attr("parameters")), wanted, ((),))
+    results = [((place,), operands[index].dtype, operands[index].shape) for place, index in enumerate(wanted)]
+    found = calls(builder, target, (operands, (Hole(0), Hole(1)), {}, (g,)), results)
+    parts: list[Gradient] = [None, None, None]
+    for index, part in zip(wanted, found, strict=True):
+        parts[1 + index] = part
+    return parts

@@ -29,7 +29,9 @@ def sigmoid(b: Builder, x: Reg) -> Reg:
 
 
 def erfinv(b: Builder, y: Reg) -> Reg:
-    """Giles' approximation, then two steps of Newton's method on erf(x) - y."""
+    """Giles' approximation, then steps of Newton's method on erf(x) - |y|; far out on the logarithm of the complement,
+    which has digits left there and is nearly a parabola.
+    """
     narrow = y.elem == "float"
     y = b.convert("fpext", y, "double")
     one = b.like(1.0, y)
@@ -37,11 +39,14 @@ def erfinv(b: Builder, y: Reg) -> Reg:
     w = b.neg(function(b, "log", b.mul(b.sub(one, a), b.add(one, a))))
     centre = b.polynomial(b.sub(w, b.like(2.5, w)), ERFINV_CENTRE)
     tail = b.polynomial(b.sub(b.intrinsic("sqrt", w), b.like(3.0, w)), ERFINV_TAIL)
-    x = b.mul(y, b.select(b.compare("olt", w, b.like(5.0, w)), centre, tail))
-    for _ in range(2):
-        miss = b.sub(function(b, "erf", x), y)
+    x = b.mul(a, b.select(b.compare("olt", w, b.like(5.0, w)), centre, tail))
+    for _ in range(2 if narrow else 4):
+        rest = function(b, "erfc", x)
+        far = b.mul(rest, function(b, "log", b.div(rest, b.sub(one, a))))
+        miss = b.select(b.compare("ogt", a, b.like(0.5, a)), far, b.sub(a, function(b, "erf", x)))
         slope = b.mul(b.like(2 / math.sqrt(math.pi), x), function(b, "exp", b.neg(b.mul(x, x))))
-        x = b.sub(x, b.div(miss, slope))
+        x = b.add(x, b.div(miss, slope))
+    x = b.intrinsic("copysign", x, y)
     x = b.select(b.compare("oeq", a, one), b.intrinsic("copysign", b.like(math.inf, y), y), x)
     x = b.select(b.compare("ogt", a, one), b.like(math.nan, y), x)
     return b.convert("fptrunc", x, "float") if narrow else x

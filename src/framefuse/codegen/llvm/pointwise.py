@@ -135,6 +135,25 @@ def _hyperbolic(b: Builder, name: str, x: Reg) -> Reg:
     return b.select(large, b.intrinsic("copysign", logarithm, x), function(b, name, x))
 
 
+def cosh(b: Builder, x: Reg) -> Reg:
+    """In double, and by the square of a smaller power where the library overflows too early."""
+    return _exponential(b, "cosh", x)
+
+
+def sinh(b: Builder, x: Reg) -> Reg:
+    return _exponential(b, "sinh", x)
+
+
+def _exponential(b: Builder, name: str, x: Reg) -> Reg:
+    if x.elem == "float":
+        return _through_double(b, name, x)
+    size = b.intrinsic("fabs", x)
+    root = function(b, "exp", b.mul(size, b.like(0.5, x)))
+    large = b.mul(b.mul(root, b.like(0.5, x)), root)
+    large = b.intrinsic("copysign", large, x) if name == "sinh" else large
+    return b.select(b.compare("ogt", size, b.like(709.0, x)), large, function(b, name, x))
+
+
 def remainder(b: Builder, x: Reg, y: Reg) -> Reg:
     """The exact remainder with the divisor's sign."""
     rest = fmod(b, x, y)
@@ -147,15 +166,17 @@ def remainder(b: Builder, x: Reg, y: Reg) -> Reg:
 def floordiv(b: Builder, x: Reg, y: Reg) -> Reg:
     """The floor of the quotient by way of the exact remainder, as torch.floor_divide and Python define it."""
     zero = b.like(0.0, x)
-    rest = fmod(b, x, y)
-    quotient = b.div(b.sub(x, rest), y)
+    rest, exact = fmod(b, x, y), b.div(x, y)
+    size = b.like(math.inf, x)
+    overflows = b.compare("oeq", b.intrinsic("fabs", exact), size)  # then the library has no remainder
+    overflows = b.bit_and(overflows, b.compare("one", b.intrinsic("fabs", x), size))
+    quotient = b.div(b.select(overflows, x, b.sub(x, rest)), y)
     signs_differ = b.bit_xor(b.compare("olt", y, zero), b.compare("olt", rest, zero))
     wrong = b.bit_and(b.compare("une", rest, zero), signs_differ)
     quotient = b.select(wrong, b.sub(quotient, b.like(1.0, x)), quotient)
     floor = b.intrinsic("floor", quotient)
     above = b.compare("ogt", b.sub(quotient, floor), b.like(0.5, x))
     floor = b.select(above, b.add(floor, b.like(1.0, x)), floor)
-    exact = b.div(x, y)
     floor = b.select(b.compare("oeq", quotient, zero), b.intrinsic("copysign", zero, exact), floor)
     return b.select(b.compare("oeq", y, zero), exact, floor)
 
@@ -204,6 +225,8 @@ FLOAT: dict[str, Callable[..., Reg]] = {
     "remainder": remainder,
     "asinh": asinh,
     "acosh": acosh,
+    "sinh": sinh,
+    "cosh": cosh,
     "floordiv": floordiv,
     "erfinv": maths_float64.erfinv,
     "digamma": maths_float64.digamma,
@@ -228,7 +251,7 @@ LIBRARY = {
     name: name
     for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "erf",
-        "erfc", "atan", "asin", "acos", "sinh", "cosh", "atanh", "atan2", "hypot", "pow",
+        "erfc", "atan", "asin", "acos", "atanh", "atan2", "hypot", "pow",
         "nextafter", "lgamma",
     )
 }  # fmt: skip
