@@ -1,4 +1,4 @@
-"""Runs torch's gradcheck and gradgradcheck in float64 on compiled operators: ``python -m tests.operators.gradchecks``."""
+"""Runs torch's gradcheck and gradgradcheck in float64 on compiled operators: `python -m tests.operators.gradchecks`."""
 
 from __future__ import annotations
 
