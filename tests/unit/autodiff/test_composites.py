@@ -96,6 +96,7 @@ def test_unary(name, dtype):
     points = torch.tensor(POINTS, dtype=dtype)
     if name == "logit":  # eager's two kernels differ at -0
         points = points[~((points == 0) & points.signbit())]
+    points = points.repeat(32)  # whole vectors: of NaN eager's kernels for what is left over give other gradients
     check_lowered(UNARY[name], points)
 
 
@@ -231,7 +232,7 @@ def test_relu_of_every_number_of_16_bits(dtype):
 def test_relu_keeps_its_result_and_not_what_it_is_computed_from(dtype):
     x, w, v = (torch.randn(64, 64, dtype=dtype, requires_grad=True) for _ in range(3))
     graph = lowered(trace_of(lambda x, w, v: F.linear(F.relu(F.linear(x, w)), v), x, w, v))
-    (piece,) = halves(graph, {0, 1, 2}, set()).pieces
+    (piece,) = halves(graph, {0, 1, 2}, None).pieces
     (kept,) = [entry.node for entry in piece.saved if entry.kind == "own"]
     assert kept.dtype.torch is dtype
     assert (kept if kept.op == "maximum" else kept.inputs[0]).op == "maximum"
