@@ -22,8 +22,8 @@ EXACT = {
     "add", "sub", "mul", "div", "neg", "abs", "floor", "ceil", "trunc", "round", "reciprocal", "maximum", "minimum",
     "fmax", "fmin", "sign", "copysign", "remainder", "fmod", "floordiv", "nextafter",
 }  # fmt: skip
-# Eager's float32 kernels of these give NaN for denormal divisors.
-IN_DOUBLE = {"remainder", "fmod"}
+# Eager's float32 kernels of these give NaN for denormal divisors, or infinity where there is room up to 89.4.
+IN_DOUBLE = {"remainder", "fmod", "sinh", "cosh"}
 # Highest error against float64 in units in the last place, for our own polynomials.
 ULP = {
     "exp": 1.1, "exp2": 1.1, "expm1": 1.6, "log": 1.1, "log2": 1.6, "log10": 1.6, "log1p": 1.6, "sin": 1.8,

@@ -243,9 +243,11 @@ EXACT: dict[str, Callable[..., Reg]] = {
     "sigmoid": lambda b, x: b.div(b.like(1.0, x), b.add(b.like(1.0, x), function(b, "exp", b.neg(x)))),
     **{
         name: partial(_called, name)
-        for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos")
+        for name in (
+            "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sin", "cos", "sinh", "cosh",
+        )
     },
-}
+}  # fmt: skip
 # Rows that a library function computes, with its name in C.
 LIBRARY = {
     name: name
