@@ -82,6 +82,11 @@ def type_get(kind: type, name: str) -> Any:
     return MISSING
 
 
+def has_finalizer(kind: type) -> bool:
+    """Whether Python code runs when an instance ends, which a recording and compiled code would hold longer."""
+    return type(type_get(kind, "__del__")) is types.FunctionType
+
+
 def python_method(kind: type, name: str) -> types.FunctionType | None:
     """The Python function behind a special method, if the interpreter must run it."""
     found = type_get(kind, name)
@@ -111,7 +116,7 @@ class Attributes:
             if isinstance(holder, torch.Tensor):
                 return self._tensor_attribute(holder, name, frame)
             if kind is types.ModuleType or isinstance(holder, types.ModuleType):
-                return self._module_attribute(holder, name, frame)
+                return self.module_attribute(frame, holder, name)
             if isinstance(holder, type):
                 return self._class_attribute(frame, holder, name)
             if kind is FrameView:
@@ -348,14 +353,27 @@ class Attributes:
             self.recorder.kill("argument", "all attributes of a class")
         return (value,)
 
-    def _module_attribute(self, holder: Any, name: str, frame: Frame | None = None) -> Found:
+    def module_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+        """An attribute of a Python module; what it lacks its ``__getattr__`` gives, or that of its class."""
+        state, kind = types.ModuleType.__getattribute__(holder, "__dict__"), type(holder)
+        sources = self.recorder.sources
+        if name not in state and self.recorder.alive:
+            own = type_get(kind, name)
+            plain = kind is types.ModuleType or python_method(kind, "__getattr__") is None
+            if not plain or type(own) is property:
+                sources.root(holder)
+                return self.generic_attribute(frame, holder, kind, name)
+            fallback = state.get("__getattr__")
+            if own is MISSING and type(fallback) is types.FunctionType and not runs_natively(fallback):
+                sources.root(holder)
+                sources.absent(holder, name)
+                found = sources.read(holder, "attr", "__getattr__", fallback)
+                return self.call(frame, found, (name,), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)
-        sources = self.recorder.sources
-        state = holder.__dict__
         part = "attr" if name in state else "getattr"
-        free = frame is not None and type(value) in (int, float) and name in frame.code.stores
+        free = type(value) in (int, float) and name in frame.code.stores
         place = place_of(holder, part, name)
         return (sources.read_at(sources.root(holder), place, part, name, value, free or CARRIED),)
 

@@ -13,7 +13,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
-from framefuse.capture.attributes import python_method, type_get
+from framefuse.capture.attributes import has_finalizer, python_method, type_get
 from framefuse.capture.class_making import MAKERS, new_class, understood
 from framefuse.capture.constructors import CONSTRUCTORS
 from framefuse.capture.copies import deepcopy, shallow
@@ -41,7 +41,7 @@ from framefuse.capture.protocols import checked
 from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.slot_methods import SLOT_METHODS
-from framefuse.capture.specials import SPECIALS, TWIN_TYPES, TWINS, needs_twin
+from framefuse.capture.specials import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.twins import equal_parts, inside_ddp_forward
 from framefuse.capture.unseen import PLAIN, compared, compares, hidden, shown, walked
 from framefuse.ir.classes import immutable
@@ -166,7 +166,7 @@ class Calls(Natives):
                         args = (target.__self__, *args)
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, then)
-                if target in TWINS and needs_twin(args):
+                if target in TWINS and needs_twin(args, *ASKED.get(target, ())):
                     target = TWINS[target]
                     continue
                 break
@@ -291,6 +291,8 @@ class Calls(Natives):
 
     def construct(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
         """Calls a class; MISSING when native code shall do it."""
+        if has_finalizer(cls):
+            self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
         special = SPECIALS.get(cls)
         if special is not None:
             outcome = self._sealed(special, frame, args, kwargs, then)
@@ -299,7 +301,8 @@ class Calls(Natives):
                     self.finish(frame, frame.stack.pop(), then)
                 return outcome
         drives = cls in DRIVERS and self.recorder.tracked and bool(args)
-        if cls in TWIN_TYPES and (drives or needs_twin(args) or (kwargs and needs_twin(tuple(kwargs.values())))):
+        given = (*args, *kwargs.values())
+        if cls in TWIN_TYPES and (drives or needs_twin(given, *ASKED.get(cls, ()))):
             return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
         method = python_method(type(cls), "__call__")
         if method is not None:

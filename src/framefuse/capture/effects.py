@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.capture.attributes import has_finalizer
 from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
@@ -82,6 +83,9 @@ class Journal:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
         sources = self.recorder.sources
         if not self.recorder.alive or id(holder) not in sources.known:
+            return
+        if type(before) not in ATOMS and before is not value and has_finalizer(type(before)):
+            self.recorder.kill("finalizer", f"{type(before).__name__}.__del__")
             return
         if kind in ("cell", "delcell"):
             self._put((id(holder), "cell", None), kind, holder, key, value, before)

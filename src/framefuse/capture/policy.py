@@ -26,7 +26,7 @@ from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
 from framefuse.capture.steps import replayed, says_once
-from framefuse.capture.unseen import HASHING, after_call, before_call, key_in, shown, walks
+from framefuse.capture.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
 from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import elements
@@ -67,7 +67,8 @@ class Natives(Operations):
             return
         self.refused = "native-call"
         policy = self._policy(target, args, kwargs)
-        if policy is not None and (self._unseen(target, args, kwargs) or walks(self, target, args)):
+        hidden = policy is not None and self._unseen(target, args, kwargs)
+        if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self, target, args))):
             policy = None
         elif policy == "torch":
             stopped = queries.STOPPED.get(queries.call_name(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,12 @@ from framefuse.capture.numbers import Float, Integer, bare, plain_number
 
 BUILTINS: dict[str, Callable[[Any], Any]] = {
     "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,
-    "__float__": float, "__iter__": iter,
+    "__float__": float, "__iter__": iter, "__index__": operator.index,
+    "__format__": format,
 }  # fmt: skip
 EXPECTED: dict[str, tuple[type, ...]] = {
     "__bool__": (bool,), "__str__": (str,), "__repr__": (str,), "__int__": (int, Integer), "__float__": (float, Float),
+    "__index__": (int, Integer), "__format__": (str,),
 }  # fmt: skip
 SMALL, WORD = 1 << 60, 1 << 63
 

@@ -96,6 +96,7 @@ class Recorder(Relations):
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
         self.stand_ins: dict[int, Any] = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
+        self.paused = False  # code runs whose calls are no part of the trace
         self.first_module_call = True
         self.works: dict[int, tuple[Any, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
@@ -553,6 +554,11 @@ class Recorder(Relations):
             found.append(Input(number, source, spec))
         return tuple(found)
 
+    def versions_now(self) -> list[int | None]:
+        """The counts of writes of all tensors of the trace."""
+        with torch._C.DisableTorchFunction():
+            return _versions(self.tensors)
+
     def final_versions(self) -> dict[int, int]:
         """The version counters of all values at the end, but for those of 0."""
         with torch._C.DisableTorchFunction():
@@ -634,7 +640,7 @@ class RecordingMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, kwargs = self.recorder, kwargs or {}
         recorder.mode_calls += 1
-        if not recorder.alive:
+        if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
         name = queries.call_name(func)
         answer = queries.ANSWERS.get(name)

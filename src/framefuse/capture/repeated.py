@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from framefuse.capture.numbers import bare, plain_number
-from framefuse.capture.sources import ATOMS
+from framefuse.capture.recipe import by_identity
+from framefuse.capture.sources import ATOMS, is_held
 from framefuse.ir.facts import Source
 
 
@@ -34,9 +35,9 @@ def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], so
     """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done, and what
     is called is the same object at each call. One that came out of a break was made by this call.
 
-    The arguments must be known by value, since nothing says when others change. A fact holds the object that it is
-    about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by another place,
-    or nothing.
+    The arguments must be known by value or identity, since nothing says when others change. A fact holds the object
+    that it is about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by
+    another place, or nothing.
     """
     if type(target) not in (weakref.ReferenceType, functools._lru_cache_wrapper):
         return False
@@ -47,10 +48,15 @@ def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], so
         return target() is None or isinstance(target(), torch.Tensor) or id(target()) in sources.known
     if target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
-    return all(
-        type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType))
-        for value in (*args, *kwargs.values())
-    )
+    return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
+
+
+def _lasts(value: Any, sources: Any) -> bool:
+    """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
+    if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
+        return True
+    entry = sources.known.get(id(value))
+    return entry is not None and is_held(*entry) and by_identity(type(value))
 
 
 def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -63,10 +69,17 @@ def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dic
         sources.fact(source, "is", target, id(target))
     cached = type(target) is functools._lru_cache_wrapper
     misses = target.cache_info().misses if cached else 0
-    value = target(*args, **kwargs)
+    versions = recorder.versions_now()
+    recorder.paused = True  # a guard makes what a cache lacks as well
+    try:
+        value = target(*args, **kwargs)
+    finally:
+        recorder.paused = False
     if not recorder.alive:
         return value
     if cached and target.cache_info().misses != misses:
         sources.forget()  # the function ran, out of sight: what it may have written is read afresh
+        if recorder.versions_now() != versions:
+            recorder.kill("read-after-write", "a tensor")
     place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
     return sources.learn(place, value)

@@ -41,9 +41,13 @@ PLAIN_ITERABLES = frozenset(
 )
 
 
-def needs_twin(args: tuple[Any, ...]) -> bool:
-    """Whether native code would call back into Python: an interpreted generator, a Python iterable or a Python
-    function among the arguments.
+# What builtins with a twin ask of the elements that they are given.
+ASKED: dict[Any, tuple[str, ...]] = dict.fromkeys((any, all, filter), ("__bool__", "__len__"))
+
+
+def needs_twin(args: tuple[Any, ...], *names: str) -> bool:
+    """Whether native code would call back into Python: an interpreted generator, a Python iterable, a Python function,
+    or a special method with one of these ``names`` of what it is given or of an element.
     """
     for value in args:
         kind = type(value)
@@ -53,7 +57,16 @@ def needs_twin(args: tuple[Any, ...]) -> bool:
             return True
         if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
             return True
-    return False
+    return any(_has_method(part, names) for value in args for part in _parts(value)) if names else False
+
+
+def _parts(value: Any) -> list[Any]:
+    return [value, *value] if type(value) in PLAIN_ITERABLES and type(value) not in (str, range) else [value]
+
+
+def _has_method(value: Any, names: tuple[str, ...]) -> bool:
+    kind = type(value)
+    return kind not in ATOMS and any(python_method(kind, name) is not None for name in names)
 
 
 def special(*targets: Any) -> Callable[[Any], Any]:
@@ -384,6 +397,14 @@ for _target, _name in ((str, "__str__"), (repr, "__repr__"), (reversed, "__rever
     SPECIALS[_target] = _unary_special(_name)
 
 
+@special(format)
+def _format(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
+    if method is None or isinstance(args[0], torch.Tensor):
+        return MISSING
+    return machine.call(frame, method, (args[0], *(args[1:] or ("",))), {}, ("checked", "__format__", type(args[0])))
+
+
 def _extreme(name: str) -> Callable[..., Any]:
     def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not kwargs and len(args) > 1:
@@ -393,7 +414,7 @@ def _extreme(name: str) -> Callable[..., Any]:
                 return None
         if machine.points is None and not kwargs and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
             return _extreme_of_tensors(machine, frame, name, args)
-        if kwargs.get("key") is not None or needs_twin(args):
+        if kwargs.get("key") is not None or needs_twin(args, "__gt__", "__lt__"):
             return machine.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
         if len(args) == 1:
             args = (machine.iterable(args[0]),)
@@ -428,7 +449,7 @@ def _sorted(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
 
 @special(sum)
 def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if needs_twin(args):
+    if needs_twin(args, "__add__", "__radd__"):
         return machine.call(frame, twins.sum_, args, kwargs)
     if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
         total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
@@ -469,6 +490,8 @@ def _type_call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 @special(weakref.ref)
 def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     sources = machine.recorder.sources
+    if len(args) > 1 and id(args[0]) not in sources.known:
+        machine.recorder.kill("finalizer", "A callback of a weak reference")
     if len(args) != 1 or kwargs or id(args[0]) in sources.known or isinstance(args[0], torch.Tensor):
         return MISSING
     reference = weakref.ref(args[0])  # to an object of this call, which ends as it does eagerly
@@ -476,6 +499,13 @@ def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: d
         sources.made[id(reference)] = reference
     frame.stack.append(reference)
     return None
+
+
+@special(weakref.finalize)
+def _finalize(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and id(args[0]) not in machine.recorder.sources.known:
+        machine.recorder.kill("finalizer", "A finalizer")
+    return MISSING
 
 
 @special(locals)

@@ -43,6 +43,13 @@ def sum_(iterable: Any, start: Any = 0) -> Any:
     return start
 
 
+def contains_(container: Any, wanted: Any) -> bool:
+    for value in container:
+        if wanted in (value,):  # the same, or equal
+            return True
+    return False
+
+
 def any_(iterable: Any) -> bool:
     for value in iterable:
         if value:

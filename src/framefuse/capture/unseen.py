@@ -5,6 +5,7 @@ Where it would run the user's Python, whose reads nobody would see, the recordin
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
@@ -27,6 +28,22 @@ DEPTH = 6
 HASHING = (dict, set, frozenset)
 # Which methods these ask for.
 ORDERING = dict.fromkeys(("sort", "sorted", "min"), ("__lt__", "__eq__")) | {"max": ("__gt__", "__eq__")}
+# Functions and methods that convert a value, and those that iterate over one; and what they ask it for.
+CONVERTING = frozenset(name for name in vars(math) if not name.startswith("_")) | frozenset(
+    "round complex bytes bytearray format hex oct bin chr divmod pow range length_hint index".split()
+)
+CONVERSIONS = tuple(
+    f"__{name}__"
+    for name in "round complex bytes format index int float trunc floor ceil divmod rdivmod pow rpow length_hint iter "
+    "len".split()
+)
+ITERATING = frozenset(
+    "fromkeys join extend extendleft update union intersection difference symmetric_difference isdisjoint issubset "
+    "issuperset intersection_update difference_update symmetric_difference_update deque OrderedDict chain islice cycle "
+    "product zip_longest pairwise permutations combinations combinations_with_replacement compress tee "
+    "from_iterable".split()
+)
+ITERATED = ("__iter__", "__next__")
 # Functions that do not tell the order of a set that they are given.
 ORDERLESS = frozenset("len isinstance set frozenset type bool callable any all".split())
 # Methods of these that look for their first argument only; the others take in all that their arguments hold.
@@ -144,6 +161,21 @@ def _moves(known: Any, member: Any) -> bool:
     if type(member) is tuple:
         return any(_moves(known, part) for part in member)
     return type(member) not in ATOMS and id(member) in known and not is_held(*known[id(member)])
+
+
+def runs_methods(target: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
+    if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
+        return False
+    name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
+    converts = name in CONVERTING and (isinstance(target, type) or isinstance(owner, types.ModuleType))
+    asked = ITERATED if name in ITERATING else CONVERSIONS if converts else ()
+    return any(
+        python_method(type(part), method) is not None
+        for part in args
+        if asked and type(part) not in ATOMS and not immutable(type(part))
+        for method in asked
+    )
 
 
 def walked(machine: Any, value: Any) -> None:

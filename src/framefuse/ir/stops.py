@@ -126,6 +126,13 @@ ROWS = (
         EAGER,
     ),
     Row(
+        "finalizer",
+        "an object whose end runs code",
+        "{detail} runs as soon as nobody holds its object any longer; compiled code would hold it longer.",
+        "Make and drop such objects outside the compiled function, or let a with statement end them.",
+        EAGER,
+    ),
+    Row(
         "first-use",
         "state that is made at its first use",
         "{detail} gets its first entry for a tensor, as optimizers do at their first step.",

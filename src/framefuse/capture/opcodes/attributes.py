@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict, deque
 from types import FunctionType
 from typing import Any
@@ -10,9 +11,11 @@ import torch
 
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
+from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.protocols import checked
 from framefuse.capture.queries import STOPPED, own_writes
 from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import compared, key_in
@@ -79,6 +82,8 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if isinstance(holder, torch.Tensor):
         frame.stack.append(holder[key])
         return None
+    if kind in EXACT and kind is not dict:
+        key = _index(machine, key)
     if type(key) in TRACKED:
         key = key_in(machine, holder, key) if isinstance(holder, dict) else key.plain()
     recorder = machine.recorder
@@ -137,6 +142,16 @@ SCHEDULED = frozenset(("lr", "momentum", "weight_decay", "betas"))
 def _is_scheduled(frame: Frame, key: Any) -> bool:
     """Whether one of torch's optimizers reads what a scheduler may have set: it only computes with it."""
     return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
+
+
+def _index(machine: Any, key: Any) -> Any:
+    """An index, or the bounds of a slice, as the user's ``__index__`` gives it."""
+    if type(key) is slice:
+        bounds = [key.start, key.stop, key.step]
+        made = [_index(machine, bound) for bound in bounds]
+        return key if all(map(operator.is_, made, bounds)) else slice(*made)
+    method = python_method(type(key), "__index__") if type(key) not in ATOMS else None
+    return key if method is None else checked("__index__", type(key), machine.call_nested(method, (key,)))
 
 
 def _plain(key: Any) -> Any:

@@ -242,7 +242,7 @@ def import_name(machine: Any, frame: Frame, argument: int) -> None:
 def import_from(machine: Any, frame: Frame, argument: int) -> None:
     module, name = frame.stack[-1], frame.code.names[argument]
     try:
-        frame.stack.append(machine._module_attribute(module, name)[0])
+        frame.stack.append(machine.attribute_now(frame, module, name))
     except AttributeError:
         found = sys.modules.get(f"{module.__name__}.{name}")
         if found is None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.attributes import python_method
+from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
+from framefuse.capture.twins import contains_
 from framefuse.capture.unseen import HASHING, compared, hidden, key_in
 from framefuse.ir.containers import elements
 
@@ -138,6 +139,8 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         machine.recorder.sources.typed(container)
         return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
+    if type_get(kind, "__contains__") is MISSING and python_method(kind, "__iter__") is not None:
+        return machine.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
     hidden(machine, container, "__contains__", "__iter__")
     sources = machine.recorder.sources
     if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):

@@ -527,7 +527,7 @@ def strings_behave():
     return f
 
 
-@row(eager="native-call")
+@row()
 def comparisons_with_effects_in_a_list():
     log = []
 
