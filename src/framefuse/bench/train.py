@@ -32,7 +32,7 @@ FIELDS = (
     Field("framefuse_whole_times_torch", "whole torch", "{:.2f}"),
 )
 REST_TITLE = (
-    "Peak MB of a step above weights and optimizer; first steps above an eager one, seconds; losses against eager"
+    "Peak MB of a step above weights and optimizer; first three steps above eager ones, seconds; losses against eager"
 )
 REST = (
     Field("model", "model"),
@@ -40,8 +40,13 @@ REST = (
     Field("torch_peak_mb", "MB torch", "{:.1f}"),
     Field("framefuse_peak_mb", "MB model", "{:.1f}"),
     Field("framefuse_whole_peak_mb", "MB whole", "{:.1f}"),
-    Field("framefuse_first_s", "first", "{:.2f}"),
-    Field("torch_first_s", "torch first", "{:.1f}"),
+    Field("framefuse_first_s", "step 1", "{:.2f}"),
+    Field("framefuse_second_s", "2", "{:.2f}"),
+    Field("framefuse_third_s", "3", "{:.2f}"),
+    Field("framefuse_whole_first_s", "whole 1", "{:.2f}"),
+    Field("framefuse_whole_second_s", "2", "{:.2f}"),
+    Field("framefuse_whole_third_s", "3", "{:.2f}"),
+    Field("torch_early_s", "torch 1 to 3", "{:.1f}"),
     Field("framefuse_loss_difference", "loss off", "{:.0e}"),
     Field("compiled", "runs"),
     Field("follows", "same"),
@@ -50,6 +55,7 @@ RATIOS = (
     ("with the model compiled", "framefuse_times_eager", "framefuse_times_torch"),
     ("with the whole step compiled", "framefuse_whole_times_eager", "framefuse_whole_times_torch"),
 )
+EARLY = 0.2  # parts of torch.compile's time that the first three steps may take
 SLOWER, MORE = 0.98, 1.02  # times eager below which a model counts as slower; parts of eager's memory that are more
 
 
@@ -109,6 +115,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
     said += [] if ratio is None else [f"peak memory: {ratio:.2f} of eager's, geometric mean; more: {titles(more)}"]
     whole = [row for row in rows if number(row, "framefuse_whole_peak_mb") > MORE * number(row, "eager_peak_mb")]
     said += [f"peak memory of whole steps above eager's: {titles(whole)}"] * bool(rows)
+    said += _early(rows)
     for what, key in (("model", "framefuse_runs"), ("step", "framefuse_whole_runs")):
         kept = [row for row in rows if row[key] != "compiled"]
         said += [
@@ -117,6 +124,20 @@ def findings(rows: Sequence[Row]) -> list[str]:
     equal = sum(row["equal"] == "yes" for row in rows)
     said.append(f"{equal} of {len(rows)} models follow eager: gradients of the first step, losses of all steps")
     return said + wrong
+
+
+def _early(rows: Sequence[Row]) -> list[str]:
+    """What the first three steps take above eager ones beside torch.compile's, the model or the whole step compiled."""
+    parts = {
+        f"{row['model']}{kind}": number(row, f"{name}_early_s") / number(row, "torch_early_s")
+        for row in rows
+        for name, kind in (("framefuse", ""), ("framefuse_whole", ", whole"))
+        if row.get("torch_early_s") is not None and number(row, "torch_early_s") > 1
+    }
+    if not parts:
+        return []
+    more = ", ".join(f"{what} ({part:.2f})" for what, part in parts.items() if part > EARLY) or "none"
+    return [f"first three steps: at most {max(parts.values()):.2f} of torch.compile's; above {EARLY}: {more}"]
 
 
 BARS = (

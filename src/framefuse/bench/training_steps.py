@@ -161,7 +161,10 @@ def measure(training: Training, settings: Settings, say: Say) -> Row:
         again = [curve(made.step, model, start, batches, 1) for _ in range(SETTLED)]
         found = replace(found, gradients=again[-1].gradients)
         expected = expected or found
-        row[f"{name}_first_s"] = found.seconds[0] - statistics.median(expected.seconds)
+        settled = statistics.median(expected.seconds)
+        early = [seconds - settled for seconds in found.seconds[: len(ORDINALS)]]
+        row |= {f"{name}_{ordinal}_s": above for ordinal, above in zip(ORDINALS, early, strict=False)}
+        row[f"{name}_early_s"] = sum(early)
         row[f"{name}_loss_difference"] = loss_difference(found, expected)
         row[f"{name}_equal"] = verdict(found, expected, own)
         if name.startswith("framefuse") and made.compiled is not None:

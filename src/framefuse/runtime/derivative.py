@@ -114,6 +114,8 @@ class _Side:
             if not any(type(made.guards.check(values)) is tuple for made in self.dispatch.entries):
                 found = self.compile(values)
                 if isinstance(found, Reason):
+                    if found.code == "fault":  # the next case would meet it too
+                        self.tries = LIMIT
                     reasons = self.derivative.reasons
                     reasons[found] = reasons.get(found, 0) + 1
                     return self.run(*values)

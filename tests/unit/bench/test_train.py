@@ -39,6 +39,14 @@ def test_findings_name_what_is_slower_larger_or_eager():
     assert "the model is not all compiled: B (eager: gradient)" in said and "the step is not" not in said
 
 
+def test_findings_tell_what_the_first_three_steps_take():
+    quick = row("A", framefuse_early_s=1.0, framefuse_whole_early_s=2.0, torch_early_s=20.0)
+    slow = row("B", framefuse_early_s=1.0, framefuse_whole_early_s=9.0, torch_early_s=30.0)
+    eager = row("C", framefuse_early_s=1.0, framefuse_whole_early_s=9.0, torch_early_s=0.1)  # torch compiles nothing
+    said = "\n".join(train.findings([quick, slow, eager]))
+    assert "first three steps: at most 0.30 of torch.compile's; above 0.2: B, whole (0.30)" in said
+
+
 def test_findings_without_torch_and_with_a_wrong_model():
     wrong = row("A", equal="no: losses differ by 1", framefuse_times_torch=None, framefuse_whole_times_torch=None)
     said = train.findings([wrong])
