@@ -341,7 +341,8 @@ class _Compiler:
             tree.compile(recording.segments)
         elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
             tree.refuse(recording.reason)
-        return Outcome(recording.value, recording.exception, tree.reason, recording.learnt or tree.learnt)
+        learnt = recording.learnt or tree.learnt
+        return Outcome(recording.value, recording.exception, tree.reason, learnt, recording.declined)
 
 
 @dataclass(slots=True)

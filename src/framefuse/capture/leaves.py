@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.code import DECODED_LIMIT
+from framefuse.capture.debuggers import hands_over
 
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
 # globals.
@@ -111,6 +112,7 @@ def runs_natively(function: types.FunctionType) -> bool:
         outermost = function.__qualname__.partition(".")[0]  # a generator expression belongs to its function
         native = top in NATIVE_MODULES and (module, outermost) not in INTERPRETED_FUNCTIONS
         native = native and not hasattr(function, "__deprecated__")  # it warns, and calls what it stands for
+    native = native or hands_over(code)
     if not code.co_freevars:
         if len(_native_code) > DECODED_LIMIT:
             _native_code.clear()  # it holds code objects

@@ -16,6 +16,7 @@ from framefuse.capture import autocast, opcodes
 from framefuse.capture.attributes import type_get
 from framefuse.capture.breaks import Break
 from framefuse.capture.code import COROUTINE_FLAGS, decode
+from framefuse.capture.debuggers import hands_over
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.points import Point, Points
@@ -50,7 +51,7 @@ class Segment:
 @dataclass(slots=True)
 class Recording:
     """What a run gave: ``value`` or the user's ``exception`` of the call, and its ``segments`` or the ``reason`` why
-    there are none. ``learnt`` says that the next recording will get further.
+    there are none. ``learnt`` says that the next recording will get further, ``declined`` that nothing was run.
     """
 
     value: Any = None
@@ -59,6 +60,7 @@ class Recording:
     reason: Reason | None = None
     learnt: bool = False
     fault: Exception | None = None  # our own; the run went on without us
+    declined: bool = False
 
     @property
     def trace(self) -> Trace | None:
@@ -139,6 +141,8 @@ def record(
     """
     found = entry(function)
     refused = _refusal(function, found)
+    if refused is not None and refused.code == "debugger":
+        return Recording(reason=refused, declined=True)
     if refused is not None or found is None:
         return _run_natively(function, args, kwargs, refused)
     try:
@@ -176,6 +180,8 @@ def _refusal(function: Any, found: Entry | None) -> Reason | None:
     missing = decode(code).missing
     if missing is not None:
         return reason("opcode", missing, line)
+    if hands_over(code):
+        return reason("debugger", code.co_qualname, line)
     if runs_natively(found.function):
         return reason("not-python", code.co_qualname, line)
     mode = refusal()

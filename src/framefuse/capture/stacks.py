@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse.capture import leaves
+from framefuse.capture.debuggers import enters_debugger
 from framefuse.capture.frame import Frame, FrameView
 from framefuse.capture.numbers import bare
 from framefuse.capture.tracebacks import StandIn, is_ours, shown, variables
@@ -70,7 +71,7 @@ class Place:
 def looks(target: Any) -> bool:
     """Whether a callable looks at the frames of its callers."""
     try:
-        return target in LOOKS or target in SPEAKS
+        return target in LOOKS or target in SPEAKS or enters_debugger(target)
     except TypeError:
         return False
 

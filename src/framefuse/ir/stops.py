@@ -288,6 +288,15 @@ ROWS = (
         EAGER,
     ),
     Row(
+        "debugger",
+        "the program stops in a debugger",
+        "{detail} calls breakpoint(), or sets a tracer or profiler.",
+        "Take the call out when you are done.",
+        EAGER,
+        "y = x * 2\nbreakpoint()\nreturn y.sin()",
+        "y = x * 2\nreturn y.sin()",
+    ),
+    Row(
         "frame",
         "the program looks at its own frame",
         "{detail} reads the names of the code that calls it.",

@@ -35,13 +35,15 @@ class Product:
 @dataclass(slots=True)
 class Outcome:
     """What recording and compiling one call gave: the call's own value or exception, and the reason why nothing was
-    compiled, if so. ``learnt`` says that the next recording gets further.
+    compiled, if so. ``learnt`` says that the next recording gets further, ``declined`` that the function did
+    not run and shall, with no frame of ours below it.
     """
 
     value: Any = None
     exception: BaseException | None = None
     reason: Reason | None = None
     learnt: bool = False
+    declined: bool = False
 
 
 class Compiler(Protocol):
@@ -237,6 +239,8 @@ class CompiledFunction:
             lock.release()
         if met:
             return self.dispatch(*given, **kwargs)
+        if outcome.declined and not self.options.fullgraph:
+            return _native.Declined
         if outcome.exception is not None:
             _raise(outcome)
         if self.options.fullgraph and outcome.reason is not None:
