@@ -198,3 +198,20 @@ def test_fullgraph_names_the_operation():
     fast = framefuse.compile(lambda x: (x * 0.5).erfinv().sin(), fullgraph=True)
     with pytest.raises(framefuse.UserError, match="erfinv is refused"):
         fast(torch.rand(6))
+
+
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_dimensions_of_size_one_are_stepped_over_as_eagers(dynamic):
+    # attention steps over its one query as if there were more
+    weight = torch.rand(32)
+
+    def function(h, b):
+        b = torch.cat([b, (h * 2).unsqueeze(-2)], dim=-2) + 1
+        query = weight.view(-1, 32).expand(*b.shape[:-2], -1, -1)
+        return torch.nn.functional.scaled_dot_product_attention(query, b, b, scale=0.2).unbind(-2)[0]
+
+    fast = framefuse.compile(function, dynamic=dynamic)
+    for _ in range(3):
+        h, b = torch.rand(1, 16, 32), torch.rand(1, 16, 2, 32)
+        assert torch.allclose(fast(h, b), function(h, b), atol=1e-5)
+    assert framefuse.explain(fast).hits == 2

@@ -51,7 +51,7 @@ def view_call(view: View) -> Node:
     attrs: tuple[tuple[str, Any], ...] = (
         ("target", torch.as_strided),
         ("name", "as_strided"),
-        ("args", (Arg(0), node.shape, view.strides, view.offset)),
+        ("args", (Arg(0), node.shape, view.of_a_tensor, view.offset)),
         ("kwargs", {}),
         ("random", False),
         ("orders", (None,)),

@@ -222,10 +222,11 @@ class _Writer:
         base = self.number(view.base)
         if view.is_whole or (not as_tensor and view.offset.constant == 0):
             return base
-        key = (base, view.node.shape, view.strides, view.offset)
+        strides = view.of_a_tensor
+        key = (base, view.node.shape, strides, view.offset)
         if key not in self.views:
             node = view.node
-            value = Value("view", node.dtype, node.shape, view.strides, node.device, -1, base, view.offset)
+            value = Value("view", node.dtype, node.shape, strides, node.device, -1, base, view.offset)
             self.views[key] = self.buffers.add(value)
         return self.views[key]
 
@@ -234,10 +235,11 @@ class _Writer:
         if view.is_whole:
             return self.number(view.base)
         base = self.number(view.base)
-        key = ("owned", base, view.node.shape, view.strides, view.offset)
+        strides = view.of_a_tensor
+        key = ("owned", base, view.node.shape, strides, view.offset)
         if key not in self.views:
             node = view.node
-            out = self.views[key] = self.buffers.add(Value("call", node.dtype, node.shape, view.strides, node.device))
+            out = self.views[key] = self.buffers.add(Value("call", node.dtype, node.shape, strides, node.device))
             item = RunCall(view_call(view), (base,), (((), out),), (), (), False)
             self.append(item, (base, out), "as_strided")
         return self.views[key]

@@ -23,6 +23,18 @@ class View:
     offset: Expr
 
     @property
+    def of_a_tensor(self) -> Strides:
+        """The strides with those of dimensions of size 1 as torch gives them: some of its calls step by them as if the
+        dimension were longer.
+        """
+        found: list[Expr] = []
+        step = ZERO + 1
+        for size, stride in zip(reversed(self.node.shape), reversed(self.strides), strict=True):
+            found.append(step if size.constant == 1 else stride)
+            step = size * found[-1]
+        return tuple(reversed(found))
+
+    @property
     def is_whole(self) -> bool:
         """Whether this is the base itself."""
         return self.node is self.base
