@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framefuse.bench import capture, curve, gradients, guards, kernels, memory, models, optimizers, train, vit
+from framefuse.bench import breadth, capture, curve, gradients, guards, kernels, memory, models, optimizers, train, vit
 from framefuse.bench import vit_turns as turns
 from framefuse.bench.compilers import cold_caches, warm_up
 from framefuse.bench.contestants import SECONDS, STEPS, Settings
@@ -101,6 +101,9 @@ def capture_options(parser: argparse.ArgumentParser) -> None:
     """What `framefuse bench capture` takes."""
     named = f"some models, or all of a library: {', '.join(capture.LIBRARIES)}"
     parser.add_argument("--only", nargs="+", choices=capture.NAMES, metavar="MODEL", help=named)
+    every = "every N-th, from the K-th on, of all classes of transformers and all models of timm"
+    parser.add_argument("--part", metavar="K/N", help=every)
+    parser.add_argument("--gradients", action="store_true", help="with --part: gradients, beside float64's")
     parser.add_argument("--speed", action="store_true", help="only what recording costs, nothing compiled")
 
 
@@ -144,7 +147,22 @@ def vit_settings(options: Options, compilers: Sequence[str]) -> turns.Settings:
 
 def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
     """The rows of capture for the options given."""
+    if options.part is not None:
+        return breadth.breadth(say, options.part, options.gradients)
     return capture.speed(say) if options.speed else capture.capture(say, options.only)
+
+
+def capture_steps(options: Options) -> int:
+    """How many models, or speeds, capture measures."""
+    if options.part is not None:
+        return len(breadth.part_of(breadth.names(), options.part))
+    return capture.SPEED_STEPS if options.speed else len(capture.names_of(options.only))
+
+
+def capture_findings(rows: Sequence[Row]) -> list[str]:
+    """What the rows of capture, or of a part of everything, say in words."""
+    everything = any(":" in str(row["model"]) for row in rows)
+    return breadth.findings(rows) if everything else capture.findings(rows)
 
 
 BENCHES = (
@@ -198,11 +216,11 @@ BENCHES = (
         "capture",
         "models of transformers and timm: captured whole, hit, equal",
         capture.TITLE,
-        capture.FIELDS,
+        (*capture.FIELDS, *breadth.FIELDS),
         capture_options,
-        lambda options, compilers: capture.SPEED_STEPS if options.speed else len(capture.names_of(options.only)),
+        lambda options, compilers: capture_steps(options),
         measure_capture,
-        capture.findings,
+        capture_findings,
     ),
     Bench(
         "kernels",
