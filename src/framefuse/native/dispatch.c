@@ -100,9 +100,13 @@ typedef struct {
     Compiled **entries;            /* strong references, the last hit first */
     Py_ssize_t entry_count;
     uint64_t calls, hits, misses, declines;
+    uint32_t vain;                 /* calls in a row for which nothing compiled held and nothing was compiled */
+    uint32_t rest;                 /* so many of the next are made without looking */
     bool enabled, bypass;
 } Dispatch;
 
+/* A program whose every call is a case of its own pays for looking at one call in 1 + REST only. */
+enum { VAIN = 256, REST = 15 };
 enum { SMALL = 12, OUR_FRAMES = 300 /* that recording and compiling take at most, below those of the program */ };
 
 static __thread int thread_bypass;
@@ -165,7 +169,11 @@ static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs
         headroom(-OUR_FRAMES);
         if (result == Declined) {
             Py_DECREF(result);
+            if (self->point < 0 && ++self->vain >= VAIN)
+                self->rest = REST;
             result = PyObject_Call(function, args, kwargs);
+        } else {
+            self->vain = 0;
         }
         if (open)
             door_passed(before);
@@ -251,7 +259,7 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             memmove(self->entries + 1, self->entries, (size_t)i * sizeof *self->entries);
             self->entries[0] = entry;
         }
-        self->hits++, entry->hits++;
+        self->hits++, entry->hits++, self->vain = 0;
         int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), guards_age(entry->guards), result);
         guards_release(entry->guards);
         if (UNLIKELY(plan_swapped(entry->plan)))
@@ -389,6 +397,10 @@ PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, P
     self->calls++;
     if (UNLIKELY(!usable(self)))
         return call_original(self, args, flags, names);
+    if (UNLIKELY(self->rest)) {
+        self->rest--;
+        return call_original(self, args, flags, names);
+    }
     if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function")))
         return NULL;
     PyObject *result = NULL;
@@ -422,6 +434,10 @@ PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *boun
     *plain = true;
     if (UNLIKELY(!self->enabled || self->bypass || thread_bypass))
         return NULL;
+    if (UNLIKELY(self->rest)) {
+        self->rest--;
+        return NULL;
+    }
     if (UNLIKELY(code != (PyObject *)self->signature.code))
         signature_read(&self->signature, (PyCodeObject *)code);
     if (UNLIKELY(Py_EnterRecursiveCall(" in a compiled function"))) {
@@ -587,6 +603,7 @@ static PyObject *dispatch_add(Dispatch *self, PyObject *entry)
     grown[0] = (Compiled *)Py_NewRef(entry);
     self->entries = grown;
     self->entry_count++;
+    self->vain = self->rest = 0;
     forget_others(self, grown[0]);
     Py_RETURN_NONE;
 }

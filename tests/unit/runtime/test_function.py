@@ -59,3 +59,12 @@ def test_the_limit_of_traces_is_said_once():
     assert state.dispatch.hits == 2
     assert [reason.code for reason in state.reasons] == ["limit"]
     assert "trace_limit" in str(framefuse.explain(f))
+
+
+def test_a_function_whose_every_call_is_a_new_case_is_looked_at_ever_more_rarely():
+    compiled = framefuse.compile(lambda x, text: x * 2 if text.startswith("a") else x + len(text))
+    record, x = compiled_function(compiled), torch.ones(2)
+    for number in range(2000):
+        text = "ab"[number % 2] + str(number)
+        assert torch.equal(compiled(x, text), x * 2 if text[0] == "a" else x + len(text))
+    assert record.dispatch.misses < 1000
