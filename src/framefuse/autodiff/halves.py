@@ -99,8 +99,9 @@ class _Maker:
             names |= names_of(node)
         for relation in joint.relations:
             names |= relation.left.symbols | relation.right.symbols
+        hints = {symbol: hint for symbol, hint in primal.hints.items() if symbol in names}
         return Piece(
-            replace(primal, nodes=(*primal.nodes, *further), relations=joint.relations),
+            replace(primal, nodes=(*primal.nodes, *further), relations=joint.relations, hints=hints),
             inputs,
             part.outputs,
             holds(self.holding, groups, inputs, watched, bool(saved)),

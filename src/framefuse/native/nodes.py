@@ -56,11 +56,11 @@ def modified(tensor: torch.Tensor, told: tuple[int, int, str | None]) -> None:
     torch._C._autograd._unsafe_set_version_counter((tensor,), (expected,))
     try:
         with torch.enable_grad():
-            node: Any = _Saves.apply(tensor, torch.ones((), requires_grad=True)).grad_fn
+            saving = _Saves.apply(tensor, torch.ones((), requires_grad=True))  # its node lives no longer than it
     finally:
         torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
     try:
-        assert node.saved_tensors is None, "torch says that the version is another"
+        assert saving.grad_fn.saved_tensors is None, "torch says that the version is another"
     except RuntimeError as error:
         if name is None:
             raise
