@@ -573,8 +573,8 @@ class Recorder(Relations):
             return None
         storages = {self.metas[number].storage for call in self.calls for number in call.written}
         written = [number for number in self.inputs if self.metas[number].storage in storages]
-        shared = {self.metas[number].storage for number in leaving}  # a view's base may be made first, then the view
-        bases = [number for number, meta in enumerate(self.metas) if meta.storage in shared and not meta.view]
+        families = {self.metas[number].family for number in leaving}  # a view's base may be made first, then the view
+        bases = [number for number, meta in enumerate(self.metas) if meta.family in families and not meta.view]
         with torch._C.DisableTorchFunction():
             tensors = {number: self.tensors[number] for number in (*leaving, *bases, *written)}
             inputs = {number: self.tensors[number] for number in self.inputs}
