@@ -119,7 +119,7 @@ class Captures:
         if owners is None:
             return self._in_vain()
         heavy = sight.heavy or sum(_bytes(inputs[place]) for place in self._moving) > HEAVY
-        if heavy and sight.clock is None and not self.work.written:
+        if heavy and sight.clock is None:
             if not self._room(pool, inputs):
                 return self._in_vain()
             outs, sight.clock = machine.clocked(partial(program.steps, inputs, state))
@@ -162,7 +162,7 @@ class Captures:
         while len(self._sights) >= SIGHTS:
             self._sights.pop(next(iter(self._sights)))
         self._sights[key] = sight = _Sight(addresses)
-        if self.work.written or not self._room(pool, inputs):
+        if not self._room(pool, inputs):
             return None
         outs, waits = pool.machine.watched(partial(program.steps, inputs, state))
         if waits:
