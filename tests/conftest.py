@@ -10,6 +10,8 @@ import hypothesis
 import pytest
 import torch
 
+from framefuse.runtime import function
+
 # `make test` gives the same answer each time; `pytest --hypothesis-profile=default` draws new examples.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("same")
@@ -17,6 +19,8 @@ hypothesis.settings.load_profile("same")
 # A fault of the compiler is an error in tests, where users get eager's result and a warning.
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
+# Folders whose tests are held to call what they compile until compiled code runs.
+HELD = ("tests/unit/lower/", "tests/unit/autodiff/", "tests/operators/")
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -36,6 +40,38 @@ def fixed_seed() -> Iterator[None]:
     random.seed(0)
     torch.manual_seed(0)
     yield
+
+
+@pytest.fixture(autouse=True)
+def compiled_code_runs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test of the folders HELD compiles runs compiled code in one call or more: the first call is eager's own,
+    so a test that calls once compares eager with eager. The mark ``first_call`` is for tests about that call.
+    """
+    if not request.node.nodeid.startswith(HELD) or request.node.get_closest_marker("first_call"):
+        yield
+        return
+    made: set[int] = set()
+    hits: dict[int, int] = {}
+
+    def compiled(state: function.CompiledFunction, product: function.Product) -> None:
+        made.add(id(state))
+
+    def ended(state: function.CompiledFunction) -> None:
+        if id(state) in made:
+            made.remove(id(state))
+            places = [state, *state.continuations]
+            hits[len(hits)] = sum(place.dispatch.hits - place.dispatch.declines for place in places)
+
+    function.listeners.append(compiled)
+    function.ended.append(ended)
+    try:
+        yield
+    finally:
+        function.listeners.remove(compiled)
+        function.ended.remove(ended)
+    for state in list(function.LIVE):
+        ended(state)
+    assert all(count > 0 for count in hits.values()), "a function was compiled, and no call of it ran compiled code"
 
 
 @pytest.fixture
