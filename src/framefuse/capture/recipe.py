@@ -143,6 +143,8 @@ class Recipes:
             return class_recipe(self, value, number)
         if id(value) in LASTING:
             return Build("const", value)
+        if isinstance(value, GROUPS) and value is torch.distributed.group.WORLD:
+            return Build("call", world, (), None, number)
         if kind in VIEW_OBJECTS:
             return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
         if kind in GETTERS and value.__reduce__()[0] is kind:
@@ -258,6 +260,14 @@ class Recipes:
         if cls is not None:
             return Build("instance", None, (cls, Build("dict", None, pairs)), base, number)
         return Build("object", kind, pairs, base, number)
+
+
+GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
+
+
+def world() -> Any:
+    """The group of all processes, as it is at each call."""
+    return torch.distributed.group.WORLD
 
 
 # Callables of the module operator that tell how they are made.

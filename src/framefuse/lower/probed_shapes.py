@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -18,6 +20,9 @@ from framefuse.lower.library import DATA_DEPENDENT, of_torch
 PROBES = (((2, 3, 5, 7, 11, 13), 0), ((3, 7, 2, 11, 5, 17), 0), ((5, 2, 11, 3, 13, 7), 0),
           ((2, 5, 3, 11, 7, 13), 1), ((3, 2, 7, 5, 13, 11), 5))  # fmt: skip
 MOST = 8  # symbols: each pair of them may be tried as equal
+# Torch imports its compiler at the first use of a form without data, which takes seconds: such forms
+# are asked only where the program, or a library that it uses, has imported that.
+FORMS = "torch._dynamo"
 OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 Sizes = Mapping[Symbol, int]
 
@@ -36,7 +41,8 @@ def probed(
 
     ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols.
     """
-    if call.random or call.name in DATA_DEPENDENT or not (of_torch(call.target) or isinstance(call.target, OVERLOADS)):
+    known_to_torch = of_torch(call.target) or isinstance(call.target, OVERLOADS)
+    if FORMS not in sys.modules or call.random or call.name in DATA_DEPENDENT or not known_to_torch:
         return None
     numbers = [number(value) for value in _numbers((call.args, call.kwargs))]
     seen: dict[Expr, None] = {}
@@ -136,7 +142,8 @@ def _run(
         return value
 
     try:
-        with torch.no_grad(), torch._C.DisableTorchFunction():
+        with torch.no_grad(), torch._C.DisableTorchFunction(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return [tuple(tensor.shape) for tensor in _tensors(call.target(*given(call.args), **given(call.kwargs)))]
     except Exception:  # whatever a form without data raises, the user's own among them
         return None

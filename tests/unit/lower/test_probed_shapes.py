@@ -2,8 +2,12 @@
 gives them.
 """
 
+import subprocess
+import sys
+
 import pytest
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 
 import framefuse
@@ -84,3 +88,13 @@ def test_a_call_without_a_form_for_it():
 
 def test_sizes_of_nothing_and_of_one():
     check(lambda x: paired(x.sin(), 2) * 2, [(torch.rand(n, 3),) for n in (0, 1, 0, 1, 4, 2)], 1)
+
+
+def test_torchs_compiler_is_not_imported_to_ask():
+    program = (
+        "import sys, torch, framefuse\n"
+        "f = framefuse.compile(lambda x: torch.kron(x, x).view(-1) * 2)\n"
+        "for n in (2, 3, 4): f(torch.rand(n, 3))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
