@@ -167,7 +167,7 @@ def a_state_is_kept_over_calls(compiled):
         held[0] = torch.Generator().manual_seed(len(a)).get_state()
 
 
-@trap(traces=1, hits=2)
+@TABLE.trap(traces=5, hits=1, waits="random-state")  # where an accelerator is in use, its states are read as well
 def a_fork_of_the_generator(compiled):
     def program(a):
         with torch.random.fork_rng():

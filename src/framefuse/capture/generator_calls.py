@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,17 +20,37 @@ def _record(recorder: Any, function: Any, name: str, args: tuple[Any, ...]) -> A
         return recorder.run(function, name, args, {})
 
 
-def _settled(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call with these arguments can be a call of the trace. Where an accelerator is in use, the functions of
-    torch seed its generators too, which a run that declines would have to restore.
+@dataclass(frozen=True, slots=True)
+class Seeding:
+    """A function of torch that seeds the generators of all devices in use: ``devices`` are those, whose states a run
+    that declines puts back.
     """
-    return bool(machine.recorder.alive) and not kwargs and not torch.cuda.is_initialized()
+
+    function: Callable[..., Any]
+    devices: tuple[str, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", "seed"))
+
+
+def _seeding(function: Callable[..., Any]) -> Seeding:
+    count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    return Seeding(function, ("cpu", *(f"cuda:{number}" for number in range(count))))
+
+
+def _settled(machine: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether a call with these arguments can be a call of the trace."""
+    return bool(machine.recorder.alive) and not kwargs
 
 
 def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not _settled(machine, args, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
+    if not _settled(machine, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
         return MISSING
-    _record(machine.recorder, torch.random.manual_seed, "manual_seed", args)
+    _record(machine.recorder, _seeding(torch.random.manual_seed), "manual_seed", args)
     machine.recorder.sources.root(torch.default_generator)
     frame.stack.append(torch.default_generator)
     return None
@@ -37,7 +58,7 @@ def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict
 
 def _state(name: str, count: int) -> Callable[..., Any]:
     def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not _settled(machine, args, kwargs) or len(args) != count:
+        if not _settled(machine, kwargs) or len(args) != count:
             return MISSING
         frame.stack.append(_record(machine.recorder, getattr(torch, name), name, args))
         return None
@@ -46,7 +67,7 @@ def _state(name: str, count: int) -> Callable[..., Any]:
 
 
 def _seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _word(machine, frame, args, kwargs, seed_word)
+    return _word(machine, frame, args, kwargs, _seeding(seed_word))
 
 
 def _initial_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,7 +75,7 @@ def _initial_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 
 
 def _word(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Any:
-    if not _settled(machine, args, kwargs) or args or not machine.reads_elements:
+    if not _settled(machine, kwargs) or args or not machine.reads_elements:
         return MISSING
     frame.stack.append(machine.recorder.word(function, (), True))
     machine.watch()

@@ -12,7 +12,9 @@ def integer_word(tensor: torch.Tensor) -> torch.Tensor:
     """The element, rounded towards zero as Python's ``int()`` does; raises what that raises, and OverflowError for what
     64 bits do not hold.
     """
-    value = int(tensor.detach().item())
+    if not tensor.is_floating_point():
+        return _word(tensor, torch.int64)
+    value = int(tensor.item())
     if not -(2**63) <= value < 2**63:
         raise OverflowError("an element that 64 bits do not hold")
     return torch.tensor(value, dtype=torch.int64, device="cpu")
@@ -20,7 +22,11 @@ def integer_word(tensor: torch.Tensor) -> torch.Tensor:
 
 def float_word(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of the element as a double."""
-    return torch.tensor(float(tensor.detach().item()), dtype=torch.float64, device="cpu").view(torch.int64)
+    return _word(tensor.detach() if tensor.requires_grad else tensor, torch.float64).view(torch.int64)
+
+
+def _word(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype, copy=True) if tensor.is_cpu else tensor.to("cpu", dtype)
 
 
 def decided(tensor: torch.Tensor, outcome: bool) -> None:

@@ -37,11 +37,11 @@ ROWS = (
     Row(
         "item",
         "a tensor's value is read",
-        "{detail} reads the value of a tensor, which Python then uses.",
+        "{detail} reads the value of a tensor, and the program does more with it than compute.",
         "Keep the value in a tensor (torch.where, masking), or read it outside the compiled function.",
         STEP,
-        "scale = x.abs().max().item()\nreturn x / scale",
-        "scale = x.abs().max()\nreturn x / scale",
+        "scale = x.abs().max().item()\nreturn x / scale if scale > 1 else x",
+        "scale = x.abs().max()\nreturn torch.where(scale > 1, x / scale, x)",
     ),
     Row(
         "value",
