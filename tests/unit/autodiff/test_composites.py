@@ -166,14 +166,28 @@ def rows(kind, dtype):
     return x.to(dtype)
 
 
+def skip_without_derivative(function):
+    """Older versions of torch lack some."""
+    found = function(torch.randn(4, 6, requires_grad=True))
+    value = found[0] if isinstance(found, tuple) else found
+    try:
+        value.sum().backward()
+    except RuntimeError as error:
+        if "is not implemented" not in str(error):
+            raise
+        pytest.skip("eager has no derivative")
+
+
 @pytest.mark.parametrize("kind", ["random", "ties", "zeros", "equal", "masked", "large", "nan"])
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name, kind):
+    skip_without_derivative(ROWS[name])
     check_lowered(ROWS[name], rows(kind, torch.float64))
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_in_16_bits(name):
+    skip_without_derivative(ROWS[name])
     check_lowered(ROWS[name], rows("random", torch.bfloat16), rtol=4e-2, atol=4e-2)
 
 
