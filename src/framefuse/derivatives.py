@@ -192,10 +192,7 @@ class _Cases:
         """
         node = graph.inputs[number]
         assert node.strides is not None, "inputs have strides"
-        hints = {**self.trace.hints, **graph.hints}
-        sizes = [size.evaluate(hints) for size in node.shape]
-        strides = [stride.evaluate(hints) for stride in node.strides]
-        order = None if taped else dense_order(sizes, strides)
+        order = None if taped else self.order(node, tensor, {**self.trace.hints, **graph.hints})
         loose: tuple[Symbol | int, ...] | None = None
         if order is None:
             loose = tuple(
@@ -207,11 +204,24 @@ class _Cases:
             keys_of(tensor),
             BY_TORCH[tensor.dtype],
             str(tensor.device),
-            tuple(Symbol(f"d{number}_{axis}") for axis in range(len(sizes))),
+            tuple(Symbol(f"d{number}_{axis}") for axis in range(len(node.shape))),
             order,
             loose,
             tensor.requires_grad if again else None,
         )
+
+
+    def order(self, node: Node, tensor: Any, hints: dict[Symbol, int]) -> tuple[int, ...] | None:
+        """The order of dimensions of which the strides of the graph's node are; that of the recorded sizes and that of
+        these are others where a size is 1.
+        """
+        strides = node.strides or ()
+        recorded = [size.evaluate(hints) for size in node.shape], [stride.evaluate(hints) for stride in strides]
+        for sizes, places in (recorded, (tensor.shape, tensor.stride())):
+            found = dense_order(tuple(sizes), tuple(places))
+            if found is not None and dense_strides(node.shape, found) == strides:
+                return found
+        return None
 
 
 def _lies(entry: Saved, tensor: Any) -> Shape:

@@ -482,6 +482,7 @@ class Recorder(Relations):
                 now = _versions([self.tensors[number]])[0]
                 if counted and now == version and now is not None and number not in written:
                     self.kill("tensor-attribute", "data")
+                    return
                 self.versions[number] = now
 
     def reshaped(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -25,10 +25,19 @@ class Stale(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a call saved that wrote to a tensor, ``stale`` if something of what it wrote itself."""
+    """What a call saved that wrote to a tensor, and the version counters of that; ``stale`` if something of what it
+    wrote itself.
+    """
 
     saved: tuple[torch.Tensor, ...] = ()
+    versions: tuple[int, ...] = ()
     stale: bool = False
+
+    def is_stale(self) -> bool:
+        """Whether something that was saved was written since."""
+        return self.stale or any(
+            tensor._version != version for tensor, version in zip(self.saved, self.versions, strict=True)
+        )
 
 
 class Entrances:
@@ -44,11 +53,11 @@ class Entrances:
         """Notes the input of this number."""
         if not tensor.requires_grad:
             return
-        if tensor.is_leaf:
-            self.leaves[id(tensor)] = number
-            return
         try:
             node = tensor.grad_fn
+            if node is None:
+                self.leaves[id(tensor)] = number
+                return
         except RuntimeError:  # a view that may not be asked: no walk goes through it
             return
         self.known[id(node)] = node
@@ -94,7 +103,10 @@ class _Reading:
     def graph(self, leaving: Mapping[int, Any]) -> Autograd:
         made = {}
         for number, tensor in leaving.items():
-            node = _node(tensor) if tensor.requires_grad else None
+            try:
+                node = tensor.grad_fn if tensor.requires_grad else None
+            except RuntimeError:  # a view that nobody may ask what made it, since its memory was written behind it
+                continue
             if node is not None and (id(node), tensor.output_nr) not in self.entrances.nodes:
                 self._reach(node)
                 made[number] = self.numbers[id(node)]
@@ -133,7 +145,7 @@ class _Reading:
         saved, frees = _saved(node)
         if id(node) in self.entrances.writes:
             write = self.entrances.writes[id(node)][1]
-            if write.stale:
+            if write.is_stale():
                 raise Stale
             saved += write.saved
         for tensor in saved:
@@ -236,4 +248,4 @@ def _on_stand_ins(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     found = [storage_of[part.untyped_storage()._cdata] for part in saved if part.untyped_storage()._cdata in storage_of]
     own = target.untyped_storage()._cdata
     aliased = any(tensor is not target and tensor.untyped_storage()._cdata == own for tensor in found)
-    return Write(tuple(found), aliased)
+    return Write(tuple(found), tuple(tensor._version for tensor in found), aliased)

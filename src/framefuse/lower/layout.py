@@ -11,7 +11,7 @@ from framefuse.errors import Reason, Stop
 from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
-from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.strides import dense_order, dense_strides, unclear
 from framefuse.ir.trace import Call, Ref, Trace, outside
 from framefuse.lower.values import Values
 
@@ -64,7 +64,11 @@ def _strides(lo: Builder, values: Values, value: int) -> Shape | None:
         own = next(node for node in lo.nodes if node.op == "input" and node.attr("index") == place)
         return through(lo, path, own.shape, own.strides or ())
     order = dense_order(meta.sizes, meta.strides)
-    return None if order is None else through(lo, path, root.shape, dense_strides(root.shape, order))
+    if order is None:
+        return None
+    for axis in unclear(meta.sizes, meta.strides):
+        _agree(lo, root.shape[axis], ONE)
+    return through(lo, path, root.shape, dense_strides(root.shape, order))
 
 
 def through(lo: Builder, path: Sequence[Node], shape: Shape, strides: Shape) -> Shape | None:

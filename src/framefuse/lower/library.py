@@ -117,6 +117,25 @@ class OnCopies:
 
 
 @dataclass(frozen=True, slots=True)
+class BeforeWrite:
+    """Makes a view as if it had been made before its memory was written last: autograd remembers at which count of
+    writes that was, and refuses to say what made a view where gradients were off once there are more.
+    """
+
+    target: Callable[..., Any]
+
+    def __call__(self, base: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        count, put = 0 if base.is_inference() else base._version, torch._C._autograd._unsafe_set_version_counter
+        if not count:
+            return self.target(base, *args, **kwargs)
+        put((base,), (count - 1,))
+        try:
+            return self.target(base, *args, **kwargs)
+        finally:
+            put((base,), (count,))
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
 

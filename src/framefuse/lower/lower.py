@@ -87,6 +87,7 @@ class _Lowerer:
         self.taken: set[Node] = set()
         self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}
+        self.index = 0  # of the call at hand
 
     def graph(self) -> Graph:
         inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))
@@ -157,6 +158,7 @@ class _Lowerer:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def _call(self, index: int, call: Call) -> None:
+        self.index = index
         results = tuple(_paths(call.result))
         fresh = [(path, value) for path, value in results if value not in self.values.contents]
         for _, value in fresh:
@@ -184,7 +186,7 @@ class _Lowerer:
         own = plain if plain.op == "result" and plain not in self.taken else None
         self.taken.add(plain)
         self.computed.append(node)
-        self.definer[value] = Definition(call, path, own)
+        self.definer[value] = Definition(call, path, own, self.index)
         self.values.define(value, node, self.gradients.made(call, value, node))
         self._bind_symbols(value, node.shape)
 

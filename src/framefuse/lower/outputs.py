@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from framefuse.ir.trace import Call, Ref, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
+from framefuse.lower.library import BeforeWrite
 from framefuse.lower.values import Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.
@@ -30,11 +30,14 @@ BY_SIZES: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Where a value came from: result ``path`` of ``call``; ``own`` is its library result, when it is one."""
+    """Where a value came from: result ``path`` of ``call``, the trace's call number ``index``; ``own`` is its library
+    result, when it is one.
+    """
 
     call: Call
     path: tuple[int, ...]
     own: Node | None
+    index: int
 
 
 Form = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # a call: target, name, arguments
@@ -127,15 +130,13 @@ class Outputs:
         return self.gradients.on and self.gradients.carries(self.values.contents[value])
 
     def _is_late(self, value: int) -> bool:
-        """Whether eager's own calls make the value from another: one whose memory others share or that has gaps, or a
-        view of all of a tensor that nobody else sees.
-        """
+        """Whether eager's own calls make the value from another: a view, or one whose memory others share."""
         if value in self.values.inputs or not self._bases(value):
             return False
         meta = self.trace.metas[value]
         if self._shared(value) or dense_order(meta.sizes, meta.strides) is None:
             return self._carries(value) or self._is_plain_view(value)
-        return meta.view and self._shows_all(value) and self._is_plain_view(value)
+        return meta.view and self._is_plain_view(value)
 
     def _shared(self, value: int) -> bool:
         return any(other in self.leaving or other in self.values.inputs for other in self.values.shares(value))
@@ -146,17 +147,6 @@ class Outputs:
             return True
         bases = self._bases(value)
         return not bases or (self._form(value, bases) is not None and all(map(self._is_plain_view, bases)))
-
-    def _shows_all(self, value: int) -> bool:
-        """Whether a view has all elements of what it is a view of, or is one of several that a call gives at once:
-        autograd lets nobody write these.
-        """
-        top, several = value, False
-        while bases := self._bases(top):
-            several = several or type(self.definer[top].call.result) in (list, tuple)
-            top = bases[0]
-        here, there = (math.prod(self.trace.metas[each].sizes) for each in (value, top))
-        return several or here == there
 
     def _bases(self, value: int) -> list[int]:
         """The operands of the value's call in whose memory it lies; of what it is detached from only where somebody
@@ -221,8 +211,22 @@ class Outputs:
             if any(self._is_of(other, definition.call) for other, _ in late.results) and len(definition.path):
                 self.late[number] = replace(late, results=(*late.results, result))
                 return
+        target, name, args, kwargs = form
         grad = definition.call.grad_enabled
-        self.late.append(Late(*form, (result,), grad, self._carries(value)))
+        earlier = definition.index < self.values.last_write.get(self.trace.metas[value].storage, -1)
+        if earlier and self._is_fragile(value):
+            target = BeforeWrite(target)
+        self.late.append(Late(target, name, args, kwargs, (result,), grad, self._carries(value)))
+
+    def _is_fragile(self, value: int) -> bool:
+        """Whether a value is a view that autograd gives up once its memory is written: one made where gradients are
+        off, one of several that a call made, or a view of such a view.
+        """
+        if value not in self.definer or not self.trace.metas[value].view:
+            return False
+        definition = self.definer[value]
+        own = not definition.call.grad_enabled or len(definition.path) > 0
+        return own or any(map(self._is_fragile, self._bases(value)))
 
     def _is_of(self, value: int, call: Call) -> bool:
         return self.definer[value].call is call

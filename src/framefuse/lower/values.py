@@ -29,6 +29,7 @@ class Values:
         self.contents: dict[int, Node] = {}
         self.written: dict[int, int] = {}
         self.tracked: set[int] = set()
+        self.last_write: dict[int, int] = {}  # by storage: the number of the last call that counted a write
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
 
@@ -75,6 +76,8 @@ class Values:
             elif self.last_use.get(other, -1) > index:
                 raise _stop("memory is written that another tensor of unknown form shares", line)
         self.contents[value] = node
+        if counted:
+            self.last_write[meta.storage] = index
         if shared.root in self.inputs:
             self.written[shared.root] = self.written.get(shared.root, 0) + counted
             if tracked and meta.family == self.trace.metas[shared.root].family:

@@ -62,7 +62,7 @@ def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data.copy_(new)
 
 
-def _refuse_unwritable(*tensors: torch.Tensor) -> None:
+def refuse_unwritable(*tensors: torch.Tensor) -> None:
     """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
     kinds = torch._C._autograd
     for tensor in tensors:
@@ -406,7 +406,7 @@ class _Assembler:
         written = [places[late.args[0].value] for late in self.graph.late if late.name == "copy_"]
         if written:
             inputs = tuple(("tensor", place) for place in written)
-            self._add(CallStep("check_written", _refuse_unwritable, inputs, (), ()))
+            self._add(CallStep("check_written", refuse_unwritable, inputs, (), ()))
 
     def _late(self, late: Late) -> None:
         """A call of eager's own on real tensors."""

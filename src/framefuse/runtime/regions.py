@@ -23,10 +23,12 @@ from framefuse.ir.plan import (
     ReleaseStep,
     Step,
 )
+from framefuse.runtime.assemble import refuse_unwritable
 
 # Calls that set or read the state of a generator.
 STATEFUL = frozenset(("manual_seed", "get_rng_state", "set_rng_state", "get_state", "set_state", "seed_word"))
-HOST = (_native.raise_versions, _native.saved_drop)  # what a call does to the objects, beside the work of the device
+# What a call does to the objects, beside the work of the device.
+HOST = (_native.raise_versions, _native.saved_drop, refuse_unwritable)
 
 
 @dataclass(frozen=True, slots=True)
