@@ -42,6 +42,8 @@ def _special(function: Any, made: Callable[..., None], lists: int, counted: bool
         numbers = {key: value for key, value in options.items() if type(value) is not bool}
         if not recorder.alive or len(args) != lists or any(type(v) not in NUMBERS for v in numbers.values()):
             return MISSING
+        if counted and any(count.device.type != "cpu" for count in args[-1]):  # the call is given numbers of its own
+            return MISSING
         counts = [recorder.element(count) for count in args[-1]] if counted else []
         if None in counts or not recorder.alive or any(tensor.dtype not in FLOATS for tensor in args[0]):
             return MISSING

@@ -163,14 +163,17 @@ class _Reading:
 
 def unreached(results: Iterable[Any], operands: Iterable[Any]) -> list[Any]:
     """The operands of a call that require grad and to which no way leads from its results in eager's graph."""
-    ends = {_end(tensor): tensor for tensor in operands if tensor.requires_grad}
+    asking = [tensor for tensor in operands if tensor.requires_grad]
+    held = [_node(tensor) for tensor in asking]  # a node has its address in Python only while somebody refers to it
+    ends = {_end(tensor, node): tensor for tensor, node in zip(asking, held, strict=True)}
     missing = set(ends)
     seen: dict[int, Any] = {}
     waiting = []
     for tensor in results:
         if tensor.requires_grad:
-            missing.discard(_end(tensor))
-            waiting.append(_node(tensor))
+            node = _node(tensor)
+            missing.discard(_end(tensor, node))
+            waiting.append(node)
     borders = {end[0] for end in ends}
     while waiting and missing:
         node = waiting.pop()
@@ -185,9 +188,8 @@ def unreached(results: Iterable[Any], operands: Iterable[Any]) -> list[Any]:
     return [ends[end] for end in missing]
 
 
-def _end(tensor: Any) -> tuple[int, int]:
-    """What a way to the tensor ends at: one output of a node, or a leaf."""
-    node = _node(tensor)
+def _end(tensor: Any, node: Any) -> tuple[int, int]:
+    """What a way to the tensor ends at: one output of its node, or a leaf."""
     return (id(tensor), -1) if node is None else (id(node), tensor.output_nr)
 
 
