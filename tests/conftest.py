@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("same")
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
 # Folders whose tests are held to call what they compile until compiled code runs.
-HELD = ("tests/unit/lower/", "tests/unit/autodiff/", "tests/operators/")
+HELD = ("tests/unit/lower/", "tests/unit/autodiff/")
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -97,9 +97,9 @@ def test_eager_raises_and_so_does_compiled_code(name):
         (lambda i, x: F.layer_norm(F.embedding(i, x), (3,)).sum(), 0),
         (lambda i, x: (F.embedding(i, x) @ x.T)[:1], 0),
         (lambda i, x: F.embedding(i // 2, x), 0),
-        (lambda i, x: F.embedding(i // 2, x)[:1], 1),
+        (lambda i, x: F.embedding(i // 2, x)[:1], 0),  # a view: its base is computed whole
         (lambda i, x: (i // 2)[:1], 0),
-        (lambda i, x: (i // (i + 1))[:1], 1),
+        (lambda i, x: (i // (i + 1))[:1], 0),
         (lambda i, x: x.cumsum(0)[:1], 0),
         (lambda i, x: (x.cumsum(0), x + 1)[1], 0),
     ],

@@ -45,6 +45,8 @@ from framefuse.ir.numbers import Symbol
 def the_triton_way(monkeypatch):
     monkeypatch.setattr(test_loops, "run", run)
     monkeypatch.setattr(test_pointwise, "run", run)
+    # The interpreter takes these from torch, whose vectors overflow early; the device's own library does not.
+    monkeypatch.setattr(test_pointwise, "IN_DOUBLE", test_pointwise.IN_DOUBLE - {"sinh", "cosh"})
 
 
 @pytest.mark.parametrize("wrong", [-1, 5, None])
