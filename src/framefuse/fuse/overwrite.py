@@ -34,8 +34,7 @@ def overwrite(
     """
     if not writes or any(late.name == "copy_" for late in graph.late):
         return {}, writes
-    # What is captured of a forward is measured first, which a plan that writes inputs by itself cannot be: statistics
-    # of a normalisation are copied, the parameters of a whole step are not.
+    # Small statistics of a forward, as of a normalisation, are copied; the parameters of a whole step are not.
     if graph.trains and sum(estimate(buffers.values[value].bytes, graph.hints) for _, value, _ in writes) < LARGE:
         return {}, writes
     bound = frozenset(symbol for symbol, _, _ in graph.bound)
