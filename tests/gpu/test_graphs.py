@@ -43,17 +43,15 @@ class Counting(CudaGraphs):
 
 @pytest.fixture
 def machine(monkeypatch):
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
     machine = Counting(0)
     monkeypatch.setattr(captures, "MACHINES", {"cuda": lambda index: machine})
     monkeypatch.setattr(captures, "_pools", {})
     for name in ("REPLAY", "COPY", "FRESH", "NODE"):
         monkeypatch.setattr(captures, name, 0)
     monkeypatch.setattr(captures, "BANDWIDTH", 1 << 40)
-    yield machine
-    torch.cuda.synchronize()
-    torch.backends.cudnn.allow_tf32 = before
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield machine
+        torch.cuda.synchronize()
 
 
 def regions(fast):

@@ -28,10 +28,9 @@ ROWS = (5, 5, 8, 3)  # the second call must hit
 @pytest.fixture(autouse=True)
 def all_digits():
     """Convolutions do not round their operands to TF32, where a last digit more or less becomes a thousandth."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
+    # The operator database of torch forbids to set it in any other way.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def seed(number):

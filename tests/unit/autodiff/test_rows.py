@@ -30,7 +30,10 @@ def test_pointwise(row):
     def build(b, *nodes):
         return b.pointwise(row.name, *nodes)
 
-    check(build, EAGER.get(row.name) or getattr(torch, row.name), *operands)
+    try:
+        check(build, EAGER.get(row.name) or getattr(torch, row.name), *operands)
+    except NotImplementedError as error:  # of an older torch
+        pytest.skip(str(error))
 
 
 def rand(*shape, dtype=torch.float64):

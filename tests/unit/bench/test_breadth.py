@@ -4,6 +4,7 @@ import importlib.util
 import os
 
 import pytest
+import torch
 
 from framefuse.bench import breadth, tiny_models
 
@@ -19,7 +20,11 @@ def test_parts_are_the_whole():
     )
 
 
-@pytest.mark.parametrize("gradients", [False, True])
+# autograd's threads for a GPU cannot be forked
+BACKWARD = pytest.param(True, marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs a process without GPU"))
+
+
+@pytest.mark.parametrize("gradients", [False, BACKWARD])
 def test_a_model_is_whole_hits_and_equals_eager(gradients):
     row = breadth.apart(lambda: breadth.measure("transformers:BertModel", gradients), "BertModel")
     assert row["equal"] == "yes" and row["hit"] == "yes" and row["graphs"] == 1 and not row["breaks"], row

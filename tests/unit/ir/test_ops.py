@@ -59,7 +59,10 @@ def test_a_derivative_is_autograds(row):
     result = eval(formula, {"torch": torch, **dict(zip("abc", leaves, strict=False))})
     gradient = torch.linspace(0.5, 2.0, result.numel(), dtype=torch.float64)
     real = [leaf for leaf in leaves if leaf.requires_grad]
-    expected = iter(torch.autograd.grad(result, real, gradient, allow_unused=True))
+    try:
+        expected = iter(torch.autograd.grad(result, real, gradient, allow_unused=True))
+    except NotImplementedError as error:  # of an older torch
+        pytest.skip(str(error))
     names = Tracker(zip("abc", [leaf.detach() for leaf in leaves], strict=False))
     names |= {"g": gradient, "r": result.detach(), "zero": torch.zeros_like(result)}
     for leaf, text in zip(leaves, row.derivative, strict=True):

@@ -95,13 +95,18 @@ def test_as_eager(name, given, low):
     assert [output.node.dtype.torch for output in graph.outputs] == [part.dtype for part in found]
 
 
+# What only newer versions of torch list.
+SINCE_2_12 = {"rms_norm"} if torch.__version__ < "2.12" else set()
+
+
 @pytest.mark.parametrize("device", LISTS)
 def test_the_lists_are_those_of_torch(device):
     lists = LISTS[device]
     registered = torch._C._dispatch_get_registrations_for_dispatch_key(lists.key)
     names = {full.removeprefix("aten::") for full in registered}
     listed = lists.lower | lists.single | lists.unless_given | lists.promote
-    assert {OVERLOADS.get(name, name) for name in listed} <= names
+    lacking = {name for name in listed if OVERLOADS.get(name, name) not in names}
+    assert lacking <= SINCE_2_12 and all(policy(name, device) is None for name in lacking)
     assert not lists.alone & {name.partition(".")[0] for name in names}
     assert policy("conv2d") == policy("einsum") == "lower" and policy("lstm") is None and policy("mm_") is None
 

@@ -193,7 +193,8 @@ def test_a_seed_and_a_state_set_inside():
 
     same(seeded, several(5, 6), traces=1)
     same(restored, several(5, 6), traces=1)
-    same(forked, several(5, 6), traces=1)
+    # Where there is a GPU, its generator is asked for its state too: a break.
+    same(forked, several(5, 6), traces=None if torch.cuda.is_available() else 1)
 
 
 def test_numbers_drawn_in_branches_and_for_nobody():

@@ -324,9 +324,11 @@ def test_sums_at_positions_are_atomic_in_memory(dtype, columns):
     first, second = assembly(messages, *inputs, hints=hints)
     assert "red." not in first and "atom." not in first
     kind = {FLOAT16: "f16", FLOAT32: "f32", FLOAT64: "f64", INT32: "u32", INT64: "u64"}[dtype]
-    assert "red.global" in second and f".{kind}" in second and ".relaxed.add" in second
+    # An older Triton takes the form that returns what was there, and drops it.
+    assert "red.global" in second or "atom.global" in second
+    assert f".{kind}" in second and ".relaxed.add" in second
     if dtype is FLOAT32 and columns == 64:
-        assert "red.global.gpu.relaxed.add.v4.f32" in second
+        assert ".global.gpu.relaxed.add.v4.f32" in second
 
 
 def test_a_generated_file_that_was_altered_is_written_again(tmp_path, monkeypatch):
