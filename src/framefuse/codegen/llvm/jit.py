@@ -30,9 +30,7 @@ class Code:
             for symbol in sorted(imports):
                 _import(symbol)
             module = llvm.parse_assembly("")
-            # Code reaches its constants by 32-bit distances. llvmlite's own memory manager places all sections of an
-            # object in one block; LLVM's takes a block for each, wherever the process has room.
-            self._engine = llvm.create_mcjit_compiler(module, _machine_for_loading(), use_lmm=True)
+            self._engine = llvm.create_mcjit_compiler(module, _machine_for_loading())
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
             self._engine.finalize_object()
             self.address = self._engine.get_function_address("kernel")
