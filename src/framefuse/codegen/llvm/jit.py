@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import llvmlite.binding as llvm
 
@@ -20,29 +20,51 @@ LOCK = threading.RLock()
 AFTER_FORK: list[Callable[[], None]] = []
 
 
+# Kernels that one linker loads before the next one takes over: making a linker costs as much as loading a kernel, and
+# what it notes of a kernel goes only with itself.
+KERNELS_A_LINKER = 64
+
+
+class _Linker:
+    """Links and loads objects. All parts of one lie in one block, so that code reaches its constants by 32-bit
+    distances in whatever corner of the process there is room.
+    """
+
+    def __init__(self) -> None:
+        self.jit = llvm.create_lljit_compiler(_machine_for_loading(), use_jit_link=True)
+        self.count = 0
+
+    def load(self, data: bytes, imports: Mapping[str, int]) -> llvm.ResourceTracker:
+        """The loaded object, with the address of its function ``kernel``."""
+        self.count += 1
+        library = llvm.JITLibraryBuilder().add_object_img(data).add_current_process().export_symbol("kernel")
+        for symbol, where in imports.items():
+            library.import_symbol(symbol, where)
+        return library.link(self.jit, f"kernel{self.count}")
+
+
 class Code:
     """Loaded machine code; it is unmapped when this object dies."""
 
-    __slots__ = ("_engine", "address", "size", "__weakref__")
+    __slots__ = ("_linker", "_loaded", "address", "size", "__weakref__")
 
     def __init__(self, data: bytes, imports: Iterable[str]) -> None:
+        found = {symbol: _address(symbol) for symbol in sorted(imports)}
         with LOCK:
-            for symbol in sorted(imports):
-                _import(symbol)
-            module = llvm.parse_assembly("")
-            self._engine = llvm.create_mcjit_compiler(module, _machine_for_loading())
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-            self._engine.finalize_object()
-            self.address = self._engine.get_function_address("kernel")
+            self._linker: _Linker | None = _linker()
+            try:
+                self._loaded = self._linker.load(data, found)
+            except RuntimeError as error:
+                raise CompilerBug(f"a kernel cannot be loaded: {error}") from error
+            self.address = self._loaded["kernel"]
         self.size = len(data)
-        if not self.address:
-            raise CompilerBug("the object code has no kernel")
 
     def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)
-        if engine is not None and LOCK is not None:
-            with LOCK:
-                engine.close()
+        loaded = getattr(self, "_loaded", None)
+        if loaded is not None and LOCK is not None:
+            with LOCK:  # the linker may die with its last kernel
+                loaded.close()
+                self._linker = None
 
 
 def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:
@@ -69,7 +91,7 @@ def assembly(text: str, target: Target) -> str:
 
 
 _machines: dict[Target, llvm.TargetMachine] = {}
-_imported: set[str] = set()
+_newest: _Linker | None = None
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
@@ -86,18 +108,22 @@ def _machine(target: Target) -> llvm.TargetMachine:
 
 
 def _machine_for_loading() -> llvm.TargetMachine:
-    """A machine of its own for each engine, which takes it over."""
+    """A machine of its own for each linker, which takes it over."""
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(opt=1)
 
 
-def _import(symbol: str) -> None:
-    if symbol in _imported:
-        return
+def _linker() -> _Linker:
+    global _newest
+    if _newest is None or _newest.count >= KERNELS_A_LINKER:
+        _newest = _Linker()
+    return _newest
+
+
+def _address(symbol: str) -> int:
     where = address(symbol)
     if where is None:
         raise CompilerBug(f"no library has the function {symbol}")
-    llvm.add_symbol(symbol, where)
-    _imported.add(symbol)
+    return where
 
 
 def _before_fork() -> None:
