@@ -99,8 +99,8 @@ def measure(name: str, gradients: bool) -> Row:
     with torch.set_grad_enabled(gradients):
         theirs, ours = [], []
         for _ in range(TURNS):
-            theirs.append(seconds_of(model.module, model.arguments(0, 1)))
-            ours.append(seconds_of(compiled, model.arguments(0, 1)))
+            theirs.append(seconds_of(model.module, model.arguments(0, 1), gradients))
+            ours.append(seconds_of(compiled, model.arguments(0, 1), gradients))
     row["hit"] = "yes" if state.dispatch.hits == before + TURNS else "no"
     row["ratio"] = statistics.median(theirs) / statistics.median(ours)
     row["graphs"], row["breaks"] = len(state.products), len(state.breaks)
@@ -109,9 +109,21 @@ def measure(name: str, gradients: bool) -> Row:
     return row
 
 
-def seconds_of(call: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> float:
-    """How long the call takes."""
-    return capture.seconds_of(lambda: call(*arguments[0], **arguments[1]))[0]
+def seconds_of(call: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], gradients: bool) -> float:
+    """How long the call takes, with ``gradients`` that and backward from every result."""
+
+    def work() -> None:
+        result = call(*arguments[0], **arguments[1])
+        if gradients and (roots := differentiable(result)):
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+
+    return capture.seconds_of(work)[0]
+
+
+def differentiable(result: Any) -> list[Tensor]:
+    """The float tensors of a result that require grad."""
+    parts = (part for _, part in capture.leaves(result) if isinstance(part, Tensor))
+    return [part for part in parts if part.requires_grad and part.is_floating_point()]
 
 
 @torch.no_grad()
@@ -162,9 +174,8 @@ def gradients(call: Any, module: nn.Module, arguments: Any, seed: int, dtype: to
     result = call(*positional, **{key: widened(part, dtype) for key, part in named.items()})
     made = torch.Generator().manual_seed(seed)
     total = torch.zeros((), dtype=dtype)
-    for _, part in capture.leaves(result):
-        if isinstance(part, Tensor) and part.requires_grad and part.is_floating_point():
-            total = total + (part * torch.rand(part.shape, generator=made).to(part.dtype)).mean()
+    for part in differentiable(result):
+        total = total + (part * torch.rand(part.shape, generator=made).to(part.dtype)).mean()
     if total.requires_grad:
         total.backward()
     return {name: weight.grad.clone() for name, weight in module.named_parameters() if weight.grad is not None}
