@@ -22,6 +22,7 @@ from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
+from framefuse.capture.numpy_calls import numbers_of_numpy
 from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
@@ -30,6 +31,7 @@ from framefuse.capture.unseen import HASHING, after_call, before_call, key_in, r
 from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import elements
+from framefuse.ir.numpy_numbers import is_numpy_number
 
 
 @netted("self.recorder", _policy="None", _unseen="True")
@@ -268,6 +270,8 @@ class Natives(Operations):
             return "torch"
         if kind in leaves.NATIVE_KINDS:
             holder = getattr(target, "__self__", None)
+            if is_numpy_number(holder):
+                return "pure" if numbers_of_numpy(target, args, kwargs) else None
             if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
                 return "wait"
             if leaves.is_torch_native(target):
@@ -302,6 +306,8 @@ class Natives(Operations):
                 return "pure" if target.__objclass__ is object else None
             return None
         if isinstance(target, type):
+            if numbers_of_numpy(target, args, kwargs):
+                return "pure"
             code = leaves.class_stop(target)
             if code is not None:
                 self.refused = code
@@ -324,6 +330,8 @@ class Natives(Operations):
             if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
                 return "pure"
             return None
+        if numbers_of_numpy(target, args, kwargs):
+            return "pure"
         if type(target).__module__ in ("operator", "functools") and type(target).__name__ in (
             "itemgetter",
             "attrgetter",

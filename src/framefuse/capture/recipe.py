@@ -29,6 +29,7 @@ from framefuse.capture.sources import ATOMS, CODE_LIKE, is_held
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
+from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.trace import Build, Ref
 
 
@@ -156,6 +157,8 @@ class Recipes:
             if found is None:
                 return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
             return Build("call", bind, (Build("const", found[0]), build(found[1])), None, number)
+        if is_numpy_number(value):
+            return Build("call", kind, (value.item(),), None, number)
         if isinstance(value, CODE_LIKE):
             if not _lasting(value):
                 return self.refuse(f"a {kind.__name__} made during the call")

@@ -29,6 +29,7 @@ from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Input, Source, TensorSpec
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr, float_of_bits
+from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Autograd, Call, Ref, TensorMeta
@@ -353,6 +354,8 @@ class Recorder(Relations):
             return self.sources.source(value)  # read again at each call
         if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
             return int.__int__(value) if isinstance(value, int) else float.__float__(value)
+        if is_numpy_number(value) and self.sources.settled(value):
+            return value.item()  # torch takes it for that number
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
 

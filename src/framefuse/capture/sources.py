@@ -22,6 +22,7 @@ from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import held
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
+from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
 
@@ -482,7 +483,14 @@ class Sources(Contents):
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
         kind: Any = type(value)
         if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
+            if is_numpy_number(value) and self.settled(value):
+                return
             self.host.kill("argument", f"the state of a {type(value).__name__}")
+
+    def settled(self, number: Any) -> bool:
+        """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
+        entry = self.known.get(id(number))
+        return entry is None or is_held(*entry)
 
     def _fixed(self, value: Any) -> bool:
         return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))

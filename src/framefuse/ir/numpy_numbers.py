@@ -1,0 +1,17 @@
+"""Tells the numbers of NumPy: objects without state, each of which is one value for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+SCALARS: frozenset[type] = frozenset(
+    (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.longlong,
+     np.ulonglong, np.float16, np.float32, np.float64, np.complex64, np.complex128)
+)  # fmt: skip
+
+
+def is_numpy_number(value: Any) -> bool:
+    """Whether a value is one of NumPy's numbers that Python's own numbers hold exactly."""
+    return type(value) in SCALARS
