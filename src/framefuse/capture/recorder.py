@@ -35,6 +35,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.trace import Autograd, Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
+ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 
 class Prepared(NamedTuple):
@@ -354,7 +355,7 @@ class Recorder(Relations):
             return self.sources.source(value)  # read again at each call
         if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
             return int.__int__(value) if isinstance(value, int) else float.__float__(value)
-        if is_numpy_number(value) and self.sources.settled(value):
+        if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.settled(value):
             return value.item()  # torch takes it for that number
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None

@@ -64,10 +64,17 @@ def test_a_size_decides_a_number_at_each_call():
     results(padded, *xs(3, 3, 9, 9, 16), hits=2, graphs=3)
 
 
-@pytest.mark.parametrize("value", [np.float64(0.1), np.float32(0.1), np.int64(3), np.bool_(True), np.uint8(200)])
+@pytest.mark.parametrize("value", [np.float64(0.1), np.float32(0.1), np.int64(3), np.uint8(20), np.int8(-3)])
 def test_torch_takes_a_number_for_that_of_python(value):
     def scaled(x, i):
         made = type(value)(value)
         return x * made, i + made, made * 2
 
     results(scaled, (torch.randn(3), torch.arange(3)), (torch.randn(3), torch.arange(3)), hits=1, graphs=1)
+
+
+def test_a_truth_of_numpy_beside_a_tensor_is_left_to_torch():
+    def added(i):
+        return i + np.bool_(True)
+
+    results(added, *[(torch.arange(3) + turn,) for turn in range(4)], hits=2, graphs=2)
