@@ -28,6 +28,7 @@ from framefuse.ir.containers import elements
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Input, Source, TensorSpec
+from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
@@ -415,7 +416,7 @@ class Recorder(Relations):
         if self.data_sized:
             data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
         if self.readers and not data and queries.sized_by_numbers(name):
-            data = not self.data_symbols.isdisjoint(_whole_symbols((prepared.recorded, prepared.named)))
+            data = any(self._from_data(number) for number in numbers_in((prepared.recorded, prepared.named)))
         first = len(self.metas)
         result = self._result(out, data)
         if not self.alive:
@@ -440,6 +441,10 @@ class Recorder(Relations):
                 () if written or not prepared.grad_enabled else self._unreached(operands, first),
             )
         )
+
+    def _from_data(self, number: Expr | Real) -> bool:
+        """Whether an int, which may be a size, is known only while the trace runs."""
+        return isinstance(number, Expr) and not self.data_symbols.isdisjoint(number.symbols)
 
     def _unreached(self, operands: list[Any], first: int) -> tuple[int, ...]:
         """The operands of a call to which no gradient flows, though they require one. Where only one of them does,
@@ -617,19 +622,6 @@ def _of_parameter(source: Source) -> bool:
             return True
         here = here.base
     return False
-
-
-def _whole_symbols(value: Any) -> set[Symbol]:
-    """The symbols of the ints among nested arguments."""
-    if isinstance(value, Expr):
-        return set(value.symbols)
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, slice):
-        value = (value.start, value.stop, value.step)
-    if isinstance(value, (tuple, list)):
-        return {symbol for part in value for symbol in _whole_symbols(part)}
-    return set()
 
 
 NO_TENSOR = object()

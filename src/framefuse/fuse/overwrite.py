@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from framefuse.fuse.in_place import overwritable
-from framefuse.fuse.layout import estimate
-from framefuse.fuse.memory_plan import LARGE, Buffers
+from framefuse.fuse.memory_plan import Buffers
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Check, Index, Let, Load, Loop, Statement, Store
 from framefuse.ir.numbers import Symbol
@@ -33,9 +32,6 @@ def overwrite(
     output is computed that autograd learns of: it may be saved as it was. Late calls that make views cannot fail.
     """
     if not writes or any(late.name == "copy_" for late in graph.late):
-        return {}, writes
-    # Small statistics of a forward, as of a normalisation, are copied; the parameters of a whole step are not.
-    if graph.trains and sum(estimate(buffers.values[value].bytes, graph.hints) for _, value, _ in writes) < LARGE:
         return {}, writes
     bound = frozenset(symbol for symbol, _, _ in graph.bound)
     watched = _behind_outputs(graph) if graph.trains else frozenset()

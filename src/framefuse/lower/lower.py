@@ -13,11 +13,12 @@ from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Late, Node, Output, Write
+from framefuse.ir.nested import numbers_in, symbols_in
 from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
-from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace, outside, refs
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
@@ -477,44 +478,18 @@ class _Lowerer:
         binder = {symbol: node for symbol, node, _ in self.calls.bound}
         if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
             effects = [(effect.key, effect.value) for effect in self.trace.effects]
-            told = [number.substitute(self.symbols) for number in _numbers((self.trace.result, effects))]
+            told = [number.substitute(self.symbols) for number in numbers_in((self.trace.result, effects))]
             made = [(each.args, each.kwargs) for each in late]
-            waiting += {binder[symbol] for symbol in symbols_of((told, made)) if symbol in binder}
+            waiting += {binder[symbol] for symbol in symbols_in((told, made)) if symbol in binder}
         while waiting:
             node = waiting.pop()
             if node not in marked:
                 marked.add(node)
                 waiting += node.inputs
                 if binder:  # who uses a run-time size needs the call that sets it
-                    waiting += {binder[symbol] for symbol in symbols_of(node) if symbol in binder}
+                    waiting += {binder[symbol] for symbol in symbols_in(node) if symbol in binder}
         self.calls.bound = [entry for entry in self.calls.bound if entry[1] in marked]
         return tuple(node for node in self.builder.nodes if node in marked)
-
-
-def _numbers(value: Any) -> Iterator[Expr | Real]:
-    """The numbers in a recipe."""
-    if isinstance(value, (Expr, Real)):
-        yield value
-    elif isinstance(value, Build):
-        yield from _numbers((value.parts, value.base))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _numbers(part)
-
-
-def symbols_of(value: Any) -> set[Symbol]:
-    """The symbols in a node's shape and attributes, or in any nested value."""
-    if isinstance(value, Node):
-        return symbols_of((value.shape, value.attrs))
-    if isinstance(value, (Expr, Real)):
-        return set(value.symbols)
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, slice):
-        value = (value.start, value.stop, value.step)
-    if isinstance(value, (tuple, list)):
-        return {symbol for part in value for symbol in symbols_of(part)}
-    return set()
 
 
 def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:

@@ -15,10 +15,10 @@ from framefuse.codegen.python import compile_graph
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.graph import Graph, Node, Output
+from framefuse.ir.nested import symbols_in
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
-from framefuse.lower.lower import symbols_of
 
 
 def graph_of(build: Callable[..., Any], *tensors: torch.Tensor, symbolic: bool = False) -> Graph:
@@ -51,7 +51,7 @@ def whole(builder: Builder, inputs: Sequence[Node], results: Sequence[Node], bou
         if node not in marked:
             marked.add(node)
             waiting += node.inputs
-            waiting += [binder[symbol] for symbol in symbols_of(node) if symbol in binder]
+            waiting += [binder[symbol] for symbol in symbols_in(node) if symbol in binder]
     nodes = (*inputs, *(node for node in builder.nodes if node in marked and node not in set(inputs)))
     outputs = tuple(Output(place, node, tuple(range(len(node.shape)))) for place, node in enumerate(results))
     graph = Graph("graph", tuple(inputs), nodes, outputs, (), tuple(builder.relations),
