@@ -26,10 +26,11 @@ from framefuse.fuse.verify import problems
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
 from framefuse.guards.program import build
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Relation, expr
+from framefuse.ir.numbers import expr
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason

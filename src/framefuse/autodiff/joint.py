@@ -8,8 +8,9 @@ from typing import Any
 
 from framefuse.autodiff.reverse import builder_over, differentiable, gradients
 from framefuse.ir.builder import Builder
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+from framefuse.ir.numbers import Expr, Real, Symbol
 
 
 @dataclass(slots=True)

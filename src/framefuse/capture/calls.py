@@ -13,6 +13,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
+from framefuse.capture.attribute_functions import ATTRIBUTE_FUNCTIONS
 from framefuse.capture.attributes import has_finalizer, python_method, type_get
 from framefuse.capture.class_making import MAKERS, new_class, understood
 from framefuse.capture.constructors import CONSTRUCTORS
@@ -77,6 +78,7 @@ SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
 SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, args, kwargs: machine.call(
     frame, inside_ddp_forward, args, kwargs
 )
+SPECIALS.update(ATTRIBUTE_FUNCTIONS)
 SPECIALS.update(FRAME_READERS)
 SPECIALS.update(NUMBER_FUNCTIONS)
 SPECIALS.update(IDENTITIES)

@@ -19,6 +19,7 @@ from framefuse.capture.code import COROUTINE_FLAGS, decode
 from framefuse.capture.debuggers import hands_over
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.outcome import autograd_held, inputs_of, versions_of
 from framefuse.capture.points import Point, Points
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.recorder import Recorder
@@ -435,10 +436,10 @@ class _Run:
         recorder.sources.partition()
         if not recorder.alive:
             return None
-        inputs = recorder.final_inputs()
+        inputs = inputs_of(recorder)
         if not recorder.alive:
             return None
-        held = recorder.autograd(outside(result, effects))
+        held = autograd_held(recorder, outside(result, effects))
         if not recorder.alive:
             return None
         return Trace(
@@ -463,7 +464,7 @@ class _Run:
             inlined=self.machine.inlined,
             seconds={"capture": time.perf_counter() - self.started},
             autograd=held,
-            versions=recorder.final_versions(),
+            versions=versions_of(recorder),
         )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -18,22 +17,22 @@ from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.relations import Relations
-from framefuse.capture.saved import Entrances, Stale, autograd_of, unreached
+from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
-from framefuse.capture.tensors import DIMENSIONS, dense_order, describe, keys_of, special
+from framefuse.capture.tensors import DIMENSIONS, describe, keys_of, special
 from framefuse.errors import Reason
+from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.containers import elements
-from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
-from framefuse.ir.facts import Input, Source, TensorSpec
+from framefuse.ir.facts import Source
 from framefuse.ir.nested import numbers_in
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr, float_of_bits
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Autograd, Call, Ref, TensorMeta
+from framefuse.ir.trace import Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
@@ -537,81 +536,10 @@ class Recorder(Relations):
             return parts if isinstance(out, list) else tuple(parts)
         return NO_TENSOR
 
-    def final_inputs(self) -> tuple[Input, ...]:
-        """The inputs with what is guarded of each."""
-        self.sources.unused_tensors(self.numbers)
-        self._state_types()
-        found = []
-        written = {self.metas[number].storage for call in self.calls for number in call.written}
-        for number, (source, keys, sizes, fixed) in self.inputs.items():
-            meta = self.metas[number]
-            order = None if self.exact_strides else dense_order(meta.sizes, meta.strides)
-            strides: tuple[Symbol | int, ...] | None = None
-            if order is None:
-                free = [fixed or self.exact_strides or stride <= 1 for stride in meta.strides]
-                strides = tuple(
-                    stride if keep else self._stride_symbol(stride)
-                    for stride, keep in zip(meta.strides, free, strict=True)
-                )
-                self._keep_order(meta.strides, strides)
-                if meta.storage in written:  # torch refuses to write what is expanded
-                    for stride in strides:
-                        self.relate("<", expr(0), expr(stride))
-            spec = TensorSpec(
-                meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
-                meta.requires_grad if self.gradients_matter else None,
-            )  # fmt: skip
-            found.append(Input(number, source, spec))
-        return tuple(found)
-
     def versions_now(self) -> list[int | None]:
         """The counts of writes of all tensors of the trace."""
         with torch._C.DisableTorchFunction():
             return _versions(self.tensors)
-
-    def final_versions(self) -> dict[int, int]:
-        """The version counters of all values at the end, but for those of 0."""
-        with torch._C.DisableTorchFunction():
-            found = ((number, tensor) for number, tensor in enumerate(self.tensors) if not tensor.is_inference())
-            return {number: tensor._version for number, tensor in found if tensor._version}
-
-    def autograd(self, leaving: Sequence[int]) -> Autograd | None:
-        """What eager's autograd holds in this run for the gradients of the values that leave, and of inputs that were
-        written.
-        """
-        if not self.gradients_matter:
-            return None
-        storages = {self.metas[number].storage for call in self.calls for number in call.written}
-        written = [number for number in self.inputs if self.metas[number].storage in storages]
-        families = {self.metas[number].family for number in leaving}  # a view's base may be made first, then the view
-        bases = [number for number, meta in enumerate(self.metas) if meta.family in families and not meta.view]
-        with torch._C.DisableTorchFunction():
-            tensors = {number: self.tensors[number] for number in (*leaving, *bases, *written)}
-            inputs = {number: self.tensors[number] for number in self.inputs}
-            try:
-                return autograd_of(tensors, inputs, self.entrances, self.storages)
-            except Stale:
-                self.kill("gradient", "A tensor that is needed for a gradient is written afterwards")
-                return None
-
-    def _state_types(self) -> None:
-        """What was looked up on a type, or was not found there, decided something."""
-        for kind in self.looked_up:
-            self.sources.version(kind)
-
-    def _keep_order(self, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
-        """Free strides keep the order of their sizes: torch lays results out by it."""
-        order = sorted(range(len(recorded)), key=lambda dim: -recorded[dim])
-        for outer, inner in itertools.pairwise(order):
-            small, large = (
-                expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
-            )
-            self.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
-
-    def _stride_symbol(self, value: int) -> Symbol:
-        symbol = self.sources.symbol("t")
-        self.hints[symbol] = value
-        return symbol
 
 
 def _of_parameter(source: Source) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from framefuse.capture.net import netted
 from framefuse.capture.retreat import retreat
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, constant_real, expr, is_large
+from framefuse.ir.comparisons import RealRelation, Relation
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large
 
 
 @netted("self", relate="None", derive="None", short="real", pin_real="None", pin_sizes="None")

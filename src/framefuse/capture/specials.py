@@ -1,4 +1,4 @@
-"""Builtins that must act in the interpreter's own terms: attribute access, iteration, truth, numbers, frames."""
+"""Builtins that must act in the interpreter's own terms: iteration, classes, truth, text, sums, weak references."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
-from framefuse.capture.kinds import is_plain
-from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, bare, extreme, plain_number
+from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
-from framefuse.capture.tracebacks import variables
 from framefuse.capture.unseen import hidden, shown
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
@@ -76,130 +74,6 @@ def special(*targets: Any) -> Callable[[Any], Any]:
         return function
 
     return register
-
-
-@special(getattr)
-def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
-        return MISSING
-    depth = len(machine.frames)
-    try:
-        found = machine.attribute(frame, args[0], plain_number(args[1]))
-        if found is SWITCH and len(args) > 2:
-            if machine.frames[-1].guard is None:
-                machine.frames[-1].guard = (args[2],)
-            else:
-                found = (machine.entered_value(frame, depth),)
-    except AttributeError:
-        if len(args) < 3:
-            raise
-        frame.stack.append(args[2])
-        return None
-    if found is SWITCH:
-        return SWITCH
-    if type(found) is tuple:
-        frame.stack.append(found[0])
-    return None
-
-
-@special(hasattr)
-def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str):
-        return MISSING
-    depth = len(machine.frames)
-    try:
-        found = machine.attribute(frame, args[0], plain_number(args[1]))
-        if found is SWITCH:
-            if machine.frames[-1].guard is None and machine.frames[-1].then is None:
-                machine.frames[-1].guard = (False,)
-                machine.frames[-1].then = ("found",)
-                return SWITCH
-            found = (machine.entered_value(frame, depth),)
-    except AttributeError:
-        frame.stack.append(False)
-        return None
-    if type(found) is not tuple:
-        frame.stack.pop()
-    frame.stack.append(True)
-    return None
-
-
-@special(setattr)
-def _setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or not isinstance(args[1], str):
-        return MISSING
-    frame.stack.append(None)
-    return machine.store(frame, args[0], plain_number(args[1]), args[2])
-
-
-@special(delattr)
-def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or not isinstance(args[1], str):
-        return MISSING
-    frame.stack.append(None)
-    return machine.delete(frame, args[0], plain_number(args[1]))
-
-
-@special(object.__getattribute__, ("__getattribute__", object))
-def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2:
-        return MISSING
-    holder, name = args
-    kind = type(holder)
-    if not is_plain(kind) and isinstance(holder, (torch.Tensor, type, types.ModuleType)):
-        return MISSING
-    if (
-        type_get(kind, name) is MISSING
-        and name not in getattr(type(holder), "__dict__", ())
-        and name not in _state(holder)
-    ):
-        machine.recorder.sources.absent(holder, name)
-        machine.recorder.sources.version(kind)
-        object.__getattribute__(holder, name)  # raises
-    found = machine.generic_attribute(frame, holder, kind, name)
-    if type(found) is tuple:
-        frame.stack.append(found[0])
-        return None
-    return found
-
-
-def _state(holder: Any) -> Any:
-    try:
-        return object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        return ()
-
-
-@special(object.__setattr__, ("__setattr__", object))
-def _object_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
-        return MISSING
-    frame.stack.append(None)
-    return machine.generic_store(frame, args[0], type(args[0]), args[1], args[2])
-
-
-@special(object.__delattr__, ("__delattr__", object))
-def _object_delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
-        return MISSING
-    frame.stack.append(None)
-    return machine.generic_delete(frame, *args)
-
-
-@special(torch.nn.Module.__setattr__)
-def _module_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 3 or kwargs:
-        return MISSING
-    frame.stack.append(None)
-    return machine._store_in_module(frame, *args)
-
-
-@special(torch.nn.Module.__getattr__)
-def _module_getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if len(args) != 2 or kwargs:
-        return MISSING
-    frame.stack.append(machine._module_part(args[0], args[1], args[0].__dict__)[0])
-    return None
 
 
 @special(len)
@@ -506,24 +380,6 @@ def _finalize(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
     if args and id(args[0]) not in machine.recorder.sources.known:
         machine.recorder.kill("finalizer", "A finalizer")
     return MISSING
-
-
-@special(locals)
-def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(variables(frame) if frame.space is None else frame.space)
-    return None
-
-
-@special(vars)
-def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not args:
-        return _locals(machine, frame, args, kwargs)
-    holder = bare(args[0])
-    kind = type(holder)
-    if all(type_get(kind, name) is MISSING for name in ("__dict__", "__getattr__")):
-        machine.recorder.sources.typed(args[0])
-        vars(holder)  # raises what vars raises, not what a missing attribute does
-    return _getattr(machine, frame, (args[0], "__dict__"), {})
 
 
 @special(sys.exc_info)

@@ -24,8 +24,9 @@ from framefuse.guards.check import Texts, same_atom
 from framefuse.guards.members import Dicts, Members
 from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
 from framefuse.ir.classes import immutable
+from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
-from framefuse.ir.numbers import Real, RealRelation, Relation, Symbol, Whole
+from framefuse.ir.numbers import Real, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
 
 Instruction = tuple[Any, ...]

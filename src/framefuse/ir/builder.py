@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node, Scalar
-from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Relation, Symbol, expr, product
+from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Symbol, expr, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.source import Line
 
 

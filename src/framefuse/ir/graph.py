@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import DType
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol
+from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
 
 

@@ -406,39 +406,6 @@ def _text(value: Expr) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """A fact about sizes: ``left <op> right`` with op one of ``== != < <=``; ``why`` names the user line or rule that
-    needs it, ``line`` is where the program asked.
-    """
-
-    op: str
-    left: Expr
-    right: Expr
-    why: str = ""
-    line: Line | None = field(default=None, compare=False, repr=False)
-
-    def holds(self, values: Mapping[Symbol, int]) -> bool:
-        """Whether the relation is true for these values; raises KeyError when a symbol has none."""
-        a, b = self.left.evaluate(values), self.right.evaluate(values)
-        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b}[self.op]
-
-    @property
-    def constant(self) -> bool | None:
-        """True or False when the relation holds for all or no values by its form, None when it depends on them."""
-        gap = (self.left - self.right).constant
-        if gap is None:
-            return None
-        return {"==": gap == 0, "!=": gap != 0, "<": gap < 0, "<=": gap <= 0}[self.op]
-
-    def substitute(self, values: Mapping[Symbol, Expr]) -> Relation:
-        """This relation with symbols replaced."""
-        return Relation(self.op, self.left.substitute(values), self.right.substitute(values), self.why, self.line)
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
-
-
-@dataclass(frozen=True, slots=True)
 class Real:
     """A float known only at run time: an operation over reals, integer expressions and Python floats (IEEE double
     arithmetic).
@@ -525,33 +492,6 @@ class Whole:
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.args))})"
-
-
-@dataclass(frozen=True, slots=True)
-class RealRelation:
-    """A fact about floats: the comparison ``left <op> right`` came out as ``holds`` (with a NaN it does not hold, and
-    neither does its opposite). ``op`` and ``why`` are as in :class:`Relation`.
-    """
-
-    op: str
-    left: Real
-    right: Real
-    holds: bool
-    why: str = ""
-    line: Line | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def names(self) -> frozenset[Symbol | str]:
-        """The symbols of ints and the names of floats inside."""
-        return self.left.names | self.right.names
-
-    def substitute(self, values: Mapping[Symbol, Expr]) -> RealRelation:
-        """This relation with integer symbols replaced."""
-        left, right = self.left.substitute(values), self.right.substitute(values)
-        return RealRelation(self.op, left, right, self.holds, self.why, self.line)
-
-    def __str__(self) -> str:
-        return f"{'' if self.holds else 'not '}{self.left} {self.op} {self.right}"
 
 
 NESTED = 16  # operations in one expression that a trace records: what grows deeper gets a symbol of its own

@@ -189,8 +189,8 @@ ROWS = (
         "{detail} lives across a step that runs eagerly.",
         "Let it end before the step, or move the step out of the compiled function.",
         EAGER,
-        "with open(name) as file:\n    return x * x.sum().item(), file.read()",
-        "with open(name) as file:\n    text = file.read()\nreturn x * x.sum().item(), text",
+        "scales = itertools.accumulate(rates)\nprint(x.sum())\nreturn [x * scale for scale in scales]",
+        "scales = list(itertools.accumulate(rates))\nprint(x.sum())\nreturn [x * scale for scale in scales]",
     ),
     Row(
         "graph-break",

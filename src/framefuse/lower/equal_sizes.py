@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph
-from framefuse.ir.numbers import Expr, Relation, Symbol, expr
+from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.rename import renamed
 
 Names = dict[Symbol, Expr]

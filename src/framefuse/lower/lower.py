@@ -9,12 +9,13 @@ import torch
 
 from framefuse.errors import Pinned, Reason, Stop
 from framefuse.ir.builder import ONE, Shape, Unprovable
+from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import TensorSpec
 from framefuse.ir.graph import Graph, Late, Node, Output, Write
 from framefuse.ir.nested import numbers_in, symbols_in
-from framefuse.ir.numbers import Expr, Real, RealRelation, Relation, Symbol, Whole, expr
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu

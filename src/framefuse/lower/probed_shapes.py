@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from framefuse.ir.builder import Shape
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol, expr
+from framefuse.ir.comparisons import Relation
+from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.lower.library import DATA_DEPENDENT, of_torch
 

@@ -15,8 +15,9 @@ from framefuse import _native
 from framefuse.guards.check import Miss, check, explain
 from framefuse.guards.program import Guards, build
 from framefuse.ir import dtypes
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.facts import Assumptions, Fact, GlobalState, Input, Source, TensorSpec
-from framefuse.ir.numbers import Real, Relation, Symbol, Whole, expr
+from framefuse.ir.numbers import Real, Symbol, Whole, expr
 from framefuse.native import abi
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framefuse.ir.numbers import Expr, Real, Relation, Symbol, ceildiv, expr, maximum, minimum, product
+from framefuse.ir.comparisons import Relation
+from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, maximum, minimum, product
 
 NAMES = ("s0", "s1", "s2")
 INTEGERS = st.integers(-12, 12)

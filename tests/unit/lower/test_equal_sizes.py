@@ -7,9 +7,10 @@ import torch
 
 import framefuse
 from framefuse.ir.builder import Builder
+from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Graph, Output
-from framefuse.ir.numbers import Relation, Symbol, expr
+from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.schedule import RunKernel
 from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.runtime.function import compiled_function

@@ -1,0 +1,165 @@
+"""Builtins that read and write attributes and variables, in the interpreter's own terms."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from framefuse.capture.attributes import type_get
+from framefuse.capture.frame import MISSING, SWITCH, Frame
+from framefuse.capture.kinds import is_plain
+from framefuse.capture.numbers import bare, plain_number
+from framefuse.capture.tracebacks import variables
+
+
+def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+        return MISSING
+    depth = len(machine.frames)
+    try:
+        found = machine.attribute(frame, args[0], plain_number(args[1]))
+        if found is SWITCH and len(args) > 2:
+            if machine.frames[-1].guard is None:
+                machine.frames[-1].guard = (args[2],)
+            else:
+                found = (machine.entered_value(frame, depth),)
+    except AttributeError:
+        if len(args) < 3:
+            raise
+        frame.stack.append(args[2])
+        return None
+    if found is SWITCH:
+        return SWITCH
+    if type(found) is tuple:
+        frame.stack.append(found[0])
+    return None
+
+
+def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return MISSING
+    depth = len(machine.frames)
+    try:
+        found = machine.attribute(frame, args[0], plain_number(args[1]))
+        if found is SWITCH:
+            if machine.frames[-1].guard is None and machine.frames[-1].then is None:
+                machine.frames[-1].guard = (False,)
+                machine.frames[-1].then = ("found",)
+                return SWITCH
+            found = (machine.entered_value(frame, depth),)
+    except AttributeError:
+        frame.stack.append(False)
+        return None
+    if type(found) is not tuple:
+        frame.stack.pop()
+    frame.stack.append(True)
+    return None
+
+
+def _setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or not isinstance(args[1], str):
+        return MISSING
+    frame.stack.append(None)
+    return machine.store(frame, args[0], plain_number(args[1]), args[2])
+
+
+def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or not isinstance(args[1], str):
+        return MISSING
+    frame.stack.append(None)
+    return machine.delete(frame, args[0], plain_number(args[1]))
+
+
+def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2:
+        return MISSING
+    holder, name = args
+    kind = type(holder)
+    if not is_plain(kind) and isinstance(holder, (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    if (
+        type_get(kind, name) is MISSING
+        and name not in getattr(type(holder), "__dict__", ())
+        and name not in _state(holder)
+    ):
+        machine.recorder.sources.absent(holder, name)
+        machine.recorder.sources.version(kind)
+        object.__getattribute__(holder, name)  # raises
+    found = machine.generic_attribute(frame, holder, kind, name)
+    if type(found) is tuple:
+        frame.stack.append(found[0])
+        return None
+    return found
+
+
+def _state(holder: Any) -> Any:
+    try:
+        return object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return ()
+
+
+def _object_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    frame.stack.append(None)
+    return machine.generic_store(frame, args[0], type(args[0]), args[1], args[2])
+
+
+def _object_delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
+        return MISSING
+    frame.stack.append(None)
+    return machine.generic_delete(frame, *args)
+
+
+def _module_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 3 or kwargs:
+        return MISSING
+    frame.stack.append(None)
+    return machine._store_in_module(frame, *args)
+
+
+def _module_getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return MISSING
+    frame.stack.append(machine._module_part(args[0], args[1], args[0].__dict__)[0])
+    return None
+
+
+def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    frame.stack.append(variables(frame) if frame.space is None else frame.space)
+    return None
+
+
+def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return _locals(machine, frame, args, kwargs)
+    holder = bare(args[0])
+    kind = type(holder)
+    if all(type_get(kind, name) is MISSING for name in ("__dict__", "__getattr__")):
+        machine.recorder.sources.typed(args[0])
+        vars(holder)  # raises what vars raises, not what a missing attribute does
+    return _getattr(machine, frame, (args[0], "__dict__"), {})
+
+
+# As SPECIALS of capture.specials.
+ATTRIBUTE_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    delattr: _delattr,
+    object.__getattribute__: _object_getattribute,
+    ("__getattribute__", object): _object_getattribute,
+    object.__setattr__: _object_setattr,
+    ("__setattr__", object): _object_setattr,
+    object.__delattr__: _object_delattr,
+    ("__delattr__", object): _object_delattr,
+    torch.nn.Module.__setattr__: _module_setattr,
+    torch.nn.Module.__getattr__: _module_getattr,
+    locals: _locals,
+    vars: _vars,
+}
