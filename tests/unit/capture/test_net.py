@@ -11,7 +11,7 @@ import torch
 
 import framefuse
 from framefuse import pipeline
-from framefuse.capture import contents, effects, net, policy, recorder, relations, sources
+from framefuse.capture import contents, effects, net, outcome, policy, recorder, relations, sources
 from framefuse.errors import CompilerBug
 
 record = sys.modules["framefuse.capture.record"]
@@ -62,8 +62,8 @@ PLACES = [
     (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
     (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "_versions"), (relations, "Relation"),
-    (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (recorder, "dense_order"),
-    (policy.leaves, "is_torch_native"), (recorder, "Input"), (record, "Recipes"), (record, "Trace"),
+    (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
+    (policy.leaves, "is_torch_native"), (outcome, "Input"), (record, "Recipes"), (record, "Trace"),
 ]  # fmt: skip
 
 
