@@ -35,6 +35,7 @@ C_DESCRIPTORS = (
 )  # fmt: skip
 
 
+PLAIN_LOOKUP = object.__getattribute__
 SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
@@ -123,11 +124,12 @@ class Attributes:
                 return self._frame_attribute(frame, holder, name)
             if kind is super:
                 return self._super_attribute(frame, holder, name)
-        own = type_get(kind, "__getattribute__")
-        if type(own) is types.FunctionType and not runs_natively(own):
-            self.recorder.sources.typed(holder)
-            self.recorder.sources.version(kind)
-            return self._computed(frame, holder, kind, name, own, (holder, name))
+        if type.__getattribute__(kind, "__getattribute__") is not PLAIN_LOOKUP:
+            own = type_get(kind, "__getattribute__")
+            if type(own) is types.FunctionType and not runs_natively(own):
+                self.recorder.sources.typed(holder)
+                self.recorder.sources.version(kind)
+                return self._computed(frame, holder, kind, name, own, (holder, name))
         return self.generic_attribute(frame, holder, kind, name)
 
     def _frame_attribute(self, frame: Frame, view: FrameView, name: str) -> Found:

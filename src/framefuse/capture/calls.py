@@ -131,6 +131,21 @@ class Calls(Natives):
             if kind is types.MethodType:
                 args, target = (target.__self__, *args), target.__func__
                 continue
+            if kind in leaves.NATIVE_KINDS:
+                try:
+                    special = SPECIALS.get(target)
+                except TypeError:
+                    special = None
+                if special is None and kind is types.MethodWrapperType:
+                    special = SPECIALS.get((target.__name__, target.__objclass__))
+                    if special is not None:
+                        args = (target.__self__, *args)
+                if special is not None:
+                    return self._special(special, frame, target, args, kwargs, then)
+                if target in TWINS and needs_twin(args, *ASKED.get(target, ())):
+                    target = TWINS[target]
+                    continue
+                break
             if kind is functools.partial:
                 if id(target) in sources.known:
                     for name in ("func", "args", "keywords"):
@@ -157,21 +172,6 @@ class Calls(Natives):
                 if outcome is MISSING:
                     break
                 return outcome
-            if kind in leaves.NATIVE_KINDS:
-                try:
-                    special = SPECIALS.get(target)
-                except TypeError:
-                    special = None
-                if special is None and kind is types.MethodWrapperType:
-                    special = SPECIALS.get((target.__name__, target.__objclass__))
-                    if special is not None:
-                        args = (target.__self__, *args)
-                if special is not None:
-                    return self._special(special, frame, target, args, kwargs, then)
-                if target in TWINS and needs_twin(args, *ASKED.get(target, ())):
-                    target = TWINS[target]
-                    continue
-                break
             if isinstance(target, torch.jit.ScriptModule):
                 break
             if kind is CustomOpDef:

@@ -178,7 +178,8 @@ class Contents:
         if entry is None or not self.host.alive:
             return value
         if isinstance(container, dict) and is_key(key):
-            self._hold_key(key)
+            if type(key) is not str:
+                self._hold_key(key)
             place = (id(container), "item", (type(key), key))
             changed = self.changed.get(id(container))
             if changed is not None and changed.owned:
@@ -240,7 +241,8 @@ class Contents:
         if type(container) is frozenset and not entry[1].is_argument:
             return True
         if isinstance(container, (dict, *SETS)) and is_key(key):
-            self._hold_key(key)
+            if type(key) is not str:
+                self._hold_key(key)
             if (id(container), "item", (type(key), key)) not in self.written:
                 kind: Any = dict if isinstance(container, dict) else type(container)
                 had = kind.__contains__(container, key)

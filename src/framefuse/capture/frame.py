@@ -39,13 +39,13 @@ class Frame:
     the value to push when the frame ends with AttributeError, wrapped in a 1-tuple, or ``("getattr", holder, name)``.
     ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
     handles; in a sleeping generator the one that it handles itself. ``shown`` is the user's line at a step, while this
-    frame is the innermost. ``space`` is the namespace of a class whose body this is. ``site`` is the last instruction
+    frame is the innermost, ``around`` the one from which torch's own frame was reached. ``space`` is the namespace of a class whose body this is. ``site`` is the last instruction
     that was asked for.
     """
 
     __slots__ = (
         "code", "function", "locals", "stack", "step", "globals", "builtins", "keywords", "generator", "then",
-        "guard", "resume", "bottom", "handled", "shown", "space", "site",
+        "guard", "resume", "bottom", "handled", "shown", "around", "space", "site",
     )  # fmt: skip
 
     def __init__(self, function: FunctionType, code: Code) -> None:
@@ -65,6 +65,7 @@ class Frame:
         self.bottom = False
         self.handled: BaseException | None = None
         self.shown: tuple[int, Line] | None = None
+        self.around: Line | None = None
         self.space: Any = None
         self.site: Site | None = None
 

@@ -88,15 +88,16 @@ TORCH_STOPS = (
 # The types of what `framefuse.compile` makes of functions; whoever has them adds them.
 COMPILED: set[type] = set()
 
-_native_code: dict[types.CodeType, bool] = {}
+# By id, with the code object: to hash one takes as long as all that is asked here.
+_native_code: dict[int, tuple[types.CodeType, bool]] = {}
 
 
 def runs_natively(function: types.FunctionType) -> bool:
     """True for Python functions that are called as they are: torch's own and much of the standard library."""
     code = function.__code__
-    found = _native_code.get(code)
+    found = _native_code.get(id(code))
     if found is not None:
-        return found
+        return found[1]
     module = function.__globals__.get("__name__", "") or ""
     top = module.partition(".")[0]
     if top == "torch":
@@ -116,7 +117,7 @@ def runs_natively(function: types.FunctionType) -> bool:
     if not code.co_freevars:
         if len(_native_code) > DECODED_LIMIT:
             _native_code.clear()  # it holds code objects
-        _native_code[code] = native
+        _native_code[id(code)] = (code, native)
     return native
 
 

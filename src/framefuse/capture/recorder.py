@@ -19,6 +19,7 @@ from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, i
 from framefuse.capture.relations import Relations
 from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
+from framefuse.capture.settle import HELD, ITSELF
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import DIMENSIONS, describe, keys_of, special
@@ -131,8 +132,8 @@ class Recorder(Relations):
         """The objects that hold no number of this recording, for :func:`framefuse.capture.settle.settle`: those that
         existed before. What the program wrote to them is in the journal.
         """
-        known = self.sources.known.items()
-        return {key: (value, value) for key, (value, _) in known if type(value) is not slice}
+        known = self.sources.known
+        return {**dict.fromkeys(known, ITSELF), HELD: (known, known)}
 
     def fault(self, error: Exception) -> None:
         """Something of our own failed: the recording ends, and the program goes on."""

@@ -39,11 +39,6 @@ def is_users(module: str) -> bool:
     return not module.startswith(("torch.", "framefuse.capture"))
 
 
-def _known(frame: Frame) -> bool:
-    """Whether the site of a frame is the instruction that it runs."""
-    return frame.site is not None and frame.site.step == frame.step - 1
-
-
 class Machine(Calls, Attributes, Generators):
     """The interpreter of one recording: a stack of frames that is no part of Python's own.
 
@@ -79,13 +74,25 @@ class Machine(Calls, Attributes, Generators):
             return None
         top = self.frames[-1]
         if top.shown is None or top.shown[0] != top.step:  # one instruction states many facts
-            for frame in reversed(self.frames):
-                if is_users(frame.globals.get("__name__", "")):
-                    break
+            if top.around is None and is_users(top.globals.get("__name__", "")):
+                top.shown = (top.step, top.code.line(top.step - 1))
             else:
-                frame = self.frames[0]
-            top.shown = (top.step, frame.code.line(frame.step - 1))
+                top.shown = (top.step, self._around(top))
         return top.shown[1]
+
+    def _around(self, top: Frame) -> Line:
+        """The user's line around a frame of torch; it stays where it is while the frame runs, unless that can yield."""
+        if top.around is not None:
+            return top.around
+        for frame in reversed(self.frames):
+            if is_users(frame.globals.get("__name__", "")):
+                break
+        else:
+            frame = self.frames[0]
+        line = frame.code.line(frame.step - 1)
+        if top.generator is None and frame is not top:
+            top.around = line
+        return line
 
     def site(self) -> Site | None:
         """The instruction that runs, or the innermost around it at which a recording can break."""
@@ -93,15 +100,16 @@ class Machine(Calls, Attributes, Generators):
         end = len(frames)
         if self.depth > 1:  # a call from native code cannot be taken apart
             end = next((place for place in range(1, end) if frames[place].bottom), end)
-        start = end - 1
-        while start > 0 and not _known(frames[start]):
-            start -= 1  # a frame that called another one stays where it is
-        found = frames[start].site
-        for place in range(start, end):
-            frame = frames[place]
-            if not _known(frame):
-                frame.site = Site(frame.code.code, frame.step - 1, found if place else None)
+        missing = []
+        for frame in reversed(frames if end == len(frames) else frames[:end]):
             found = frame.site
+            if found is not None and found.step == frame.step - 1:
+                break  # a frame that called another one stays where it is
+            missing.append(frame)
+        else:
+            found = None
+        for frame in reversed(missing):
+            found = frame.site = Site(frame.code.code, frame.step - 1, found)
         return found
 
     def settle(self, memo: dict[int, Any]) -> None:

@@ -22,6 +22,8 @@ from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import base_of, elements, entries
 
 Memo = dict[int, Any]  # by id: the object, kept alive, and what stands for it
+ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
+HELD = 0  # no id: what keeps those alive
 
 
 def settle(value: Any, memo: Memo | None = None) -> Any:
@@ -35,8 +37,11 @@ def settle(value: Any, memo: Memo | None = None) -> Any:
         return bare(value)
     if kind in ATOMS or (isinstance(value, torch.Tensor) and kind is not torch.Size):
         return value
-    if id(value) in memo:
-        return memo[id(value)][1]
+    found = memo.get(id(value))
+    if found is not None and found is not ITSELF:
+        return found[1]
+    if found is ITSELF and kind is not slice:  # a slice that existed before may be known by another with run-time bounds
+        return value
     taker = TAKERS.get(kind)
     if taker is None and isinstance(value, CODE_LIKE):
         return value

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# A recording makes one of these for each call and each frame: a frozen class would take three times as long to make one.
+@dataclass(slots=True, eq=False)
 class Site:
     """An instruction of the program, step ``step`` of ``code``, at which a recording can break, and the one that called
     this code, where it can break there too.
@@ -19,7 +20,7 @@ class Site:
     caller: Site | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Line:
     """A line of the user's program: ``file``, 1-based ``line`` and the enclosing ``function``'s qualified name.
 
