@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 
-# A recording makes one of these for each call and each frame: a frozen class would take three times as long to make one.
+# A recording makes one of these for each call and frame: a frozen class would take three times as long to make one.
 @dataclass(slots=True, eq=False)
 class Site:
     """An instruction of the program, step ``step`` of ``code``, at which a recording can break, and the one that called
