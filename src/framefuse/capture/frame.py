@@ -39,8 +39,8 @@ class Frame:
     the value to push when the frame ends with AttributeError, wrapped in a 1-tuple, or ``("getattr", holder, name)``.
     ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
     handles; in a sleeping generator the one that it handles itself. ``shown`` is the user's line at a step, while this
-    frame is the innermost, ``around`` the one from which torch's own frame was reached. ``space`` is the namespace of a class whose body this is. ``site`` is the last instruction
-    that was asked for.
+    frame is the innermost, ``around`` the one from which torch's own frame was reached. ``space`` is the namespace of a
+    class whose body this is. ``site`` is the last instruction that was asked for.
     """
 
     __slots__ = (

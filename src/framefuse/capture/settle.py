@@ -40,7 +40,7 @@ def settle(value: Any, memo: Memo | None = None) -> Any:
     found = memo.get(id(value))
     if found is not None and found is not ITSELF:
         return found[1]
-    if found is ITSELF and kind is not slice:  # a slice that existed before may be known by another with run-time bounds
+    if found is ITSELF and kind is not slice:  # one with run-time bounds may stand for a slice that existed before
         return value
     taker = TAKERS.get(kind)
     if taker is None and isinstance(value, CODE_LIKE):
