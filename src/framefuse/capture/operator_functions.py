@@ -27,6 +27,10 @@ def _contains(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
     return MISSING if len(args) != 2 or kwargs else IN(machine, frame, (args[1], args[0]), kwargs)
 
 
+def _call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.call(frame, args[0], args[1:], kwargs) if args else MISSING
+
+
 IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)
 OPERATOR_FUNCTIONS: dict[Any, Special] = {
     **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
@@ -37,6 +41,7 @@ OPERATOR_FUNCTIONS: dict[Any, Special] = {
     operator.not_: _as_instruction(HANDLERS["UNARY_NOT"], 0, 1),
     operator.getitem: _as_instruction(HANDLERS["BINARY_SUBSCR"], 0, 2),
     operator.contains: _contains,
+    operator.call: _call,
     operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
     operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
 }

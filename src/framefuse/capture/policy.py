@@ -173,8 +173,8 @@ class Natives(Operations):
                     if type(part) in TRACKED:
                         part.plain()
             return value
-        if name_of(target) in TEXTS and isinstance(getattr(target, "__self__", None), str):
-            shown(self, (args, kwargs))
+        if name_of(target) in TEXTS:
+            shown(self, (getattr(target, "__self__", None), args, kwargs))
         elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
@@ -463,7 +463,7 @@ KEPT_AT = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "__setitem__": 1
 READING = frozenset(("__getitem__", "get", "items", "keys", "values", "copy"))
 
 # Methods that make texts of their arguments.
-TEXTS = frozenset(("format", "format_map"))
+TEXTS = frozenset(("format", "format_map", "__format__", "__mod__", "__repr__", "__str__"))
 LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
 
 

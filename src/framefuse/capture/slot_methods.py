@@ -47,6 +47,14 @@ def _call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     return machine.call(frame, args[0], args[1:], kwargs) if args else MISSING
 
 
+@slot("__call__", type)
+def _make(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Makes an instance, as metaclasses do that call a class by way of ``type``."""
+    if not args or not isinstance(args[0], type):
+        return MISSING
+    return machine.make(frame, args[0], args[1:], kwargs, None)
+
+
 @slot("__str__", object)
 def _text(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kind = type(args[0]) if len(args) == 1 else object

@@ -23,7 +23,7 @@ from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, ext
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.sources import ATOMS
-from framefuse.capture.unseen import hidden, shown
+from framefuse.capture.unseen import MADE_FROM, hidden, shown
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
 # the native call.
@@ -41,6 +41,7 @@ PLAIN_ITERABLES = frozenset(
 
 # What builtins with a twin ask of the elements that they are given.
 ASKED: dict[Any, tuple[str, ...]] = dict.fromkeys((any, all, filter), ("__bool__", "__len__"))
+ASKED[map] = (*MADE_FROM, "__bool__", "__abs__", "__hash__", "__index__")  # by the function that is called, if native
 
 
 def needs_twin(args: tuple[Any, ...], *names: str) -> bool:
@@ -123,7 +124,7 @@ def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     return None
 
 
-@special(InterpretedGenerator.send, InterpretedGenerator.__next__)
+@special(InterpretedGenerator.send, InterpretedGenerator.__next__, *twins.STEPS)
 def _send(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     generator, value = args[0], args[1] if len(args) > 1 else None
     if type(generator) is not InterpretedGenerator or kwargs or len(args) > 2:
@@ -354,11 +355,6 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
         total = total * value
     frame.stack.append(total)
     return None
-
-
-@special(("__call__", type))
-def _type_call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return machine.make(frame, args[0], args[1:], kwargs, None)
 
 
 @special(weakref.ref)

@@ -313,3 +313,5 @@ REAL: dict[Any, Any] = {
     starmap_: itertools.starmap, groupby_: itertools.groupby,
     keys_of: dict.keys, values_of: dict.values, items_of: dict.items,
 }  # fmt: skip
+# How these are advanced by name.
+STEPS = tuple(kind.__next__ for kind in REAL.values() if hasattr(kind, "__next__"))

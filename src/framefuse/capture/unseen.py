@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections import deque
 from typing import Any
 
 import torch
@@ -44,6 +45,14 @@ ITERATING = frozenset(
     "from_iterable".split()
 )
 ITERATED = ("__iter__", "__next__")
+# Constructors of C, and the methods of sequences that take an argument for its index.
+MAKING = frozenset(("__new__", "__init__"))
+MADE_FROM = (*CONVERSIONS, "__str__", "__repr__")
+INDEX = ("__index__",)
+INDEXING = frozenset(
+    "__getitem__ __setitem__ __delitem__ __mul__ __imul__ __rmul__ insert pop rotate indices index".split()
+)
+INDEXED = (list, tuple, str, bytes, bytearray, deque, range, slice)
 # Functions that do not tell the order of a set that they are given.
 ORDERLESS = frozenset("len isinstance set frozenset type bool callable any all".split())
 # Methods of these that look for their first argument only; the others take in all that their arguments hold.
@@ -53,7 +62,7 @@ KEYED = frozenset(
 # Methods and functions that compare their arguments, or what lies in them.
 COMPARING = frozenset(
     "index count remove sort __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ eq ne lt le gt ge contains indexOf "
-    "countOf sorted min max groupby".split()
+    "countOf sorted min max groupby __hash__".split()
 )
 
 
@@ -167,15 +176,35 @@ def runs_methods(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
     if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
         return False
-    name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
-    converts = name in CONVERTING and (isinstance(target, type) or isinstance(owner, types.ModuleType))
-    asked = ITERATED if name in ITERATING else CONVERSIONS if converts else ()
+    asked = _asked(target, args)
+    if asked is MADE_FROM:
+        args = _of(target, args)[2]
+    elif asked is INDEX:
+        found = (getattr(target, "__self__", None), *args)
+        args = tuple([part for each in found for part in (_bounds(each) if type(each) is slice else (each,))])
     return any(
         python_method(type(part), method) is not None
         for part in args
         if asked and type(part) not in ATOMS and not immutable(type(part))
         for method in asked
     )
+
+
+def _bounds(value: slice) -> tuple[Any, ...]:
+    return (value.start, value.stop, value.step)
+
+
+def _asked(target: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """The special methods that a native function may ask of its arguments."""
+    name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
+    if name in ITERATING:
+        return ITERATED
+    if name in CONVERTING and (isinstance(target, type) or isinstance(owner, types.ModuleType)):
+        return CONVERSIONS
+    holder = _of(target, args)[0]
+    if name in MAKING and not isinstance(target, type) and not isinstance(holder, BaseException):
+        return MADE_FROM
+    return INDEX if name in INDEXING and isinstance(holder, INDEXED) else ()
 
 
 def walked(machine: Any, value: Any) -> None:
