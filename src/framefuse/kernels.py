@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
+from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
-from framefuse.codegen.triton import Choice
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
 from framefuse.ir.identity import identity
 from framefuse.ir.numbers import Symbol
@@ -141,13 +142,12 @@ def _hints(item: RunKernel, graph: Graph, options: Options) -> list[tuple[Symbol
     ]
 
 
-def compile_kernel(item: RunKernel, graph: Graph, options: Options, choice: Choice | None = None) -> Any:
+def compile_kernel(item: RunKernel, graph: Graph, options: Options, choice: Choice | None = None) -> KernelCode:
     """The code of a kernel for its device; ``choice`` is one of its backend's choices."""
-    hints = dict(_hints(item, graph, options))
     index = int(item.device.partition(":")[2] or 0)
 
     def load(binary: bytes, name: str, shared: int) -> int:
         return _native.load_module(binary, name, shared, index)
 
-    chosen = {} if choice is None else {"choice": choice}
-    return _backend(item, options).compile(item.kernel, hints, item.device, _guarded(item, graph), load, **chosen)
+    special = Specialisation(dict(_hints(item, graph, options)), guarded=_guarded(item, graph), choice=choice)
+    return _backend(item, options).compile(item.kernel, special, Place(item.device, load, options["cache"]))

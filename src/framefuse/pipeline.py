@@ -16,7 +16,7 @@ from framefuse.capture import leaves, record, stacks
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
-from framefuse.codegen.targets import Launched, lacking, targets
+from framefuse.codegen.targets import lacking, targets
 from framefuse.derivatives import derivatives, holders, unwritten
 from framefuse.errors import CompilerBug, Pinned, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
@@ -26,6 +26,7 @@ from framefuse.fuse.verify import problems
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
 from framefuse.guards.program import build
+from framefuse.ir.code import LaunchedCode
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions, Source
@@ -176,7 +177,7 @@ def _limits(p: Mapping[str, Any]) -> tuple[Relation, ...]:
     named = {symbol: values[0] for symbol, values in p["schedule"].largest if len(values) == 1}
     for index, compiled in p["kernels"].items():
         item = p["schedule"].items[index]
-        for limit in compiled.code.limits if isinstance(compiled, Launched) else ():
+        for limit in compiled.code.limits if isinstance(compiled, LaunchedCode) else ():
             last = limit.substitute(item.sizes).substitute(named)
             found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
             found[Relation("<=", expr(0), last, "positions of 32 bits")] = None

@@ -17,8 +17,8 @@ from typing import Any
 import platformdirs
 
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.specialisation import Choice
 from framefuse.codegen.targets import Backend
-from framefuse.codegen.triton import Choice
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.runtime.trial import NotMeasured, Trial, elements, trial

@@ -6,8 +6,8 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
+from framefuse.ir.code import KernelCode, LaunchedCode
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunKernel
 from framefuse.runtime.assemble import launch_fits
@@ -28,7 +28,7 @@ class Siblings:
         self.made: dict[int, Future[Variant]] = {}
         self.lock = threading.Lock()
 
-    def add(self, item: RunKernel, launched: Any) -> Any:
+    def add(self, item: RunKernel, launched: LaunchedCode) -> LaunchedCode:
         """The code of a kernel, compiled with its siblings when it is asked for other sizes."""
         key = id(launched.code)
         found = {symbol for value, _ in launch_fits(item, launched.code) for symbol in value.symbols}
@@ -51,10 +51,14 @@ class Siblings:
             self.made |= {key: pool.submit(self.compile[key], True) for key in keys}
 
 
-def compiled_together(items: Mapping[int, RunKernel], codes: Mapping[int, Any], workers: int) -> dict[int, Any]:
+def compiled_together(
+    items: Mapping[int, RunKernel], codes: Mapping[int, KernelCode], workers: int
+) -> dict[int, KernelCode]:
     """The codes of a graph's kernels by the number of their item, those that were compiled for sizes like the recorded
     ones as :class:`Siblings`.
     """
     siblings = Siblings(workers)
-    fitted = {index for index, code in codes.items() if hasattr(code, "variant") and code.code.fits}
-    return {index: siblings.add(items[index], code) if index in fitted else code for index, code in codes.items()}
+    return {
+        index: siblings.add(items[index], code) if isinstance(code, LaunchedCode) and code.code.fits else code
+        for index, code in codes.items()
+    }

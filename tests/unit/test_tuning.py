@@ -11,7 +11,7 @@ import pytest
 
 from framefuse import tuning
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.triton import Choice
+from framefuse.codegen.specialisation import Choice
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Graph
 from framefuse.ir.loops import Buffer, Kernel

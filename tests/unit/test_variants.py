@@ -1,22 +1,15 @@
 """Code for other sizes is compiled for all kernels that a size concerns, when the first of them asks."""
 
-import dataclasses
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from framefuse.codegen.triton.emitter import Fit
+from framefuse.ir.code import Fit, LaunchedCode
 from framefuse.ir.numbers import Symbol
 from framefuse.variants import compiled_together
 
 N, M = Symbol("n").expr, Symbol("m").expr
-
-
-@dataclasses.dataclass(frozen=True)
-class Launched:
-    code: object
-    variant: object
 
 
 def kernel(sizes, asked, name, fails=False):
@@ -31,7 +24,7 @@ def kernel(sizes, asked, name, fails=False):
 
     fits = tuple(Fit(own.expr, 16) for _ in sizes)
     item = SimpleNamespace(sizes={own: sizes[0]} if sizes else {})
-    return item, Launched(SimpleNamespace(fits=fits), variant)
+    return item, LaunchedCode(SimpleNamespace(fits=fits), variant, 32)
 
 
 def test_a_new_size_compiles_what_it_concerns_at_once():

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from framefuse.codegen import llvm, triton
+from framefuse.codegen.specialisation import Choice, Hints, Place, Specialisation
 from framefuse.codegen.triton.target import machine
+from framefuse.ir.code import KernelCode, LaunchedCode, NativeCode, PythonCode
 from framefuse.ir.loops import Kernel
-from framefuse.ir.numbers import Symbol
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
 OLDEST = (7, 0)
-Hints = Mapping[Symbol, int]
-Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory) to the driver's handle of a function
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """The code of a kernel that a driver launches: ``code`` for pointers that are multiples of 16 and numbers like the
-    recorded ones; ``variant(aligned)``, which compiles it for any numbers, and for such or any pointers, when that is
-    needed and gives the function and its bytes of shared memory; ``threads`` of one program.
-    """
-
-    code: Any  # a TritonKernel
-    variant: Callable[[bool], tuple[int, int]]
-    threads: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
     """What makes code for one type of device.
 
-    ``compile(kernel, hints, device, guarded, load)`` gives the code of a kernel for that device, with the recorded
-    values of the kernel's numbers as ``hints``; guards can hold what the code asks of its numbers where they are
-    ``guarded``. It raises Unsupported for a kernel that it cannot express. ``lacks`` says what is missing here, None
-    where the backend works. ``slow`` compilers work for several kernels at once, and call tools that may be missing;
-    those that are not ``hinted`` take no hints.
+    ``compile`` gives the code of a kernel; it raises Unsupported for a kernel that it cannot express. ``lacks`` says
+    what is missing here, None where the backend works. ``slow`` compilers work for several kernels at once, and call
+    tools that may be missing; those that are not ``hinted`` take no hints.
 
-    Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` takes one of them as ``choice``, and
+    Where there are ``choices(kernel, hints)`` of how to cut a kernel, ``compile`` heeds one of them, and
     ``signature(kernel, hints, device)`` names in all processes what decides which one is the fastest.
     """
 
     target: Target
-    compile: Callable[..., Any]
+    compile: Callable[[Kernel, Specialisation, Place], KernelCode]
     lacks: Callable[[], str | None]
     slow: bool = False
     hinted: bool = True
-    choices: Callable[[Kernel, Hints], Sequence[triton.Choice]] | None = None
+    choices: Callable[[Kernel, Hints], Sequence[Choice]] | None = None
     signature: Callable[[Kernel, Hints, str], str] | None = None
 
 
@@ -81,23 +66,23 @@ def targets(cpu: str = "llvm") -> Targets:
     return find
 
 
-def emitter_of(compiled: Any) -> str:
+def emitter_of(compiled: KernelCode) -> str:
     """What made the code of a kernel, in a word."""
-    return "LLVM" if hasattr(compiled, "address") else "Triton"
+    return "LLVM" if isinstance(compiled, NativeCode) else "Triton"
 
 
-def code_file(kernel: Kernel, compiled: Any) -> tuple[str, Callable[[], str]]:
+def code_file(kernel: Kernel, compiled: KernelCode | None) -> tuple[str, Callable[[], str]]:
     """The ending of a file for the code of a kernel, and what makes its text; ``compiled`` is None where compiling
     failed.
     """
-    path = getattr(getattr(compiled, "code", compiled), "path", None)
-    if path is None:
+    if compiled is None or isinstance(compiled, NativeCode):
         return "ll", lambda: llvm.text(kernel)
-    return "py", lambda: Path(path).read_text(encoding="utf-8")
+    path = Path(compiled.code.path)
+    return "py", lambda: path.read_text(encoding="utf-8")
 
 
-def _llvm(kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load) -> Any:
-    return llvm.compile_kernel(kernel)
+def _llvm(kernel: Kernel, special: Specialisation, place: Place) -> NativeCode:
+    return llvm.compile_kernel(kernel, place.keep)
 
 
 def _nothing() -> str | None:
@@ -125,32 +110,23 @@ def _cuda_lacks() -> str | None:
     return _triton_lacks()
 
 
-def _interpreted(
-    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
-) -> Any:
-    return triton.compile_kernel(kernel, hints, device, choice=choice)
+def _interpreted(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
+    code = triton.compile_kernel(kernel, replace(special, guarded=False), place)
+    assert code.by_python is not None, "TRITON_INTERPRET was not set before Triton was imported"
+    return PythonCode(code, code.by_python)
 
 
-def _launched_by_triton(
-    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
-) -> Any:
-    return triton.launched_by_triton(kernel, hints, device, choice)
+def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
+    return triton.launched_by_triton(kernel, replace(special, guarded=False, aligned=False), place)
 
 
-def _launched(
-    kernel: Kernel, hints: Hints, device: str, guarded: bool, load: Load, choice: triton.Choice | None = None
-) -> Any:
-    def compile(aligned: bool, fitted: bool = False) -> Any:
-        return triton.compile_kernel(
-            kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded, load=load, choice=choice
-        )
-
+def _launched(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
     def variant(aligned: bool) -> tuple[int, int]:
-        made = compile(aligned)
+        made = triton.compile_kernel(kernel, replace(special, aligned=aligned), place)
         return made.function, made.shared
 
-    code = compile(True, fitted=True)
-    return Launched(code, variant, code.warps * machine(device).warp)
+    code = triton.compile_kernel(kernel, replace(special, fitted=True), place)
+    return LaunchedCode(code, variant, code.warps * machine(place.device).warp)
 
 
 def _triton(device: str, **more: bool) -> Target:

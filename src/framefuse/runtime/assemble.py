@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from framefuse import _native
+from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode
 from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Late, Node
-from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.plan import (
     AllocStep,
@@ -35,7 +35,6 @@ from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import argument_template, result_template
 
-CompiledKernel = Any  # has ``address``, ``name`` and ``keep``
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
 SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
@@ -43,7 +42,7 @@ SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "
 def assemble(
     trace: Trace,
     schedule: Schedule,
-    kernels: Mapping[int, CompiledKernel],
+    kernels: Mapping[int, KernelCode],
     number_of: Mapping[Symbol | str, int],
     number_count: int,
     register_of: Mapping[Source, int],
@@ -71,7 +70,7 @@ def refuse_unwritable(*tensors: torch.Tensor) -> None:
             raise RuntimeError("an input that autograd lets nobody write")
 
 
-def launch_extent(item: RunKernel, code: Any) -> Expr:
+def launch_extent(item: RunKernel, code: DeviceCode) -> Expr:
     """The extent of a launch of a kernel's ``code``: of its parallel axis, or the programs that the code asks for."""
     if code.programs is None:
         return item.extent
@@ -79,7 +78,7 @@ def launch_extent(item: RunKernel, code: Any) -> Expr:
     return programs
 
 
-def launch_fits(item: RunKernel, code: Any) -> Iterator[tuple[Expr, tuple[int, int, int]]]:
+def launch_fits(item: RunKernel, code: DeviceCode) -> Iterator[tuple[Expr, tuple[int, int, int]]]:
     """What a launch of a kernel's ``code`` asks of the graph's numbers: a value, (multiple, low, high)."""
     for fit in code.fits:
         yield fit.value.substitute(item.sizes), (fit.multiple, fit.low, fit.high)
@@ -121,7 +120,7 @@ class _Assembler:
         self.written: set[int] = set()  # input slots
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
 
-    def plan(self, kernels: Mapping[int, CompiledKernel], derivatives: Sequence[Derivative]) -> Plan:
+    def plan(self, kernels: Mapping[int, KernelCode], derivatives: Sequence[Derivative]) -> Plan:
         for symbol, values in self.schedule.largest:
             self.numbers.largest(symbol, values)
         inputs = self._input_slots()
@@ -219,7 +218,7 @@ class _Assembler:
         self._flush()
         self.steps.append(step)
 
-    def _item(self, item: Any, compiled: CompiledKernel | None) -> None:
+    def _item(self, item: Any, compiled: KernelCode | None) -> None:
         if isinstance(item, RunKernel):
             assert compiled is not None, "every kernel was compiled"
             self._add(self._kernel(item, compiled))
@@ -258,14 +257,13 @@ class _Assembler:
             count *= size.evaluate({symbol: hints.get(symbol, 1) for symbol in size.symbols})
         return count
 
-    def _kernel(self, item: RunKernel, compiled: CompiledKernel) -> Step:
-        kernel: Kernel = item.kernel
-        if hasattr(compiled, "variant"):
+    def _kernel(self, item: RunKernel, compiled: KernelCode) -> Step:
+        if isinstance(compiled, LaunchedCode):
             return self._launch(item, compiled)
-        if hasattr(compiled, "by_python"):
+        if isinstance(compiled, PythonCode):
             return self._by_python(item, compiled)
         return KernelStep(
-            name=kernel.title,
+            name=item.kernel.title,
             address=compiled.address,
             buffers=tuple(self._slot(memory) for memory in item.buffers),
             numbers=tuple(self.numbers.slot_of(value) for value in item.numbers),
@@ -275,7 +273,7 @@ class _Assembler:
             keep=compiled.keep,
         )
 
-    def _launch(self, item: RunKernel, compiled: CompiledKernel) -> LaunchStep:
+    def _launch(self, item: RunKernel, compiled: LaunchedCode) -> LaunchStep:
         """A kernel that a driver launches."""
         code = compiled.code
         return LaunchStep(
@@ -297,13 +295,14 @@ class _Assembler:
             return kind, self._slot(item.buffers[place])
         return kind, self.numbers.slot_of(item.numbers[place])
 
-    def _by_python(self, item: RunKernel, compiled: CompiledKernel) -> CallStep:
+    def _by_python(self, item: RunKernel, compiled: PythonCode) -> CallStep:
         """A kernel that Python runs, as a call on the memory that it reads and writes."""
         buffers = tuple(("tensor", self._slot(memory)) for memory in item.buffers)
         slots = map(self.numbers.slot_of, item.numbers)
         numbers = tuple(("real" if n.real else "int", slot) for n, slot in zip(item.kernel.numbers, slots, strict=True))
-        args = (("tuple", *buffers), ("tuple", *numbers), ("int", self.numbers.slot_of(launch_extent(item, compiled))))
-        return CallStep(compiled.name, ByPython(compiled.by_python), args, (), (), inside=True)
+        extent = self.numbers.slot_of(launch_extent(item, compiled.code))
+        args = (("tuple", *buffers), ("tuple", *numbers), ("int", extent))
+        return CallStep(compiled.code.name, ByPython(compiled.run), args, (), (), inside=True)
 
     def _matmul(self, item: RunMatmul) -> MatmulStep:
         batch, m, n, k = self._all(item.sizes)

@@ -16,6 +16,8 @@ import torch
 
 from framefuse import _native
 from framefuse.codegen import targets, triton
+from framefuse.codegen.specialisation import Place, Specialisation
+from framefuse.ir.code import LaunchedCode
 from framefuse.native import abi
 
 WORDS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "real64": ctypes.c_double, "real32": ctypes.c_float}
@@ -49,16 +51,17 @@ def launched(number: int, grid: int, threads: int, parameters: Any) -> int:
     return 719 * code.by_python(tensors, numbers, grid * code.blocks)
 
 
-def compiled(kernel: Any, hints: Any, device: str, guarded: bool, load: Any) -> targets.Launched:
+def compiled(kernel: Any, special: Specialisation, place: Place) -> LaunchedCode:
     def one(aligned: bool, fitted: bool = False) -> Any:
         COUNTS["unaligned"] += not aligned
         COUNTS["sizes"] += aligned and not fitted
-        code = triton.compile_kernel(kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded)
+        wanted = replace(special, aligned=aligned, fitted=fitted)
+        code = triton.compile_kernel(kernel, wanted, replace(place, load=None))
         KERNELS.append((kernel, code))
-        return replace(code, function=load(str(len(KERNELS) - 1).encode() + b"\0", code.name, 0))
+        return replace(code, function=place.load(str(len(KERNELS) - 1).encode() + b"\0", code.name, 0))
 
     code = one(True, fitted=True)
-    return targets.Launched(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
+    return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
 
 
 def driver() -> Any:

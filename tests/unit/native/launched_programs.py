@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,22 +15,14 @@ import torch
 from tests.unit.native.fake_driver import FakeDriver, fake_driver
 
 from framefuse.codegen import targets, triton
+from framefuse.codegen.specialisation import Place, Specialisation
+from framefuse.ir.code import LaunchedCode
 from framefuse.ir.loops import Kernel
 from framefuse.native import abi
 
 ASSERT = 710  # the driver's error when a check on the device failed
 KINDS = {"int32": ctypes.c_int32, "int64": ctypes.c_int64, "real64": ctypes.c_double, "real32": ctypes.c_float}
 WHOLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
-
-
-@dataclasses.dataclass(frozen=True)
-class Launched:
-    """As :class:`framefuse.codegen.targets.Launched`."""
-
-    code: Any
-    variant: Callable[[bool], tuple[int, int]]
-    threads: int
-    by_python: Any
 
 
 def tensor_at(address: int, dtype: torch.dtype) -> torch.Tensor:
@@ -70,17 +62,17 @@ def launched() -> Iterator[FakeDriver]:
     before = targets.BACKENDS["cpu by triton"]
     stream = abi.FALLBACKS["stream"]
 
-    def compile(kernel: Kernel, hints: Any, device: str, guarded: bool, load: Any, choice: Any = None) -> Launched:
+    def compile(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
         def one(aligned: bool, fitted: bool = False) -> Any:
             made = triton.compile_kernel(
-                kernel, hints, device, aligned=aligned, fitted=fitted, guarded=guarded, choice=choice
+                kernel, dataclasses.replace(special, aligned=aligned, fitted=fitted), Place(place.device)
             )
             function, called = function_of(driver, kernel, made)
             kept.append(called)
             return dataclasses.replace(made, function=function)
 
         code = one(True, fitted=True)
-        return Launched(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps, code.by_python)
+        return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)
 
     with fake_driver() as driver:
         targets.BACKENDS["cpu by triton"] = dataclasses.replace(before, compile=compile)

@@ -6,7 +6,6 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -15,27 +14,12 @@ from framefuse.codegen.llvm import jit
 from framefuse.codegen.llvm.emitter import Module, emit
 from framefuse.codegen.llvm.target import host
 from framefuse.errors import CompilerBug
+from framefuse.ir.code import NativeCode
 from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
-from framefuse.options import environment
 
 # Object code kept in memory for kernels that were dropped and come again.
 MOST_OBJECTS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """Machine code of one kernel: ``int64_t kernel(char **buffers, const int64_t *numbers, int64_t begin, end)``.
-
-    The code at ``address`` lives as long as ``keep``. ``seconds`` by step (emit, parse, generate, load) are those of
-    this call: an equal kernel compiled before takes none. ``size`` is that of the object code in bytes.
-    """
-
-    name: str
-    address: int
-    seconds: dict[str, float]
-    size: int
-    keep: Any
 
 
 class Compiler:
@@ -48,7 +32,7 @@ class Compiler:
         self._loaded: WeakValueDictionary[Any, jit.Code] = WeakValueDictionary()
         self._objects: OrderedDict[str, tuple[bytes, frozenset[str]]] = OrderedDict()
 
-    def compile(self, kernel: Kernel, keep_on_disk: bool) -> Compiled:
+    def compile(self, kernel: Kernel, keep_on_disk: bool) -> NativeCode:
         key = identity(kernel)
         seconds: dict[str, float] = {}
         with self._lock:
@@ -56,7 +40,7 @@ class Compiler:
             if code is None:
                 code = self._load(kernel, keep_on_disk, seconds)
                 self._loaded[key] = code
-        return Compiled(kernel.title, code.address, seconds, code.size, code)
+        return NativeCode(kernel.title, code.address, seconds, code.size, code)
 
     def _load(self, kernel: Kernel, keep_on_disk: bool, seconds: dict[str, float]) -> jit.Code:
         target = host()
@@ -95,14 +79,14 @@ PROCESS = Compiler(DiskCache())
 jit.AFTER_FORK.append(PROCESS.after_fork)
 
 
-def compile_kernel(kernel: Kernel, keep_on_disk: bool | None = None) -> Compiled:
+def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:
     """Machine code for ``kernel``; equal kernels share it while one of them is held. Thread-safe.
 
-    ``keep_on_disk`` says whether object code is read from and written to the user's cache folder (None: the option
-    ``cache``). Raises CompilerBug for a kernel that breaks the rules of :mod:`framefuse.ir.loops`, and on a CPU without
-    the vector instructions that kernels need.
+    ``keep_on_disk`` says whether object code is read from and written to the user's cache folder. Raises CompilerBug
+    for a kernel that breaks the rules of :mod:`framefuse.ir.loops`, and on a CPU without the vector instructions that
+    kernels need.
     """
-    return PROCESS.compile(kernel, environment("cache") if keep_on_disk is None else keep_on_disk)
+    return PROCESS.compile(kernel, keep_on_disk)
 
 
 def text(kernel: Kernel) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from framefuse.codegen.specialisation import Choice
 from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, Statement
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
@@ -36,20 +37,6 @@ class Dimension:
     place: int
     block: int
     whole: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What may be measured of a kernel's blocks: ``points`` of the parallel axis that a program takes, the ``width`` of
-    the vector loops' turns (0: there are none, or the nest decides), ``warps``, and the ``stages`` in which turns
-    overlap (1: they do not). Of a product these are the rows and columns of a tile, and ``inner`` is what a turn adds.
-    """
-
-    points: int
-    width: int
-    warps: int
-    stages: int = 1
-    inner: int = 0
 
 
 @dataclass(frozen=True, slots=True)

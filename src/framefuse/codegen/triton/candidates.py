@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, Choice, choose, estimate, per_thread, power
+from framefuse.codegen.specialisation import Choice, Hints
+from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, choose, estimate, per_thread, power
 from framefuse.codegen.triton.products import choices
 from framefuse.codegen.walk import statements
 from framefuse.ir.loops import Check, Kernel
-from framefuse.ir.numbers import Symbol
 
 MOST = 12  # of one kernel: each is compiled
 LEAST_POINTS, MOST_POINTS = 128, 8192
@@ -19,7 +19,7 @@ TURNS = 1024, 2048, 4096, 8192  # widths of a row that goes in turns
 ACROSS = (32, 64), (64, 32), (128, 16), (64, 64), (128, 32), (32, 32), (16, 64), (256, 8)
 
 
-def candidates(kernel: Kernel, hints: Mapping[Symbol, int]) -> tuple[Choice, ...]:
+def candidates(kernel: Kernel, hints: Hints) -> tuple[Choice, ...]:
     """Choices for :func:`framefuse.codegen.triton.blocks.choose`, at most :data:`MOST`; that which is made without
     measuring comes first, and alone where nothing can be chosen or measured. ``hints`` are the recorded values of the
     numbers.

@@ -9,67 +9,32 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from weakref import WeakValueDictionary
 
 import platformdirs
 import torch
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.triton.blocks import Choice
-from framefuse.codegen.triton.emitter import Fit, Launch, Module, emit
+from framefuse.codegen.specialisation import Hints, Place, Specialisation
+from framefuse.codegen.triton.emitter import Module, emit
 from framefuse.codegen.triton.products import emit_product
 from framefuse.codegen.triton.stages import OPTIONS, Binary, compiled
 from framefuse.codegen.triton.target import Machine, machine
 from framefuse.errors import CompilerBug
+from framefuse.ir.code import DeviceCode, PythonCode
 from framefuse.ir.loops import Kernel
-from framefuse.ir.numbers import Expr, Symbol
-from framefuse.options import environment
 
 POINTERS = {
     "bool": "*i1", "uint8": "*u8", "int8": "*i8", "int16": "*i16", "int32": "*i32", "int64": "*i64",
     "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float64": "*fp64",
 }  # fmt: skip
 NUMBERS = {"int32": "i32", "int64": "i64", "real64": "fp64"}
-
-Load = Callable[[bytes, str, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class TritonKernel:
-    """A compiled kernel; ``path`` is the file that it was compiled from and ``name`` what a profiler shows.
-
-    ``arguments`` are those of the function in order: ("pointer", place of the buffer), ("int32", "int64" or "real64",
-    place of the number). Where there are ``programs``, an expression over the kernel's numbers, they are the extent of
-    a launch in place of the kernel's. A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with
-    ``shared`` bytes of shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded.
-    ``aligned`` says that every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's
-    numbers, must be at least 0 and below 2**31 - 2**20 at a launch, and all of ``fits`` must hold. ``by_python`` runs
-    the kernel where no plan can launch it; it takes (tensors, numbers, extent) and returns 0, or 1 when a check failed.
-    ``seconds`` are those of this call by step.
-    """
-
-    path: str
-    name: str
-    arguments: tuple[tuple[str, int], ...]
-    blocks: int
-    warps: int
-    shared: int
-    function: int
-    binary: bytes
-    aligned: bool
-    limits: tuple[Expr, ...]
-    by_python: Launch | None
-    seconds: Mapping[str, float]
-    keep: Any
-    programs: Expr | None = None
-    fits: tuple[Fit, ...] = ()
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -122,32 +87,16 @@ class Compiler:
 PROCESS = Compiler(DiskCache())
 
 
-def compile_kernel(
-    kernel: Kernel,
-    hints: Mapping[Symbol, int],
-    device: str,
-    *,
-    aligned: bool = True,
-    fitted: bool = False,
-    guarded: bool = False,
-    load: Load | None = None,
-    on: Machine | None = None,
-    choice: Choice | None = None,
-) -> TritonKernel:
-    """The code of ``kernel`` for a device of torch; thread-safe.
+def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Machine | None = None) -> DeviceCode:
+    """The code of ``kernel`` for a device; thread-safe. ``on`` is the GPU (None: that of the place). Where Triton
+    interprets, nothing is compiled, and the code runs by Python.
 
-    ``hints`` gives the recorded values of the kernel's numbers: blocks are chosen for them, any values are computed
-    right. ``aligned`` code takes pointers that are multiples of 16 only, ``fitted`` code numbers that pass ``fits``,
-    which those recorded do. ``guarded`` says that launches check
-    ``limits``; else positions have 64 bits where sizes are numbers. ``load`` (binary, name, shared bytes) gives the
-    handle of the function; ``on`` is the GPU (None: that of ``device``); ``choice`` is one of blocks that was measured.
-    Where Triton interprets, nothing is compiled.
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
     begun = time.perf_counter()
-    made = module_of(kernel, hints, guarded, aligned, choice, fitted)
+    made = module_of(kernel, special)
     kinds = _arguments(kernel, made)
-    path = _written(made, kernel)
+    path = _written(made, kernel, place.keep)
     emitted = time.perf_counter() - begun
     by_python = None
     code, seconds = Code(b"", 0, {}), dict[str, float]()
@@ -157,60 +106,50 @@ def compile_kernel(
         module = _module(path)
         by_python = runner.launcher(getattr(module, made.name), module, kernel, made)
     else:
-        keep = environment("cache")
-        code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], on or machine(device), aligned, keep)
-        if load is not None and device not in code.functions:
-            code.functions[device] = load(code.binary, made.name, code.shared)
-    arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in kinds)
-    return TritonKernel(
+        gpu = on or machine(place.device)
+        code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, special.aligned, place.keep)
+        if place.load is not None and place.device not in code.functions:
+            code.functions[place.device] = place.load(code.binary, made.name, code.shared)
+    arguments = tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in kinds)
+    return DeviceCode(
         str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
-        code.functions.get(device, 0), code.binary, aligned, made.width.limits, by_python,
+        code.functions.get(place.device, 0), code.binary, special.aligned, made.width.limits, by_python,
         {"emit": emitted, **seconds}, code, made.programs, made.fits,
     )  # fmt: skip
 
 
-def launched_by_triton(
-    kernel: Kernel, hints: Mapping[Symbol, int], device: str, choice: Choice | None = None
-) -> TritonKernel:
+def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
     """The code of ``kernel`` for a device whose driver no plan knows: Triton compiles it for each kind of arguments
     and launches it. Raises Unsupported for a kernel that this emitter or Triton's launcher cannot express.
     """
     begun = time.perf_counter()
-    made = module_of(kernel, hints, aligned=False, choice=choice)
-    arguments = tuple(("pointer" if kind.startswith("*") else kind, place) for kind, place in _arguments(kernel, made))
-    path = _written(made, kernel)
-    launch = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, made)
-    return TritonKernel(
-        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, 0, 0, b"", False, (), launch,
+    made = module_of(kernel, special)
+    arguments = tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in _arguments(kernel, made))
+    path = _written(made, kernel, place.keep)
+    run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, made)
+    code = DeviceCode(
+        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, 0, 0, b"", False, (), run,
         {"emit": time.perf_counter() - begun}, None, made.programs,
     )  # fmt: skip
+    return PythonCode(code, run)
 
 
-def module_of(
-    kernel: Kernel,
-    hints: Mapping[Symbol, int],
-    guarded: bool = False,
-    aligned: bool = True,
-    choice: Choice | None = None,
-    fitted: bool = False,
-) -> Module:
+def module_of(kernel: Kernel, special: Specialisation) -> Module:
     """The module of a kernel: a product's, or that of any other nest. Raises Unsupported."""
-    if kernel.product is not None:
-        return emit_product(kernel, hints, guarded, aligned, choice)
-    return emit(kernel, hints, guarded, aligned, choice, fitted)
+    return emit_product(kernel, special) if kernel.product is not None else emit(kernel, special)
 
 
-def signature(kernel: Kernel, hints: Mapping[Symbol, int], device: str) -> str:
+def signature(kernel: Kernel, hints: Hints, device: str) -> str:
     """A name, equal in all processes, of a kernel at these sizes with the GPU and the compiler that it meets there."""
-    made = module_of(kernel, hints)
+    made = module_of(kernel, Specialisation(hints))
     name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
     parts = (made.text, made.constants, made.blocks.choice, sorted((s.name, v) for s, v in hints.items()), name)
     return hashlib.sha256(repr((parts, machine(device), _versions())).encode()).hexdigest()
 
 
-def text(kernel: Kernel, hints: Mapping[Symbol, int]) -> str:
+def text(kernel: Kernel, hints: Hints) -> str:
     """The Triton module of ``kernel``, below its loop nest and the user's lines as comments."""
-    made = module_of(kernel, hints)
+    made = module_of(kernel, Specialisation(hints))
     return made.heading(kernel) + made.text
 
 
@@ -238,11 +177,13 @@ def _modules(keep: bool) -> DiskCache:
     return DiskCache(Path(folder))
 
 
-def _written(made: Module, kernel: Kernel) -> Path:
-    """The file of a module. Modules of one text share a file, headed by the lines of the first of them."""
+def _written(made: Module, kernel: Kernel, keep: bool) -> Path:
+    """The file of a module, in the user's folder where ``keep`` says so. Modules of one text share a file, headed by
+    the lines of the first of them.
+    """
     name = f"{made.name[:100]}_{hashlib.sha256(made.text.encode()).hexdigest()[:16]}.py"
-    for keep in (True, False) if environment("cache") else (False,):
-        modules = _modules(keep)
+    for kept in (True, False) if keep else (False,):
+        modules = _modules(kept)
         try:
             if (modules.folder / name).read_text().endswith(made.text):
                 return modules.folder / name

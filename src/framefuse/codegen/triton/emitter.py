@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from framefuse.codegen.triton.blocks import Blocks, Choice, choose
+from framefuse.codegen.specialisation import Specialisation
+from framefuse.codegen.triton.blocks import Blocks, choose
 from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
+from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel
@@ -19,24 +20,12 @@ from framefuse.ir.numbers import Expr, Symbol
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
-# What runs a kernel from Python: (tensors by buffer, numbers, extent) to 0, or 1 where a check failed.
-Launch = Callable[[Sequence[Any], Sequence[int | float], int], int]
 IMPORTS = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
 from framefuse.codegen.triton import device, maths
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """What fitted code asks of a ``value`` over its numbers: a ``multiple`` of so many, from ``low`` to ``high``."""
-
-    value: Expr
-    multiple: int = 1
-    low: int = 0
-    high: int = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +52,20 @@ class Module:
         return "".join(f"# {line}".rstrip() + "\n" for line in kernel_text(kernel).splitlines()) + "\n"
 
 
-def emit(
-    kernel: Kernel,
-    hints: Mapping[Symbol, int],
-    guarded: bool = False,
-    aligned: bool = True,
-    choice: Choice | None = None,
-    fitted: bool = False,
-) -> Module:
+def emit(kernel: Kernel, special: Specialisation) -> Module:
     """The module of ``kernel``: a function of its buffers, then its numbers in order, for a grid of
-    ``ceil(extent / points)`` programs. Right for any sizes, good for those in ``hints``.
+    ``ceil(extent / points)`` programs.
 
-    ``guarded`` says that a launch checks ``width.limits`` before it runs the kernel: then integers may be narrow
-    although sizes are not known. ``aligned`` code is for pointers that are multiples of 16. What is bound by memory is
-    written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16, so that memory is seen to
-    move by 16 bytes; rows that fit a tile), and for any. ``fitted`` code is for the former only, so that less is to be
-    compiled; a launch then checks ``fits``. ``choice`` is one of blocks that was measured. Raises Unsupported.
+    What is bound by memory is written twice where sizes are numbers: for sizes like the recorded ones (multiples of 16,
+    so that memory is seen to move by 16 bytes; rows that fit a tile), and for any. Fitted code is for the former only,
+    so that less is to be compiled. Raises Unsupported.
     """
-    blocks, integers = choose(kernel, hints, choice), width(kernel, hints, guarded)
+    hints, fitted = special.hints, special.fitted
+    blocks, integers = choose(kernel, hints, special.choice), width(kernel, hints, special.guarded)
     work, name = _body(kernel, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    steps = aligned and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
+    steps = special.aligned and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
     whole = [number for number in numbers if steps and work.reads(work.names[number])]
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:

@@ -14,7 +14,8 @@ import triton.language as tl
 from triton.runtime import interpreter
 
 from framefuse.codegen.triton import device
-from framefuse.codegen.triton.emitter import Launch, Module
+from framefuse.codegen.triton.emitter import Module
+from framefuse.ir.code import Run
 from framefuse.ir.loops import Kernel
 
 
@@ -23,7 +24,7 @@ def is_on() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) -> Launch:
+def launcher(function: Any, module: ModuleType, kernel: Kernel, made: Module) -> Run:
     """A function of (tensors in the order of the kernel's buffers, its numbers in order, the extent of its parallel
     axis) that runs the kernel and returns 0, or 1 when a check failed.
     """

@@ -9,12 +9,13 @@ from types import ModuleType
 import torch
 import triton
 
-from framefuse.codegen.triton.emitter import Launch, Module
+from framefuse.codegen.triton.emitter import Module
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.code import Run
 from framefuse.ir.loops import Kernel
 
 
-def launcher(module: ModuleType, kernel: Kernel, made: Module) -> Launch:
+def launcher(module: ModuleType, kernel: Kernel, made: Module) -> Run:
     """A function of (tensors in the order of the kernel's buffers, its numbers in order, the extent of its parallel
     axis) that launches the kernel on the current stream of the tensors' device and returns 0. Raises Unsupported for
     kernels with floats among their numbers: Triton's launcher makes float32 of them.

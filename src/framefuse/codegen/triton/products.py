@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.codegen.triton.blocks import Blocks, Choice, estimate, power
+from framefuse.codegen.specialisation import Choice, Specialisation
+from framefuse.codegen.triton.blocks import Blocks, estimate, power
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.emitter import IMPORTS, STEP, Module, function_name
 from framefuse.codegen.triton.loops import Loops
@@ -145,12 +146,11 @@ def _tiles(choice: Choice, sizes: Sequence[int]) -> int:
     return -(-sizes[0] // choice.points) * -(-sizes[1] // choice.width)
 
 
-def emit_product(
-    kernel: Kernel, hints: Mapping[Symbol, int], guarded: bool, aligned: bool, choice: Choice | None
-) -> Module:
+def emit_product(kernel: Kernel, special: Specialisation) -> Module:
     """The module of a product, as :func:`framefuse.codegen.triton.emitter.emit` makes that of other kernels."""
-    parts, integers = parts_of(kernel), width(kernel, hints, guarded)
-    choice = choice or choices(kernel, hints)[0]
+    hints = special.hints
+    parts, integers = parts_of(kernel), width(kernel, hints, special.guarded)
+    choice = special.choice or choices(kernel, hints)[0]
     sizes = (choice.points, choice.width, choice.inner)
     blocks = Blocks(1, 2, {}, choice.warps, sizes, stages=choice.stages, form="product")
     name = function_name(kernel.title)
@@ -159,7 +159,7 @@ def emit_product(
     even = estimate(terms, hints) % choice.inner == 0
     strides = _strides(kernel, parts)
     steps = [n.symbol for n in kernel.numbers if n.symbol in strides and hints.get(n.symbol, 0) % STEP == 0]
-    steps = [symbol for symbol in steps if hints.get(symbol, 0) > 0] if aligned else []
+    steps = [symbol for symbol in steps if hints.get(symbol, 0) > 0] if special.aligned else []
     # Sizes that were not recorded are multiplied without overlap: that half of the code is seldom run, and short.
     general = _Body(kernel, parts, blocks, integers, terms.constant is not None and even, overlap=not steps)
     if not steps:

@@ -16,7 +16,8 @@ from tests.unit.fuse.graphs import Builder, symbol
 from tests.unit.fuse.test_schedule import layer_norm, softmax
 
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.codegen.triton import Choice, candidates, compile_kernel, signature, text
+from framefuse.codegen.specialisation import Choice, Place, Specialisation
+from framefuse.codegen.triton import candidates, compile_kernel, signature, text
 from framefuse.codegen.triton import compile as module
 from framefuse.codegen.triton.blocks import choose
 from framefuse.codegen.triton.compile import Compiler
@@ -34,6 +35,7 @@ from framefuse.ir.target import Target
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 GPU = Target("cpu", "triton", launch=2500.0, products=False, scratch=False)
+HERE = Place("cpu")
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[3]
 
@@ -54,12 +56,7 @@ def test_kernels_compute_what_the_oracle_computes_under_the_interpreter():
 
 def compiled(kernel, **hints):
     known = {number.symbol: hints.get(number.symbol.name, 64) for number in kernel.numbers}
-    return compile_kernel(kernel, known, "cpu", on=REFERENCE)
-
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch):
-    monkeypatch.setenv("FRAMEFUSE_CACHE", "0")
+    return compile_kernel(kernel, Specialisation(known), HERE, on=REFERENCE)
 
 
 ROWS = [
@@ -90,7 +87,7 @@ def test_every_candidate_compiles_for_a_gpu(kernel, hints):
     found = candidates(kernel, known)
     assert 5 <= len(found) <= 12 and found[0] == choose(kernel, known).choice
     for choice in found:
-        made = compile_kernel(kernel, known, "cpu", on=REFERENCE, choice=choice)
+        made = compile_kernel(kernel, Specialisation(known, choice=choice), HERE, on=REFERENCE)
         assert (made.blocks, made.warps) == (choice.points, choice.warps)
     names = {signature(kernel, {**known, k.N: n}, "cpu") for n in (1, 2)}
     assert len(names) == 2 and signature(kernel, known, "cpu") == signature(kernel, known, "cpu")
@@ -110,7 +107,7 @@ def test_every_candidate_compiles_for_a_gpu(kernel, hints):
 def test_fitted_code_is_shorter(kernel, hints, asked):
     """Code for sizes like the recorded ones says what it asks of them, and leaves out what others need."""
     known = {number.symbol: hints[number.symbol.name] for number in kernel.numbers}
-    fitted, general = (module.module_of(kernel, known, fitted=wanted) for wanted in (True, False))
+    fitted, general = (module.module_of(kernel, Specialisation(known, fitted=wanted)) for wanted in (True, False))
     assert [(str(fit.value), fit.multiple, fit.low, fit.high) for fit in fitted.fits] == asked
     assert not general.fits
     if not asked:
@@ -118,7 +115,8 @@ def test_fitted_code_is_shorter(kernel, hints, asked):
         return
     assert " if " not in fitted.text.partition(f"def {fitted.name}(")[2] and "else:" in general.text
     assert (fitted.parameters, fitted.constants) == (general.parameters, general.constants)
-    binaries = [compile_kernel(kernel, known, "cpu", on=REFERENCE, fitted=wanted) for wanted in (True, False)]
+    wanted = [Specialisation(known, fitted=fitted) for fitted in (True, False)]
+    binaries = [compile_kernel(kernel, each, HERE, on=REFERENCE) for each in wanted]
     assert len(binaries[0].binary) < 0.8 * len(binaries[1].binary)
     assert binaries[0].fits == fitted.fits and binaries[0].aligned
     same = {(made.blocks, made.warps, made.arguments) for made in binaries}
@@ -129,7 +127,7 @@ def test_long_code_is_fitted_but_not_written_twice():
     kernel = k.pointwise([FLOAT32], k.apply("sin", k.load("x0", k.I)))
     known = {number.symbol: 1 << 24 for number in kernel.numbers}
     assert not choose(kernel, known).simple
-    fitted, general = (module.module_of(kernel, known, fitted=wanted) for wanted in (True, False))
+    fitted, general = (module.module_of(kernel, Specialisation(known, fitted=wanted)) for wanted in (True, False))
     assert [fit.multiple for fit in fitted.fits] == [16] and " // 16 * 16" in fitted.text
     assert "def work(" not in general.text and not general.fits
 
@@ -139,8 +137,8 @@ def test_products_compile_for_a_gpu(lie, sizes):
     kernel = linear_relu(BFLOAT16, lie, sizes)
     known = dict.fromkeys((M, N, K), 1024) if sizes is None else {}
     for choice in (Choice(128, 128, 4, 4, 64), Choice(64, 32, 4, 3, 32)):
-        made = module.module_of(kernel, known, True, True, choice)
-        path = module._written(made, kernel)
+        made = module.module_of(kernel, Specialisation(known, guarded=True, choice=choice))
+        path = module._written(made, kernel, False)
         arguments = [kind for kind, _ in module._arguments(kernel, made)]
         found = module._compile(made, path, arguments, REFERENCE, True)
         ptx = found.texts["ptx"]
@@ -148,7 +146,9 @@ def test_products_compile_for_a_gpu(lie, sizes):
         if sizes is None or sizes[0] == 512:
             assert "cp.async.cg.shared.global" in ptx, "operands are copied by 16 bytes while others are multiplied"
             assert found.shared >= choice.stages * choice.inner * (choice.points + choice.width) * 2
-        made = compile_kernel(kernel, known, "cpu", on=REFERENCE, guarded=True, aligned=False, choice=choice)
+        made = compile_kernel(
+            kernel, Specialisation(known, guarded=True, aligned=False, choice=choice), HERE, on=REFERENCE
+        )
         assert made.binary and made.warps == 4 and made.blocks == 1
 
 
@@ -160,9 +160,9 @@ def test_computed_operands_compile_for_a_gpu():
     kernel = fuse(graph, targets=lambda device: GPU, offers=True).offers[-1].fused.kernel
     known = {number.symbol: 512 for number in kernel.numbers}
     for choice in (Choice(128, 128, 8, 3, 64), Choice(64, 64, 4, 3, 32)):
-        made = module.module_of(kernel, known, True, True, choice)
+        made = module.module_of(kernel, Specialisation(known, guarded=True, choice=choice))
         arguments = [kind for kind, _ in module._arguments(kernel, made)]
-        found = module._compile(made, module._written(made, kernel), arguments, REFERENCE, True)
+        found = module._compile(made, module._written(made, kernel, False), arguments, REFERENCE, True)
         assert "wgmma.mma_async" in found.texts["ptx"] and found.shared < 227 * 1024
 
 
@@ -249,8 +249,8 @@ def test_equal_kernels_are_compiled_once(tmp_path):
     first, second = Compiler(DiskCache(tmp_path)), Compiler(DiskCache(tmp_path))
     kernel = k.row_operation("sum")
     hints = {k.ROWS: 8, k.COLS: 100}
-    made = emit(kernel, hints)
-    path = module._written(made, kernel)
+    made = emit(kernel, Specialisation(hints))
+    path = module._written(made, kernel, False)
     arguments = [kind for kind, _ in module._arguments(kernel, made)]
     codes = [first.code(made, path, arguments, REFERENCE, True, True)[0] for _ in range(2)]
     assert codes[0] is codes[1] and first.compiled == 1
@@ -270,9 +270,9 @@ def assembly(make, *inputs, hints=None):
         if isinstance(item, RunKernel):
             numbers = zip(item.kernel.numbers, item.numbers, strict=True)
             known = {n.symbol: value.evaluate(b.hints) for n, value in numbers if not n.real}
-            made = emit(item.kernel, known, True)
+            made = emit(item.kernel, Specialisation(known, guarded=True))
             arguments = [kind for kind, _ in module._arguments(item.kernel, made)]
-            binary = module._compile(made, module._written(made, item.kernel), arguments, REFERENCE, True)
+            binary = module._compile(made, module._written(made, item.kernel, False), arguments, REFERENCE, True)
             assert binary.code[1:4] == b"ELF"
             found.append(binary.texts["ptx"])
     return found
@@ -333,22 +333,22 @@ def test_sums_at_positions_are_atomic_in_memory(dtype, columns):
 
 def test_a_generated_file_that_was_altered_is_written_again(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_modules", lambda keep: DiskCache(tmp_path / "kernels"))
-    made = emit(k.softmax(), {})
-    path = module._written(made, k.softmax())
+    made = emit(k.softmax(), Specialisation())
+    path = module._written(made, k.softmax(), False)
     whole = path.read_text()
     assert whole.endswith(made.text) and whole.startswith("# def test(")
     path.write_text(whole[: len(whole) // 2])
-    assert module._written(made, k.softmax()) == path and path.read_text() == whole
+    assert module._written(made, k.softmax(), False) == path and path.read_text() == whole
 
 
 def test_positions_are_narrow_only_where_they_surely_fit():
     hints = {k.ROWS: 8, k.COLS: 100}
-    assert emit(k.softmax(), hints).width.integer == "tl.int64"
-    guarded = emit(k.softmax(), hints, guarded=True).width
+    assert emit(k.softmax(), Specialisation(hints)).width.integer == "tl.int64"
+    guarded = emit(k.softmax(), Specialisation(hints, guarded=True)).width
     assert guarded.integer == "tl.int32"
     values = {k.ROWS: 40000, k.COLS: 60000}
     assert max(limit.evaluate(values) for limit in guarded.limits) >= 40000 * 60000
-    assert emit(k.softmax(), values, guarded=True).width.integer == "tl.int64"
+    assert emit(k.softmax(), Specialisation(values, guarded=True)).width.integer == "tl.int64"
 
 
 def test_a_module_says_what_it_computes(golden):
@@ -357,7 +357,7 @@ def test_a_module_says_what_it_computes(golden):
 
 def test_a_row_that_fills_its_tile_has_code_without_a_mask():
     def branches(columns):
-        return emit(k.softmax(), {k.ROWS: 8, k.COLS: columns}).text.count(" == BLOCK0:")
+        return emit(k.softmax(), Specialisation({k.ROWS: 8, k.COLS: columns})).text.count(" == BLOCK0:")
 
     assert [branches(columns) for columns in (64, 96, 100, 4096)] == [1, 0, 0, 1]
     assert compiled(k.softmax(), n0=8, n1=128).binary
@@ -366,4 +366,15 @@ def test_a_row_that_fills_its_tile_has_code_without_a_mask():
 def test_a_private_row_is_refused():
     kernel = k.kernel([], [], [Scratch("s", FLOAT32, expr(4))])
     with pytest.raises(Unsupported):
-        emit(kernel, {})
+        emit(kernel, Specialisation())
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_files_are_kept_where_the_place_says_so(kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("FRAMEFUSE_CACHE", "0" if kept else "1")
+    monkeypatch.setattr(module, "_modules", lambda keep: DiskCache(tmp_path / ("user" if keep else "process")))
+    compiler = Compiler(DiskCache(tmp_path / "binaries"))
+    monkeypatch.setattr(module, "PROCESS", compiler)
+    made = compile_kernel(k.softmax(), Specialisation(), Place("cpu", keep=kept), on=REFERENCE)
+    assert Path(made.path).parent == tmp_path / ("user" if kept else "process")
+    assert (tmp_path / "binaries").exists() is kept and compiler.compiled == 1

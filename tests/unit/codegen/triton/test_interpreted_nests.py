@@ -34,6 +34,7 @@ from tests.unit.codegen.test_pointwise import (  # noqa: F401
 )
 from tests.unit.codegen.triton.interpreted import run
 
+from framefuse.codegen.specialisation import Place, Specialisation
 from framefuse.codegen.triton import compile_kernel, launched_by_triton
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64
@@ -88,7 +89,7 @@ def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
         x, out = torch.randn(rows * columns), torch.zeros(rows * columns)
         hints = {k.ROWS: 64, k.COLS: 128}
         for guarded in (False, True):
-            compiled = compile_kernel(k.softmax(), hints, "cpu", guarded=guarded)
+            compiled = compile_kernel(k.softmax(), Specialisation(hints, guarded=guarded), Place("cpu"))
             assert compiled.by_python([x, out], [rows, columns], rows) == 0
             torch.testing.assert_close(out.view(rows, columns), x.view(rows, columns).softmax(1))
 
@@ -97,14 +98,14 @@ def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
 def test_triton_launches_a_kernel_itself(rows):
     """As on a GPU whose driver no plan knows; a number may be 1, and a float is refused."""
     kernel = k.row_operation("sum")
-    compiled = launched_by_triton(kernel, {k.ROWS: 8, k.COLS: 16}, "cpu")
+    compiled = launched_by_triton(kernel, Specialisation({k.ROWS: 8, k.COLS: 16}), Place("cpu"))
     for columns in (1, 16, 300):
         x, out = torch.randn(rows * columns), torch.zeros(rows)
-        assert compiled.by_python([x, out], [rows, columns], rows) == 0
+        assert compiled.run([x, out], [rows, columns], rows) == 0
         torch.testing.assert_close(out, x.view(rows, columns).sum(1))
     scaled = replace(kernel, numbers=(*kernel.numbers, Number(Symbol("factor"), True)))
     with pytest.raises(Unsupported):
-        launched_by_triton(scaled, {}, "cpu")
+        launched_by_triton(scaled, Specialisation(), Place("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT16], ids=str)

@@ -14,7 +14,8 @@ from framefuse.api import compiled_function
 from framefuse.codegen import targets
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.interpreter import interpret
-from framefuse.codegen.triton import Choice, candidates, compile_kernel
+from framefuse.codegen.specialisation import Choice, Place, Specialisation
+from framefuse.codegen.triton import candidates, compile_kernel
 from framefuse.codegen.triton.products import parts_of
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
@@ -27,7 +28,7 @@ MODE = "max-autotune-no-cudagraphs"
 
 def run(kernel, buffers, hints, choice):
     numbers = [hints[number.symbol] for number in kernel.numbers]
-    compiled = compile_kernel(kernel, hints, "cpu", choice=choice)
+    compiled = compile_kernel(kernel, Specialisation(hints, choice=choice), Place("cpu"))
     return compiled.by_python(buffers, numbers, kernel.extent.evaluate(hints))
 
 

@@ -1,0 +1,53 @@
+"""What the code of a kernel is made for: the sizes it is good for, what it may rely on, and where it will live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from framefuse.ir.numbers import Symbol
+
+Hints = Mapping[Symbol, int]
+Load = Callable[[bytes, str, int], int]  # (binary, name, bytes of shared memory) to the driver's handle of a function
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What may be measured of a kernel's blocks: ``points`` of the parallel axis that a program takes, the ``width`` of
+    the vector loops' turns (0: there are none, or the nest decides), ``warps``, and the ``stages`` in which turns
+    overlap (1: they do not). Of a product these are the rows and columns of a tile, and ``inner`` is what a turn adds.
+    """
+
+    points: int
+    width: int
+    warps: int
+    stages: int = 1
+    inner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Specialisation:
+    """What the code of a kernel is made for; it is right for any sizes unless it is ``fitted``.
+
+    ``hints`` are the recorded values of the kernel's numbers: code is good for those. ``guarded``: a launch checks that
+    32 bits hold every position, so that integers may be narrow although sizes are not known. ``aligned``: every pointer
+    is a multiple of 16. ``fitted``: a launch checks that numbers are like the recorded ones, and the code for others is
+    left out. ``choice`` is a measured way to cut the kernel (None: the emitter's own).
+    """
+
+    hints: Hints = field(default_factory=dict)
+    guarded: bool = False
+    aligned: bool = True
+    fitted: bool = False
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where code will live: the ``device`` of torch, what loads a binary there (None: it is not loaded), and whether
+    files of it are kept in the user's cache folder for later processes.
+    """
+
+    device: str
+    load: Load | None = field(default=None, compare=False)
+    keep: bool = False
