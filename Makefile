@@ -16,12 +16,12 @@ BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 .PHONY: help setup demo test gpu fuzz soak lint map ops bench clean missing
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.built ## make .venv with torch, the development tools and framefuse itself (editable)
 
 demo: $(VENV)/.built ## the op chain and a handful of models against eager and torch.compile, under three minutes
-	@$(PY) -m framefuse.cli demo --out $(OUT)
+	@$(PY) -m benchmarks demo --out $(OUT)
 
 test: $(VENV)/.built lint ## everything CI checks: extension without warnings, ruff, mypy, all tests
 	@if [ -f tests/native/run_other_pythons.sh ]; then bash tests/native/run_other_pythons.sh; fi
@@ -51,7 +51,10 @@ ops: $(VENV)/.built ## the primitives by element type, and which of torch's func
 	@$(PY) -m framefuse.cli ops
 
 bench: $(VENV)/.built ## the README's figures of the CPU, into bench-out/ (about half an hour)
-	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m framefuse.cli bench $$part || exit 1; done
+	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m benchmarks $$part || exit 1; done
+
+bench-%: $(VENV)/.built ## one of them, as in `make bench-models ARGS="--only bert"`; `make bench-list` names them
+	@$(PY) -m benchmarks $(if $(filter list,$*),--help,$* $(ARGS))
 
 clean: ## remove .venv and everything built
 	@rm -rf $(VENV) build src/*.egg-info src/framefuse/_native*.so .mypy_cache .pytest_cache .ruff_cache demo-out bench-out

@@ -13,7 +13,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 ORDER = [
     "__init__.py", "api.py", "marks.py", "testing.py", "pipeline.py", "options.py", "errors.py", "ir",
     "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "_native.pyi",
-    "explain", "backends", "cli.py", "bench",
+    "explain", "backends", "cli.py", "demo.py",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Turns `framefuse COMMAND ...` on the command line into calls: benchmarks, the demo, the table of primitives."""
+"""Turns `framefuse COMMAND ...` on the command line into calls: the demo, a script that is run, the primitives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from framefuse.api import install
-from framefuse.bench.demo import demo
-from framefuse.bench.run import BENCHES, add_common_options, no_options, run
+from framefuse.demo import demo
 from framefuse.explain.ops import ops_text
 from framefuse.run.everywhere import Everywhere
 from framefuse.run.script import run_script
@@ -27,25 +26,18 @@ class Command:
     call: Callable[[argparse.Namespace], int]
 
 
-def declare_bench(parser: argparse.ArgumentParser) -> None:
-    """One subcommand for each benchmark."""
-    parts = parser.add_subparsers(metavar="NAME", required=True)
-    for bench in BENCHES:
-        part = parts.add_parser(bench.name, help=bench.summary, description=bench.summary)
-        add_common_options(part)
-        bench.add_options(part)
-        part.set_defaults(bench=functools.partial(run, bench.name))
-
-
-def call_bench(options: argparse.Namespace) -> int:
-    """Runs the benchmark that was named."""
-    status: int = options.bench(options)
-    return status
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """For commands without options."""
 
 
 def declare_demo(parser: argparse.ArgumentParser) -> None:
-    """The options of every benchmark, with a folder of its own."""
-    add_common_options(parser, "demo-out")
+    """How many threads torch has."""
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+
+
+def call_demo(options: argparse.Namespace) -> int:
+    """Times three small programs."""
+    return demo(options.threads)
 
 
 def call_ops(options: argparse.Namespace) -> int:
@@ -100,8 +92,7 @@ def call_run(options: argparse.Namespace) -> int:
 
 
 COMMANDS = (
-    Command("bench", "measure against eager and torch.compile", declare_bench, call_bench),
-    Command("demo", "the curve and some models, in under three minutes", declare_demo, demo),
+    Command("demo", "three small programs against eager, in a few seconds", declare_demo, call_demo),
     Command("explain", "run a script and say what was compiled, what not, and why", declare_script, call_explain),
     Command("run", "run a script unchanged, with every model compiled", declare_run, call_run),
     Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),

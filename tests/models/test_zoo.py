@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import framefuse
+from benchmarks.zoo import ROWS, Model
 from framefuse.api import compiled_function
-from framefuse.bench.zoo import ROWS, Model
 
 
 def tensors(value) -> list[torch.Tensor]:

@@ -1,28 +1,50 @@
-import pytest
+import itertools
+from collections.abc import Callable
 
-from framefuse import cli
-from framefuse.bench import run
+import pytest
+import torch
+
+from framefuse import cli, demo
 
 
 def test_help_fits_one_screen(capsys):
-    for arguments in (["--help"], ["bench", "--help"], *(["bench", bench.name, "--help"] for bench in run.BENCHES)):
+    for arguments in (["--help"], *([command.name, "--help"] for command in cli.COMMANDS)):
         with pytest.raises(SystemExit) as stopped:
             cli.main(arguments)
         text = capsys.readouterr().out
         assert stopped.value.code == 0 and len(text.splitlines()) <= 24
 
 
-def test_every_benchmark_is_a_subcommand(monkeypatch):
-    called = []
-    monkeypatch.setattr(run, "run", lambda name, options: called.append((name, options)) or 0)
-    monkeypatch.setattr(cli, "run", run.run)
-    for bench in run.BENCHES:
-        assert cli.main(["bench", bench.name, "--no-torch"]) == 0
-    assert [name for name, _ in called] == [bench.name for bench in run.BENCHES]
-    assert all(options.no_torch and options.threads == 1 for _, options in called)
-
-
 def test_an_unknown_command_names_the_choices(capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["bench", "nonsense"])
-    assert stopped.value.code == 2 and "curve" in capsys.readouterr().err
+        cli.main(["nonsense"])
+    assert stopped.value.code == 2 and "explain" in capsys.readouterr().err
+
+
+def test_the_demo_shows_each_program_and_what_became_of_the_first(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "PASSES", 1)
+    assert cli.main(["demo"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    lines = [next(line for line in shown if line.startswith(program.name)) for program in demo.PROGRAMS]
+    assert all(line.endswith("  yes") for line in lines)
+    assert any(line.startswith("score (demo.py:") and "1 graph, 1 kernel" in line for line in shown)
+
+
+def test_the_demo_compiles_every_program(monkeypatch):
+    monkeypatch.setattr(demo, "PASSES", 1)
+    for program in demo.PROGRAMS:
+        figures, fast = demo.measure(program)
+        state = fast.__framefuse__
+        assert figures.equal == "yes" and state.dispatch.hits >= 2 * demo.CALLS - 2, program.name
+
+
+def test_the_demo_fails_where_a_result_is_not_eagers(monkeypatch, capsys):
+    def unlike() -> Callable[[torch.Tensor, float], torch.Tensor]:
+        turn = next(turns)
+        return lambda x, scale: x + turn
+
+    turns = itertools.count()
+    monkeypatch.setattr(demo, "PASSES", 1)
+    monkeypatch.setattr(demo, "PROGRAMS", (demo.Program("unlike", unlike, demo.PROGRAMS[0].inputs),))
+    assert cli.main(["demo"]) == 1
+    assert "no: Tensor-likes are not close!" in capsys.readouterr().out

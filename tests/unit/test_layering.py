@@ -1,4 +1,7 @@
-"""The imports of src/framefuse point one way: stages know the shared types only, and only the top knows the stages."""
+"""The imports of src/framefuse point one way: stages know the shared types only, and only the top knows the stages.
+
+The benchmarks stand outside: they use the package, and nothing in it knows them.
+"""
 
 import ast
 import subprocess
@@ -7,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[2] / "src" / "framefuse"
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "framefuse"
+BENCHMARKS = ROOT / "benchmarks"
 STAGES = {"capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime"}
 SHARED = {"ir", "options", "errors"}
 NATIVE = {"native", "_native"}
 # Folders of the public surface: beside the modules at the top level, these may import stages.
-SURFACE = {"bench", "backends", "explain", "run"}
+SURFACE = {"backends", "explain", "run"}
 
 # Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
 FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")
-FOREIGN_ALLOWED = {"bench", "backends"}
+FOREIGN_ALLOWED = {"backends", "benchmarks"}
 
 
 def may_import(part: str) -> set[str] | None:
@@ -30,6 +35,8 @@ def may_import(part: str) -> set[str] | None:
 
 def part_of(module: str) -> str:
     """The folder or file right below the package: "framefuse.ir.graph" -> "ir"; the package itself is ""."""
+    if module.partition(".")[0] == "benchmarks":
+        return "benchmarks"
     return module.partition(".")[2].partition(".")[0]
 
 
@@ -64,7 +71,10 @@ def arrows(text: str, where: str) -> list[str]:
     }
     wrong: list[str] = []
     for node, name in imported(tree, package):
-        if name == "framefuse" or name.startswith("framefuse."):
+        top = name.partition(".")[0]
+        if top == "benchmarks" and own_part != "benchmarks":
+            wrong.append(f"{where}:{node.lineno} imports {name}")
+        elif top in ("framefuse", "benchmarks"):
             if node in local:
                 wrong.append(f"{where}:{node.lineno} imports {name} inside a function")
             if allowed is not None and part_of(name) not in allowed:
@@ -79,9 +89,10 @@ def arrows(text: str, where: str) -> list[str]:
 
 
 def sources() -> list[tuple[str, str]]:
-    """(dotted name, text) of every Python file of the package."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    names = [".".join(("framefuse", *file.relative_to(PACKAGE).with_suffix("").parts)) for file in files]
+    """(dotted name, text) of every Python file of the package and of the benchmarks."""
+    files = sorted([*PACKAGE.rglob("*.py"), *BENCHMARKS.rglob("*.py")])
+    roots = [ROOT if BENCHMARKS in file.parents else PACKAGE.parent for file in files]
+    names = [".".join(file.relative_to(root).with_suffix("").parts) for file, root in zip(files, roots, strict=True)]
     return [(name, file.read_text()) for name, file in zip(names, files, strict=True)]
 
 
@@ -104,6 +115,9 @@ def test_imports_point_one_way():
         ("framefuse.pipeline", "f = lambda: torch._inductor.compile"),
         ("framefuse.lower.matrix", "from torch.fx.experimental.proxy_tensor import make_fx"),
         ("framefuse.lower.matrix", "from torch import _dynamo"),
+        ("framefuse.cli", "from benchmarks.curve import curve"),
+        ("framefuse.explain.report", "import benchmarks"),
+        ("benchmarks.curve", "def f():\n    from benchmarks import models"),
     ],
 )
 def test_a_wrong_arrow_is_seen(where, text):
@@ -119,7 +133,8 @@ def test_a_wrong_arrow_is_seen(where, text):
         ("framefuse.guards.check", "from framefuse import _native"),
         ("framefuse.pipeline", "from framefuse.fuse import plan"),
         ("framefuse.__init__", "from framefuse.pipeline import compile"),
-        ("framefuse.bench.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
+        ("benchmarks.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
+        ("benchmarks.curve", "from benchmarks.chain import chain\nfrom framefuse.runtime.plan import Plan"),
     ],
 )
 def test_a_right_arrow_passes(where, text):

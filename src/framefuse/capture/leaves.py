@@ -38,8 +38,8 @@ NATIVE_MODULES = frozenset(
     "multiprocessing ctypes site zipimport "
     "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
 )
-# The benchmarks stand in for a user's program.
-INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.bench")
+# The demo stands in for a user's program.
+INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.demo")
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)

@@ -62,7 +62,7 @@ static bool is_ours(PyFrameObject *frame)
 {
     PyObject *globals = PyFrame_GetGlobals(frame), *name = PyDict_GetItemString(globals, "__name__");
     const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "";
-    bool ours = text && strncmp(text, "framefuse.", 10) == 0 && strncmp(text, "framefuse.bench", 15) != 0;
+    bool ours = text && strncmp(text, "framefuse.", 10) == 0 && strcmp(text, "framefuse.demo") != 0;
     Py_DECREF(globals);
     return ours;
 }

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import framefuse
+from benchmarks.torchvision_ops import declare_torchvision_operators
 from framefuse.api import compiled_function
-from framefuse.bench.torchvision_ops import declare_torchvision_operators
 
 pytest.importorskip("transformers")
 declare_torchvision_operators()

@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from replay import equal, replay
 
-from framefuse.bench.zoo import MODELS, optional
+from benchmarks.zoo import MODELS, optional
 from framefuse.capture import record
 
 # Models whose first branch asks whether the batch is one: a trace of another batch is another trace.

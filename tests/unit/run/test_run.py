@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from framefuse.bench.zoo import optional
+from benchmarks.zoo import optional
 from framefuse.capture.versions import CURRENT
 from framefuse.cli import main
 from framefuse.runtime.function import compiled_function
@@ -213,7 +213,7 @@ def test_wrong_names_are_said_before_the_script_runs(tmp_path, capsys):
 
 BERT = """
     import torch
-    from framefuse.bench.zoo import optional
+    from benchmarks.zoo import optional
     transformers = optional("transformers")
     torch.manual_seed(0)
     torch.set_num_threads(1)

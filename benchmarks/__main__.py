@@ -1,0 +1,39 @@
+"""Turns `python -m benchmarks NAME ...`, typed at the root of the repository, into one benchmark or the demo."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Sequence
+
+from benchmarks.demo import demo
+from benchmarks.run import BENCHES, add_common_options, run
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, one subcommand for each benchmark."""
+    summary = "Measures framefuse beside eager and torch.compile."
+    top = argparse.ArgumentParser(prog="benchmarks", description=summary)
+    parts = top.add_subparsers(metavar="NAME", required=True)
+    for bench in BENCHES:
+        part = parts.add_parser(bench.name, help=bench.summary, description=bench.summary)
+        add_common_options(part)
+        bench.add_options(part)
+        part.set_defaults(call=functools.partial(run, bench.name))
+    summary = "the curve and some models, in under three minutes"
+    part = parts.add_parser("demo", help=summary, description=summary)
+    add_common_options(part, "demo-out")
+    part.set_defaults(call=demo)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one benchmark; returns its exit status."""
+    options = parser().parse_args(arguments)
+    status: int = options.call(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,348 @@
+"""Runs one benchmark as the command line asks: measures with progress, shows a table, saves CSV, Markdown and plot."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from benchmarks import breadth, capture, curve, gradients, guards, kernels, memory, models, optimizers, train, vit
+from benchmarks import vit_turns as turns
+from benchmarks.compilers import cold_caches, warm_up
+from benchmarks.contestants import SECONDS, STEPS, Settings
+from benchmarks.report import Field, Row, Say, hardware, markdown, progress, save, show
+from benchmarks.training_zoo import TRAININGS
+from benchmarks.vit_steps import Settings as StepSettings
+from benchmarks.zoo import MODELS
+from framefuse.options import MODES
+
+Options = argparse.Namespace
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One row of the table below.
+
+    `add_options` declares what only this benchmark has; `steps` and `measure` take the options and the names of the
+    compilers; `findings` says in words what the rows show; `plot` draws them. `rest` has the title and the fields of a
+    second table, where one has not the room.
+    """
+
+    name: str
+    summary: str
+    title: str
+    fields: Sequence[Field]
+    add_options: Callable[[argparse.ArgumentParser], None]
+    steps: Callable[[Options, Sequence[str]], int]
+    measure: Callable[[Say, Options, Sequence[str]], list[Row]]
+    findings: Callable[[Sequence[Row]], list[str]] = lambda rows: []
+    plot: Callable[[Sequence[Row], Path, str], None] | None = None
+    rest: tuple[str, Sequence[Field]] | None = None
+
+
+def curve_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks curve` takes."""
+    parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+    counts = " ".join(map(str, curve.COUNTS))
+    parser.add_argument(
+        "--statements", type=int, nargs="+", metavar="N", default=curve.COUNTS, help=f"numbers of statements ({counts})"
+    )
+    parser.add_argument("--inputs", type=int, default=curve.INPUTS, help=f"different tensors ({curve.INPUTS})")
+    parser.add_argument("--passes", type=int, default=curve.PASSES, help=f"rounds over them ({curve.PASSES})")
+    parser.add_argument("--fresh", action="store_true", help="also take first calls in processes of their own")
+
+
+def models_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks models` takes."""
+    parser.add_argument("--device", default="cpu", help="where the models run: cpu, cuda (cpu)")
+    parser.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of weights and inputs (float32)"
+    )
+    parser.add_argument("--mode", choices=MODES, help="of the compilers (default)")
+    parser.add_argument("--only", nargs="+", choices=list(MODELS), metavar="MODEL", help=f"some of {', '.join(MODELS)}")
+    parser.add_argument("--seconds", type=float, default=models.SECONDS, help=f"for each model ({models.SECONDS:g})")
+    parser.add_argument("--fresh", action="store_true", help="take first calls in processes of their own")
+
+
+def train_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks train` takes."""
+    names = ", ".join(TRAININGS)
+    parser.add_argument("--only", nargs="+", choices=list(TRAININGS), metavar="MODEL", help=f"some of {names}")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"of the loss curves ({STEPS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of timing for each model ({SECONDS:g})")
+    parser.add_argument("--batch", type=int, help="rows, texts or pictures in a batch (32, 4, 4)")
+    parser.add_argument("--length", type=int, help="tokens of a text (32)")
+    parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too: ten minutes more")
+
+
+def vit_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks vit` takes."""
+    dtypes, modes, names, usual = turns.DTYPES, MODES, turns.NAMES, StepSettings()
+    parser.add_argument("--device", help="where it is trained: cpu, cuda (cuda if there is one)")
+    parser.add_argument("--batch", type=int, default=usual.batch, help=f"pictures in a batch ({usual.batch})")
+    parser.add_argument("--model", default=usual.model, help=f"any classifier of timm ({usual.model})")
+    parser.add_argument("--dtype", nargs="+", choices=dtypes, default=dtypes, help="bfloat16 is by autocast (both)")
+    parser.add_argument("--modes", nargs="+", choices=modes, default=modes, metavar="MODE", help="of compile (all)")
+    parser.add_argument("--only", nargs="+", choices=names, default=(), metavar="NAME", help=f"{', '.join(names)}")
+    parser.add_argument("--seconds", type=float, default=turns.SECONDS, help=f"for dtype and mode ({turns.SECONDS:g})")
+    parser.add_argument("--whole", action="store_true", help="whole steps by torch.compile too")
+
+
+def memory_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks memory` takes."""
+    parser.add_argument("--count", type=int, default=memory.COUNT, help=f"compilations ({memory.COUNT})")
+
+
+def capture_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks capture` takes."""
+    named = f"some models, or all of a library: {', '.join(capture.LIBRARIES)}"
+    parser.add_argument("--only", nargs="+", choices=capture.NAMES, metavar="MODEL", help=named)
+    every = "every N-th, from the K-th on, of all classes of transformers and all models of timm"
+    parser.add_argument("--part", metavar="K/N", help=every)
+    parser.add_argument("--gradients", action="store_true", help="with --part: gradients, beside float64's")
+    parser.add_argument("--speed", action="store_true", help="only what recording costs, nothing compiled")
+
+
+def kernels_options(parser: argparse.ArgumentParser) -> None:
+    """What `python -m benchmarks kernels` takes."""
+    parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+
+
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """For benchmarks with the common options only."""
+
+
+def measure_curve(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of the curve for the options given."""
+    return curve.curve(say, options.statements, compilers, options.inputs, options.passes, options.device)
+
+
+def measure_models(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of the models for the options given."""
+    place = models.Place(options.device, options.dtype, getattr(options, "mode", None))
+    return models.models(say, options.only or tuple(MODELS), compilers, options.seconds, options.fresh, place)
+
+
+def train_settings(options: Options, compilers: Sequence[str]) -> Settings:
+    """What the options say of training."""
+    sizes = {"steps": options.steps, "seconds": options.seconds, "batch": options.batch, "length": options.length}
+    return Settings(tuple(compilers), options.whole, **sizes)
+
+
+def measure_train(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of training for the options given."""
+    return train.train(say, options.only or tuple(TRAININGS), train_settings(options, compilers))
+
+
+def vit_settings(options: Options, compilers: Sequence[str]) -> turns.Settings:
+    """What the options say of the vision transformer."""
+    steps = StepSettings(options.model, options.batch, options.device)
+    chosen = (tuple(options.dtype), tuple(options.modes), tuple(options.only))
+    return turns.Settings(tuple(compilers), *chosen, options.whole, steps, options.seconds)
+
+
+def measure_capture(say: Say, options: Options, compilers: Sequence[str]) -> list[Row]:
+    """The rows of capture for the options given."""
+    if options.part is not None:
+        return breadth.breadth(say, options.part, options.gradients)
+    return capture.speed(say) if options.speed else capture.capture(say, options.only)
+
+
+def capture_steps(options: Options) -> int:
+    """How many models, or speeds, capture measures."""
+    if options.part is not None:
+        return len(breadth.part_of(breadth.names(), options.part))
+    return capture.SPEED_STEPS if options.speed else len(capture.names_of(options.only))
+
+
+def capture_findings(rows: Sequence[Row]) -> list[str]:
+    """What the rows of capture, or of a part of everything, say in words."""
+    everything = any(":" in str(row["model"]) for row in rows)
+    return breadth.findings(rows) if everything else capture.findings(rows)
+
+
+BENCHES = (
+    Bench(
+        "curve",
+        "a chain of 1 to 30 statements, static and dynamic",
+        curve.TITLE,
+        curve.FIELDS,
+        curve_options,
+        lambda options, compilers: curve.steps(options.statements, compilers),
+        measure_curve,
+        curve.findings,
+        curve.plot,
+    ),
+    Bench(
+        "models",
+        "nine models, inference: equal results, milliseconds, first calls",
+        models.TITLE,
+        models.FIELDS,
+        models_options,
+        lambda options, compilers: models.steps(options.only or tuple(MODELS), compilers, options.fresh),
+        measure_models,
+        models.findings,
+        models.plot,
+    ),
+    Bench(
+        "train",
+        "twelve models, training: steps, memory, first steps, losses",
+        train.TITLE,
+        train.FIELDS,
+        train_options,
+        lambda options, compilers: train.steps(options.only or tuple(TRAININGS), train_settings(options, compilers)),
+        measure_train,
+        train.findings,
+        train.plot,
+        (train.REST_TITLE, train.REST),
+    ),
+    Bench(
+        "vit",
+        "ViT-base, training: each mode, float32 and bfloat16, model, loss and step",
+        vit.TITLE,
+        vit.FIELDS,
+        vit_options,
+        lambda options, compilers: turns.steps(vit_settings(options, compilers)),
+        lambda say, options, compilers: turns.vit(say, vit_settings(options, compilers)),
+        vit.findings,
+        vit.plot,
+        (vit.REST_TITLE, vit.REST),
+    ),
+    Bench(
+        "capture",
+        "models of transformers and timm: captured whole, hit, equal",
+        capture.TITLE,
+        (*capture.FIELDS, *breadth.FIELDS),
+        capture_options,
+        lambda options, compilers: capture_steps(options),
+        measure_capture,
+        capture_findings,
+    ),
+    Bench(
+        "kernels",
+        "single kernels on large tensors: chains, sums, softmax, norms",
+        kernels.TITLE,
+        kernels.FIELDS,
+        kernels_options,
+        lambda options, compilers: kernels.steps(compilers, options.device),
+        lambda say, options, compilers: kernels.kernels(say, compilers, device=options.device),
+    ),
+    Bench(
+        "gradients",
+        "small functions that require grad: forward, and both ways",
+        gradients.TITLE,
+        gradients.FIELDS,
+        no_options,
+        lambda options, compilers: gradients.steps(compilers),
+        lambda say, options, compilers: gradients.gradients(say, compilers),
+    ),
+    Bench(
+        "guards",
+        "dispatch and guards alone, on BERT and on 100 linear layers",
+        guards.TITLE,
+        guards.FIELDS,
+        no_options,
+        lambda options, compilers: guards.steps(compilers),
+        lambda say, options, compilers: guards.guards(say, compilers),
+    ),
+    Bench(
+        "optimizers",
+        "steps of SGD, Adam and AdamW over 200 parameters: eager's for-loop, foreach and fused against compiled",
+        optimizers.TITLE,
+        optimizers.FIELDS,
+        no_options,
+        lambda options, compilers: optimizers.steps(),
+        lambda say, options, compilers: optimizers.optimizers(say),
+        optimizers.findings,
+    ),
+    Bench(
+        "memory",
+        "memory of a process that compiles 10,000 fresh functions",
+        memory.TITLE,
+        memory.FIELDS,
+        memory_options,
+        lambda options, compilers: memory.SAMPLES,
+        lambda say, options, compilers: memory.memory(say, options.count),
+        memory.findings,
+        memory.plot,
+    ),
+)
+ALONE = ("memory", "capture", "optimizers")  # measured without torch.compile beside them
+APART = ("vit",)  # each contestant imports and starts in a process of its own
+BY_NAME = {bench.name: bench for bench in BENCHES}
+
+
+def add_common_options(parser: argparse.ArgumentParser, out: str = "bench-out") -> None:
+    """What every benchmark takes."""
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"folder for tables and plots ({out})")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (1)")
+    parser.add_argument("--no-torch", action="store_true", help="leave torch.compile out")
+
+
+def contestants(options: Options, console: Console) -> list[str]:
+    """The compilers to measure, each warmed up; says so where torch.compile cannot run here."""
+    device = getattr(options, "device", "cpu")
+    warm_up("framefuse", device)
+    if options.no_torch:
+        return ["framefuse"]
+    with console.status("torch.compile starts up (not measured)"):
+        reason = warm_up("torch", device)
+    if reason is None:
+        return ["framefuse", "torch"]
+    said = f"torch.compile is left out, since it does not run here: {reason}"
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
+    return ["framefuse"]
+
+
+def compilers_of(name: str, options: Options, console: Console) -> list[str]:
+    """The compilers that a benchmark measures, ready for it."""
+    if name in ALONE or (name in APART and options.no_torch):
+        return ["framefuse"]
+    return ["framefuse", "torch"] if name in APART else contestants(options, console)
+
+
+def present(bench: Bench, options: Options, compilers: Sequence[str], console: Console) -> tuple[list[Row], list[Path]]:
+    """Measures, shows and saves one benchmark; returns its rows and the files written, the plot last."""
+    with progress(console, bench.steps(options, compilers)) as say:
+        rows = bench.measure(say, options, compilers)
+    caption = hardware(getattr(options, "device", "cpu"))
+    show(console, bench.title, bench.fields, rows)
+    if bench.rest is not None:
+        console.print()
+        show(console, *bench.rest, rows)
+    for line in bench.findings(rows):
+        console.print(line, markup=False, highlight=False)
+    files = save(options.out, bench.name, bench.title, bench.fields, rows, caption)
+    if bench.rest is not None:
+        with files[-1].open("a") as text:
+            text.write("\n" + markdown(*bench.rest, rows, caption))
+    if bench.plot is not None:
+        files.append(options.out / f"{bench.name}.png")
+        bench.plot(rows, files[-1], caption)
+    return rows, files
+
+
+def wrong(rows: Sequence[Row]) -> bool:
+    """Whether a model gave other results than eager, compiled by framefuse."""
+    return any(str(row.get("equal", "")).startswith("no:") and row.get("compiler") != "torch" for row in rows)
+
+
+def run(name: str, options: Options) -> int:
+    """The whole of `python -m benchmarks NAME`; the exit status is 1 where results were wrong."""
+    console = Console()
+    torch.set_num_threads(options.threads)
+    if getattr(options, "device", "cpu") is None:
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    with cold_caches():
+        compilers = compilers_of(name, options, console)
+        rows, files = present(BY_NAME[name], options, compilers, console)
+        if name == "curve" and options.fresh:
+            for line in curve.fresh_findings(compilers):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(hardware(getattr(options, "device", "cpu")), highlight=False, soft_wrap=True)
+    console.print("written:", *files, highlight=False, soft_wrap=True)
+    return int(wrong(rows))
