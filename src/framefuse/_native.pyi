@@ -181,6 +181,8 @@ class Attach:
         """ValueError for a count below 0, for no input or output, or for a watched tensor that there is not."""
 
     def __call__(self, *values: Any) -> tuple[Any, ...]: ...
+    def settle(self, tensor: Any) -> None:
+        """Has the node that made a tensor of its outputs watch for writes from now on, instead of from the call on."""
 
 class Declined(Exception):
     """A plan could not complete natively; the original function has to run. Seen from :meth:`PlanProgram.run` only."""

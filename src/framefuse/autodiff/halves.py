@@ -107,7 +107,7 @@ class _Maker:
             holds(self.holding, groups, inputs, watched, bool(saved)),
             watched,
             tuple(saved),
-            tuple(theirs.get(node) or known[node] for node in roots),
+            tuple(theirs.get(node) or self._root(known[node], given.get(node)) for node in roots),
             tuple(sorted(names, key=str)),
         )
 
@@ -117,8 +117,14 @@ class _Maker:
         return Saved(node, "input", place) if place < first else Saved(node, "output", part.feeds[place - first])
 
     def _is_written(self, entry: Saved) -> bool:
-        """Whether the graph itself writes to this input of its own."""
-        return entry.kind == "input" and any(write.input == entry.place for write in self.graph.writes)
+        """Whether the call itself writes to this input of its own."""
+        return entry.kind == "input" and entry.place not in self.inputs
+
+    def _root(self, entry: Saved, given: Saved | None) -> Saved:
+        """A root that is no input, or the contents of one before it is written, whose history second gradients need."""
+        if given is None or entry.kind != "own" or given.place not in self.graph.differentiable:
+            return entry
+        return replace(entry, history=given.place)
 
     def _may_be_saved(self, entry: Saved, groups: Sequence[Group]) -> bool:
         """Whether to save a tensor that others see, or nobody, as itself."""
@@ -139,9 +145,12 @@ class _Maker:
     ) -> Iterator[Saved]:
         """What eager saved of a piece and its gradients do not read."""
         read = {(entry.kind, entry.place) for entry in through}
-        saved = {("input", place) for group in groups for place in group.saved if place in self.inputs}
+        written = {place for group in groups for place in group.saved if place not in self.inputs}
+        saved = {("input", place) for group in groups for place in group.saved - written}
         saved |= {("output", place) for group in groups for place in group.shown}
         saved -= read
+        for place in sorted(written):  # its history may lead to the node that keeps it
+            yield Saved(self.graph.inputs[place], "input", place, memory=True, settles=True)
         for entry in seen:
             if (entry.kind, entry.place) in saved:
                 yield entry

@@ -394,7 +394,8 @@ class Recorder(Relations):
         if not self.alive:
             return None
         state = devices.random_states() if queries.may_be_random(name, kwargs) else None
-        return Prepared(recorded, named, operands, _versions(operands), state, torch.is_grad_enabled())
+        tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()  # the inner mode may say otherwise
+        return Prepared(recorded, named, operands, _versions(operands), state, tracks)
 
     def _note(
         self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], prepared: Prepared, out: Any
@@ -470,14 +471,13 @@ class Recorder(Relations):
                 for tensor, version, now in zip(operands, before, after, strict=True)
                 if version != now
             ]
-        if queries.is_in_place(name) and operands:  # its views among the operands count the write as well
-            target = self.numbers[id(operands[0])]
-            storage = self.metas[target].storage
-            found = [target, *(number for number in found if self.metas[number].storage != storage)]
         out = kwargs.get("out")
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                found.append(self.numbers[id(tensor)])
+        outs = [tensor for tensor in (out if isinstance(out, (tuple, list)) else (out,)) if tensor is not None]
+        targets = [self.numbers[id(tensor)] for tensor in outs if isinstance(tensor, torch.Tensor)]
+        if queries.is_in_place(name) and operands:
+            targets.append(self.numbers[id(operands[0])])
+        storages = {self.metas[target].storage for target in targets}  # other views of them count the write as well
+        found = [*targets, *(number for number in found if self.metas[number].storage not in storages)]
         found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
         return tuple(dict.fromkeys(found))
 
@@ -511,7 +511,7 @@ class Recorder(Relations):
             self.calls.append(
                 Call(
                     out_of_place, name.removesuffix("_"), prepared.recorded, prepared.named, Ref(number), self.placed(),
-                    grad_enabled=prepared.grad_enabled,
+                    grad_enabled=prepared.grad_enabled, reshapes=True,
                 )
             )  # fmt: skip
         return out

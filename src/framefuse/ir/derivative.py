@@ -15,13 +15,17 @@ class Saved:
     ``kind`` is ``input`` (the tensor of graph input ``place`` itself), ``output`` (that of the forward graph's output
     ``place``, which the user sees too) or ``own`` (the forward graph's output ``place``, which nobody else sees).
     ``node`` is the value in the primal graph of its piece. With ``memory`` not the tensor is kept but its memory: it
-    may be given other memory, as by ``tensor.data = ...``, or belong to the node that keeps it.
+    may be given other memory, as by ``tensor.data = ...``, or belong to the node that keeps it. ``settles``: the plan
+    itself writes it after the node was made, so the version to compare with is that at the end of the call. An ``own``
+    one may be the contents with which input number ``history`` came: to autograd it is that input then.
     """
 
     node: Node
     kind: str
     place: int
     memory: bool = False
+    settles: bool = False
+    history: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

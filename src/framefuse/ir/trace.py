@@ -57,7 +57,8 @@ class Call:
     leaves by their recorded constants; None when the result holds no tensor. ``name`` is the plain name (``add``,
     ``linear``, ``__getitem__``). ``written`` lists the values whose memory the call changed (by version counter or
     known semantics). ``random`` is true if the call advanced a generator. ``unreached`` are operands that require grad
-    and get none: eager's autograd does not lead to them.
+    and get none: eager's autograd does not lead to them. ``reshapes``: the program called the in-place form, so the
+    result is the operand's own object in new sizes.
     """
 
     target: Any
@@ -71,6 +72,7 @@ class Call:
     grad_enabled: bool = False
     autocast: Casts = ()  # where autocast was on, with its dtype
     unreached: tuple[int, ...] = ()
+    reshapes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

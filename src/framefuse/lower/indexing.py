@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from framefuse.ir.builder import ONE, Shape
+from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, ceildiv, expr
@@ -129,11 +129,21 @@ def getitem(lo: Lowering, input: Node, index: Any) -> Any:
 
 def _take(lo: Lowering, view: Node, box: _Box) -> Node:
     (axis, index), *_ = box.tensors
-    taken = lo.take(view, index, axis, True)
+    taken = _rows(lo, view, index, axis, True)
     shape: list[Expr] = []
     for shown in box.shown:
         shape += index.shape if shown == axis else [ONE if shown is None else box.lengths[shown]]
     return lo.reshape(taken, tuple(shape))
+
+
+def _rows(lo: Lowering, node: Node, index: Node, axis: int, wrap: bool) -> Node:
+    """Rows at positions. Eager checks positions and the size of ``axis`` also where the rows hold nothing; a kernel
+    looks at a position where it reads something there.
+    """
+    for place, size in enumerate(node.shape):
+        if place != axis:
+            lo.require("!=", size, ZERO, "rows at positions")
+    return lo.take(node, index, axis, wrap)
 
 
 def _many(lo: Lowering, box: _Box) -> Shapes:
@@ -198,7 +208,7 @@ def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any =
     if not input.shape:
         return lo.reshape(lo.take(lo.reshape(input, (ONE,)), lo.reshape(index, (ONE,)), 0, False), ())
     line, axis = index if index.shape else lo.reshape(index, (ONE,)), lo.axis(dim, len(input.shape))
-    rows = lo.take(input, line, axis, False)
+    rows = _rows(lo, input, line, axis, False)
     return lo.derived(rows, "rows_added", (input, line), axis) if lo.adds(input) else rows
 
 

@@ -40,6 +40,7 @@ from framefuse.lower.library import (
     commits,
 )
 from framefuse.lower.outputs import Definition, Outputs
+from framefuse.lower.overlaps import overlaps
 from framefuse.lower.probed_shapes import probed
 from framefuse.lower.rules import Shapes, Unsupported, find
 from framefuse.lower.values import Values
@@ -334,10 +335,13 @@ class _Lowerer:
         self.casts = {}
         if len(written) == 1 and not fresh:
             node = self._new_contents(call, written[0])
+            self._separate(call, written, node)
             if node is not None:
                 self.computed.append(node)
                 self._assign(call, written[0], node, index, int(call.name not in UNCOUNTED))
                 return
+        else:
+            self._separate(call, written, None)
         if call.random and any(not self._is_dense(value) for value in written):
             fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
             raise Stop(Reason("memory-order", fact, "Fill a new tensor and copy it there.", call.line))
@@ -355,6 +359,13 @@ class _Lowerer:
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):
             self._assign(call, value, node, index, counted)
+
+    def _separate(self, call: Call, written: tuple[int, ...], node: Node | None) -> None:
+        """Raises Stop where a call reads memory that it writes at other places."""
+        index = self._argument(call.args[1]) if call.target == "setitem" or call.name == "__setitem__" else None
+        if not commits(call.target) and overlaps(self.builder, self.values, call, written, index, node):
+            fact = f"{call.name} reads memory that it writes, where the order of the elements decides."
+            raise Stop(Reason("in-place", fact, "Read a clone().", call.line))
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
         tracked = call.grad_enabled and not any(call.target is norm for norm, _ in STATISTICS)

@@ -420,6 +420,21 @@ static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     return result;
 }
 
+/* What is watched has the versions of this moment: the call that made the tensor's node has written the last of it. */
+static PyObject *settle(PyObject *Py_UNUSED(attach), PyObject *tensor)
+{
+    PyObject *node = PyObject_GetAttrString(tensor, "grad_fn"), *found = node ? PyObject_GetAttrString(node, "_held") : NULL;
+    Py_XDECREF(node);
+    if (!found)
+        return NULL;
+    Held *held = (Held *)found;
+    for (Py_ssize_t i = 0; Py_IS_TYPE(found, Held_Type) && i < held->attach->watched; i++)
+        if (held->items[i])
+            abi_version(held->items[i], &versions(held)[i]);
+    Py_DECREF(found);
+    Py_RETURN_NONE;
+}
+
 PyObject *saved_drop_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count < 1 || !PyList_Check(args[0]))
@@ -604,6 +619,10 @@ static PyMemberDef attach_members[] = {
     {"own", T_PYSSIZET, offsetof(Attach, own), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
+static PyMethodDef attach_methods[] = {
+    {"settle", settle, METH_O, "Has the node that made a tensor watch for writes from now on."},
+    {NULL, NULL, 0, NULL},
+};
 static PyType_Slot attach_slots[] = {
     {Py_tp_new, attach_new},
     {Py_tp_dealloc, attach_dealloc},
@@ -611,6 +630,7 @@ static PyType_Slot attach_slots[] = {
     {Py_tp_clear, attach_clear},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_members, attach_members},
+    {Py_tp_methods, attach_methods},
     {Py_tp_doc, "Attach(backward, differentiable, *, inputs, outputs, ...): hangs computed outputs into torch's autograd."},
     {0, NULL},
 };

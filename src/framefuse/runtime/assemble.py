@@ -61,6 +61,13 @@ def _copy_uncounted(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data.copy_(new)
 
 
+def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """``contents`` under the history of a tensor that is about to get another one; no view of that tensor."""
+    made: torch.Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
+    made.data = contents
+    return made
+
+
 def refuse_unwritable(*tensors: torch.Tensor) -> None:
     """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
     kinds = torch._C._autograd
@@ -138,6 +145,7 @@ class _Assembler:
         self._writes()
         for late in self.graph.late:
             self._late(late)
+        self._settle(derivatives)
         result = result_template(self.trace.result, self.trace.effects, self._result_leaf)
         self._flush()
         return Plan(
@@ -388,16 +396,33 @@ class _Assembler:
         values = [self._saved(entry) for entry in piece.inputs]
         values += [("tensor", self._slot(self.schedule.outputs[place])) for place in piece.outputs]
         only = piece.watched[: len(piece.watched) - derivative.through]
-        values += [self._saved(entry) for entry in (*only, *piece.saved, *piece.roots)]
+        values += [self._saved(entry) for entry in (*only, *piece.saved)]
+        values += [self._root(entry) for entry in piece.roots]
         for name in piece.numbers:
             symbolic = isinstance(name, Symbol)
             slot = self.numbers.slot_of(name.expr if isinstance(name, Symbol) else Real("symbol", (name,)))
             values.append(("int" if symbolic else "real", slot))
         self._add(CallStep("attach", derivative.attach, tuple(values), (), (), grad=True))
 
+    def _settle(self, derivatives: Sequence[Derivative]) -> None:
+        """Nodes that watch what the plan wrote after they were made learn its version."""
+        for derivative in derivatives:
+            if any(entry.settles for entry in derivative.piece.watched):
+                made = ("tensor", self._slot(self.schedule.outputs[derivative.piece.outputs[0]]))
+                self._add(CallStep("settle", derivative.attach.settle, (made,), (), ()))
+
     def _saved(self, entry: Saved) -> Any:
         slot = entry.place if entry.kind == "input" else self._slot(self.schedule.outputs[entry.place])
         return ("tensor", slot)
+
+    def _root(self, entry: Saved) -> Any:
+        """A tensor from which gradients are computed that may be differentiated again."""
+        if entry.history is None:
+            return self._saved(entry)
+        self.slots.append(Slot("call", entry.node.dtype.name, (), ()))
+        args, made = (("tensor", entry.history), self._saved(entry)), len(self.slots) - 1
+        self._add(CallStep("as_it_came", as_it_came, args, (), (((), made),), grad=True))
+        return ("tensor", made)
 
     def _check_written(self) -> None:
         """Inputs to which autograd will see a write are checked before anything runs."""

@@ -113,6 +113,8 @@ class _Writer:
         self._results(call.result, node)
 
     def _node(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Node:
+        if call.reshapes:  # a view would be another object, with a base and no count of this write
+            return self.graph.call_method(f"{call.name}_", args, kwargs)
         if call.target == "setitem" or call.name == "__setitem__":
             return self.graph.call_function(operator.setitem, args)
         if call.name in OPERATORS and not kwargs:
