@@ -41,6 +41,7 @@ from framefuse.capture.policy import Natives, unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
+from framefuse.capture.scans import associative_scan, scanned
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin
 from framefuse.capture.twins import equal_parts, inside_ddp_forward
@@ -117,6 +118,9 @@ class Calls(Natives):
                     target = target.__wrapped__
                     continue
                 if runs_natively(target):
+                    if scanned(target, args, kwargs):
+                        target = associative_scan
+                        continue
                     break
                 if target is MODULE_CALL and enter_module(self, args, kwargs, then):
                     return SWITCH

@@ -39,7 +39,9 @@ NATIVE_MODULES = frozenset(
     "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
 )
 # The demo stands in for a user's program.
-INTERPRETED_OURS = ("framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.demo")
+INTERPRETED_OURS = (
+    "framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.capture.scans", "framefuse.demo",
+)  # fmt: skip
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
     ("dataclasses", name)
