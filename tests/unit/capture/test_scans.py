@@ -1,4 +1,4 @@
-"""Torch's associative scan is recorded step by step: one graph, with gradients, in place of a call that is left alone."""
+"""Associative scans of torch are recorded step by step: one graph, with gradients, in place of a call left alone."""
 
 from __future__ import annotations
 
