@@ -150,10 +150,8 @@ def trained(model: capture.Subject, compiled: Any) -> str:
     """Whether the gradients of some steps are as near to those of float64 as eager's, "yes" or which are not."""
     exact = in_float64(model)
     for seed in range(STEPS + 2):  # the first ones record
-        found, eager = (
-            gradients(call, model.module, model.arguments(seed, 1), seed, torch.float32)
-            for call in (compiled, model.module)
-        )
+        found = gradients(compiled, model.module, model.arguments(seed, 1), seed, torch.float32)
+        eager = gradients(model.module, model.module, model.arguments(seed, 1), seed, torch.float32)
         wide = eager if exact is None else gradients(exact, exact, model.arguments(seed, 1), seed, torch.float64)
         rounding = 1e-6 if exact is not None else 1e-4
         if found.keys() != eager.keys():

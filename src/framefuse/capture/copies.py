@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from framefuse.capture.attributes import type_get
+from framefuse.capture.contents import ATOMS, SETS
 from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.sources import ATOMS
 from framefuse.ir.classes import written_in_c
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
@@ -63,6 +63,8 @@ def is_plain(value: Any, depth: int = 0) -> bool:
         return True
     if depth > DEEPEST:
         return False
+    if kind in SETS:
+        return all(type(part) in ATOMS for part in value)
     if kind in PLAIN_CONTAINERS:
         parts = (*value, *value.values()) if kind is dict else value
         return all(is_plain(part, depth + 1) for part in parts)
@@ -97,7 +99,7 @@ def state(sources: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> N
         return
     met.add(id(value))
     sources.tell_apart(value)  # a copy keeps which of its parts are one
-    if kind in PLAIN_CONTAINERS:
+    if kind in PLAIN_CONTAINERS or kind in SETS:
         sources.whole(value)
         parts = list(value.values()) if kind is dict else list(value)
     else:

@@ -52,3 +52,25 @@ def test_a_copy_with_code_of_its_own_runs_it_each_time():
     for _ in range(3):
         torch.testing.assert_close(fast(x), x * 2)
     assert Loud.copies == 3
+
+
+def test_a_set_of_names_is_copied():
+    config = Config()
+    config.kept = {"inner", "names"}
+
+    def f(x):
+        own = copy.deepcopy(config)
+        own.kept.add("scale")
+        return x * len(own.kept) + ("extra" in own.kept), own.kept
+
+    fast = framefuse.compile(f)
+    for _ in range(3):
+        x = torch.randn(3)
+        y, kept = fast(x)
+        torch.testing.assert_close(y, x * 3)
+        assert kept == {"inner", "names", "scale"} and config.kept == {"inner", "names"}
+    assert fast.__framefuse__.dispatch.hits == 2
+    config.kept.add("extra")
+    torch.testing.assert_close(fast(x)[0], x * 4 + 1)
+    config.kept.discard("names")
+    torch.testing.assert_close(fast(x)[0], x * 3 + 1)
