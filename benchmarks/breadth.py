@@ -174,8 +174,9 @@ def in_float64(model: capture.Subject) -> nn.Module | None:
     tensors of other types itself.
     """
     exact = copy.deepcopy(model.module).double()
-    if hasattr(exact, "set_experts_implementation"):
-        exact.set_experts_implementation("eager")
+    choose: Any = getattr(exact, "set_experts_implementation", None)
+    if choose is not None:
+        choose("eager")
     try:
         gradients(exact, exact, model.arguments(0, 1), 0, torch.float64)
     except RuntimeError:
