@@ -201,12 +201,12 @@ class Recorder(Relations):
             return found
         source = self.sources.source(tensor)
         with torch._C.DisableTorchFunction():
-            if source is None:
-                self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
-                return None
-            kind = special(tensor)
+            kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
             if kind is not None:
                 self.kill("tensor-kind", kind)
+                return None
+            if source is None:
+                self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
                 return None
             return self._add_input(tensor, source)
 

@@ -127,6 +127,12 @@ def getitem(lo: Lowering, input: Node, index: Any) -> Any:
     return lo.reshape(view, tuple(ONE if axis is None else box.lengths[axis] for axis in box.shown))
 
 
+@rule("aten.index")
+def index(lo: Lowering, input: Node, indices: Any) -> Any:
+    """The operator behind tensors as index: None is a dimension that stays whole."""
+    return getitem(lo, input, tuple(slice(None) if part is None else part for part in indices))
+
+
 def _take(lo: Lowering, view: Node, box: _Box) -> Node:
     (axis, index), *_ = box.tensors
     taken = _rows(lo, view, index, axis, True)

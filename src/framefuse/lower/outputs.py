@@ -171,7 +171,8 @@ class Outputs:
         sized = BY_SIZES.get(call.name)
         if sized is None or call.args[0] != Ref(bases[0]):
             return None
-        return sized, sized.__name__, (call.args[0], *self.values.contents[value].shape), {}
+        shape = self.values.contents[value].shape  # one argument, so that it may be empty
+        return sized, sized.__name__, (call.args[0], shape), {}
 
     # ---- what eager's own calls make ---------------------------------------------------------------------------------
 

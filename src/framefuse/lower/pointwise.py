@@ -268,8 +268,10 @@ def _division(op: str) -> Callable[..., Node]:
 
 
 def _quotient(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
-    """floor_divide: eager has no derivative of it (but of a division that is rounded, which is 0)."""
-    return lo.derived(floor_divide(lo, input, other), "refused", [x for x in (input, other) if isinstance(x, Node)])
+    """floor_divide: eager's own has no derivative (a division that is rounded has: 0), and says so to who asks."""
+    if lo.differentiable and result_dtype(_operands(lo, input, other), lo.default).is_float:
+        raise Unsupported("a gradient that eager refuses")
+    return floor_divide(lo, input, other)
 
 
 floor_divide, remainder = _division("floordiv"), _division("remainder")

@@ -15,6 +15,7 @@ from framefuse.ir.comparisons import Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta
 from framefuse.lower.library import DATA_DEPENDENT, of_torch
+from framefuse.lower.rules import OVERLOADS
 
 # What the symbols are multiplied by in a probe, so that quotients without a rest stay so, and in two more what is added
 # besides: a call that refuses these needs such quotients, and one that takes them shows whether it rounds.
@@ -24,7 +25,6 @@ MOST = 8  # symbols: each pair of them may be tried as equal
 # Torch imports its compiler at the first use of a form without data, which takes seconds: such forms
 # are asked only where the program, or a library that it uses, has imported that.
 FORMS = "torch._dynamo"
-OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 Sizes = Mapping[Symbol, int]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from framefuse.ir.builder import Shape
 
 Rule = Callable[..., Any]
+OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 class Unsupported(Exception):
@@ -35,6 +37,8 @@ NAMESPACES: dict[str, Any] = {
     "linalg": torch.linalg,
 }
 PLAIN = ("torch", "Tensor", "F", "nn")
+# Where the function lies that an operator of torch.ops.aten implements, with the same parameters.
+OPERATOR_HOLDERS = (torch._C._VariableFunctions, torch.Tensor, torch._C._nn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,21 @@ class Entry:
 ENTRIES: list[Entry] = []
 _BY_TARGET: dict[Any, Entry] = {}
 _EXPLICIT: set[Any] = set()
+_BY_OPERATOR: dict[str, Entry] = {}
 
 
 def register(names: tuple[str, ...], family: str, function: Rule) -> None:
     """Makes ``function`` the rule of ``names``: ``"relu"`` is that name in torch, Tensor, torch.nn.functional and
-    torch._C._nn (and its in-place form ``relu_``), ``"special.expit"`` or ``"F.embedding"`` that function only.
+    torch._C._nn (and its in-place form ``relu_``), ``"special.expit"`` or ``"F.embedding"`` that function only,
+    ``"aten.index"`` an operator that no function of torch stands for.
     """
     entry = Entry(names, family, function)
     ENTRIES.append(entry)
     for name in names:
         space, _, last = name.rpartition(".")
+        if space == "aten":
+            _BY_OPERATOR[last] = entry
+            continue
         for place in (space,) if space else PLAIN:
             for form in (last, f"{last}_"):
                 _bind(NAMESPACES[place], form, entry, bool(space))
@@ -95,4 +104,21 @@ def find(target: Any) -> Rule | None:
         entry = _BY_TARGET.get(target)
     except TypeError:  # a target that cannot be hashed is no function of torch
         return None
+    if entry is None and isinstance(target, OVERLOADS):
+        entry = _of_operator(target)
     return entry.function if entry is not None else None
+
+
+def _of_operator(target: Any) -> Entry | None:
+    """The rule of an operator that is called by its name in torch.ops.aten."""
+    space, _, name = target._schema.name.partition("::") if isinstance(target, OVERLOADS[0]) else _qualified(target)
+    if space != "aten":
+        return None
+    found = [getattr(holder, name) for holder in OPERATOR_HOLDERS if hasattr(holder, name)]
+    native = [function for function in found if not isinstance(function, types.FunctionType)]
+    entries = (_BY_TARGET.get(function) for function in native)
+    return _BY_OPERATOR.get(name) or next((entry for entry in entries if entry is not None), None)
+
+
+def _qualified(packet: torch._ops.OpOverloadPacket) -> tuple[str, str, str]:
+    return packet._qualified_op_name.partition("::")

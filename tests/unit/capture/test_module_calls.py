@@ -160,3 +160,23 @@ def test_a_keyword_that_names_the_module():
     with pytest.raises(TypeError) as ours:
         framefuse.compile(calls)(torch.ones(2))
     assert str(ours.value) == str(eager.value)
+
+
+class Lazy(nn.modules.lazy.LazyModuleMixin, nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.UninitializedParameter()
+
+    def initialize_parameters(self, x):
+        self.scale.materialize(x.shape)
+        nn.init.constant_(self.scale, 2.0)
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_a_lazy_module_made_inside():
+    compiled = framefuse.compile(lambda x: Lazy()(x + 1) + 1)
+    for size in (3, 3, 5):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), (x + 1) * 2 + 1)

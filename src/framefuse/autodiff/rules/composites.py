@@ -9,12 +9,10 @@ from framefuse.autodiff.formulas import run
 from framefuse.autodiff.registry import DERIVED, ZERO, Gradient, Vjp, vjp_derived
 from framefuse.autodiff.rules.indexing import rows_of_table
 from framefuse.autodiff.rules.views import summed
-from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
-from framefuse.ir.stops import reason
 
 # One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
 # are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml, in which side
@@ -163,12 +161,6 @@ def squares(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequ
     source, centre = node.inputs[1:]
     letters = {"g": builder.expand(g, source.shape), "a": source, "b": builder.expand(centre, source.shape)}
     return [None, run(builder, "mul(add(g, g), sub(a, b))", letters), None]
-
-
-@vjp_derived("refused")
-def refused(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
-    """Eager raises in its backward pass."""
-    raise Stop(reason("gradient", "floor_divide has no derivative", node.line))
 
 
 # ---- positions -------------------------------------------------------------------------------------------------------
