@@ -33,4 +33,4 @@ def test_programs(program, as_others):
     state = compiled_function(fast)
     assert state.dispatch.hits >= len(ROWS) - 2 and not state.reasons
     codes = [code for product in state.products for code in product.stages["kernels"].values()]
-    assert codes and all(code.by_python is not None and not code.binary for code in codes)
+    assert codes and all(not code.code.binary for code in codes)

@@ -354,6 +354,13 @@ def numpy_n(x, n):
         (np.float32(2) * n).dtype.name,
         (np.int8(2) * n).dtype.name,
         (n - np.float32(1)).dtype.name,
+        (-np.float32(n)).item(),
+        abs(np.int64(-n)),
+        "abcdefghijklmnopqrstuvwxyz"[np.int64(n)],
+        "abcdefghijklmnopqrstuvwxyz"[: np.int64(n)],
+        list(range(np.int64(n))),
+        round(np.float64(n) / 3, 2),
+        {np.int64(n): 1}[n],
         x * n,
     )
 

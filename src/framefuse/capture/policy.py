@@ -271,7 +271,8 @@ class Natives(Operations):
         if kind in leaves.NATIVE_KINDS:
             holder = getattr(target, "__self__", None)
             if is_numpy_number(holder):
-                return "pure" if numbers_of_numpy(target, args, kwargs) else None
+                held = recorder.sources.settled(holder)
+                return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
             if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
                 return "wait"
             if leaves.is_torch_native(target):

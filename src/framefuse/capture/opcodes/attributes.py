@@ -150,7 +150,11 @@ def _index(machine: Any, key: Any) -> Any:
         bounds = [key.start, key.stop, key.step]
         made = [_index(machine, bound) for bound in bounds]
         return key if all(map(operator.is_, made, bounds)) else slice(*made)
-    method = python_method(type(key), "__index__") if type(key) not in ATOMS else None
+    if type(key) in ATOMS:
+        return key
+    method = python_method(type(key), "__index__")
+    if method is None:
+        machine.recorder.sources.inside(key)
     return key if method is None else checked("__index__", type(key), machine.call_nested(method, (key,)))
 
 

@@ -175,6 +175,7 @@ def _unary(name: str, function: Any) -> Any:
             method = python_method(type(value), name)
             if method is not None:
                 return machine.call(frame, method, (value,), {})
+            machine.recorder.sources.inside(value)
         frame.stack.append(function(value))
         return None
 

@@ -315,7 +315,7 @@ def tuple_item_in_place_fails_after_the_act():
     return f
 
 
-@row(eager="result")
+@row(eager="native-call")
 def comparisons():
     def f(x):
         a, b = V(1), V(2)
