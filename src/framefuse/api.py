@@ -173,7 +173,8 @@ def reset() -> None:
         function.reset()
 
 
-# True in code that is being recorded, False elsewhere: torch's own function, which the recorder answers.
+# True in the user's code that is being recorded, False elsewhere: torch's own function, which the recorder answers.
+# Installed libraries are told False, unless a break would be an error: they would go another way, to another result.
 is_compiling = torch.compiler.is_compiling
 list_backends = registry.list_backends
 register_backend = registry.register_backend

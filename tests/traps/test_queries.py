@@ -18,6 +18,8 @@ from tests.traps.trap import Table, Trap, hold
 from torch import nn
 from torch.overrides import TorchFunctionMode, has_torch_function, has_torch_function_unary, has_torch_function_variadic
 
+import framefuse
+
 TABLE = Table()
 trap = TABLE.trap
 
@@ -102,6 +104,42 @@ def what_is_kept_from_compilers_meets_none(compiled):
     f = compiled(lambda x: kept(x) + 1)
     for size in (1, 2, 3, 4):
         yield f(torch.ones(size))
+
+
+def installed(text: str) -> Any:
+    """The function ``asks`` of a text, as if it came from an installed library."""
+    space: dict[str, Any] = {"torch": torch, "__name__": "a_library.modeling"}
+    exec(compile(text, "/usr/lib/python3/site-packages/a_library/modeling.py", "exec"), space)
+    return space["asks"]
+
+
+@trap(traces=2, hits=3)
+def a_library_goes_no_other_way_for_a_compiler(compiled):
+    asks = installed("""
+def compiling():
+    return torch.compiler.is_compiling()
+
+def asks(x, mask):
+    if not compiling() and mask.all():
+        return x * 2
+    return x * 100
+""")
+    f = compiled(lambda x, mask: asks(x + 1, mask) - 1)
+    for number in range(5):
+        yield f(torch.full((2,), number + 1.0), torch.ones(2))
+
+
+def test_a_library_is_told_where_a_break_is_an_error():
+    asks = installed("asks = lambda x: x * 100 if torch.compiler.is_compiling() else x * x.sum().item()")
+    f = framefuse.compile(lambda x: asks(x) + 1, fullgraph=True)
+    for number in (1.0, 2.0, 3.0):
+        assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
+
+
+def test_the_program_itself_is_told():
+    f = framefuse.compile(lambda x: scaled(x) + 1)
+    for number in (1.0, 2.0, 3.0):
+        assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
 
 
 class Kept(nn.Module):

@@ -12,6 +12,7 @@ from framefuse.capture.contents import ATOMS, Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.settings import RESTORED
 from framefuse.capture.settle import settle, settle_class
 from framefuse.capture.sources import place_of
 from framefuse.ir.containers import base_of, elements, entries
@@ -35,6 +36,8 @@ class Write:
     read: Any = MISSING
 
 
+# Writes that are made again as they were, at each call.
+REPLAYED = ("call", "content", "invoke", "token")
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
 PAIRS = 24
 # What a place held when something had been written there before.
@@ -66,18 +69,32 @@ class Journal:
         self.last.clear()
         self.spoken = True
 
-    def context(self, variable: Any, place: tuple[Any, ...], value: Any) -> None:
-        """A context variable is set; MISSING gives it back what it held before the call."""
-        written = self.recorder.sources.written
-        found = self.last.pop(place, None)
-        if found is not None:
-            self.writes.remove(found)
-        if value is MISSING:
-            written.pop(place, None)
+    def context(self, variable: Any, place: tuple[Any, ...], value: Any, token: Any) -> None:
+        """A context variable is set. Each setting is one of its own, as its token may live across a break."""
+        self.recorder.sources.written[place] = value
+        self.writes.append(Write("token", variable, None, token, self.recorder.line()))
+
+    def context_reset(self, variable: Any, place: tuple[Any, ...], setting: Any) -> None:
+        """A context variable is set back to what it held before ``setting``: what was set from there on is undone."""
+        sources = self.recorder.sources
+        found = [write for write in self.writes if write.kind == "token" and write.holder is variable]
+        while found and not setting.gone:
+            undone = found.pop()
+            self.writes = [write for write in self.writes if write is not undone]
+            sources.tokens[id(undone.value)].gone = True
+        if setting.before is MISSING:
+            sources.written.pop(place, None)
             return
-        written[place] = value
-        write = self.last[place] = Write("call", variable, "set", (value,), self.recorder.line())
-        self.writes.append(write)
+        sources.written[place] = setting.before
+        if setting.before is RESTORED:
+            return
+        if not found or sources.tokens[id(found[-1].value)].value is not setting.before:
+            self.writes.append(Write("call", variable, "set", (setting.before,), self.recorder.line()))
+
+    def context_restored(self, variable: Any, place: tuple[Any, ...], token: Any) -> None:
+        """A context variable is set back with a token that an earlier recording was given."""
+        self.recorder.sources.written[place] = RESTORED
+        self.writes.append(Write("call", variable, "reset", (token,), self.recorder.line()))
 
     def place(self, kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
@@ -200,7 +217,7 @@ class Journal:
             _settle_elements(change, self.recorder.sources, memo)
         for write in self.writes:
             value = settle(write.value, memo)
-            if value is write.value or type(write.value) in TRACKED or write.kind in ("call", "content", "invoke"):
+            if value is write.value or type(write.value) in TRACKED or write.kind in REPLAYED:
                 continue
             if write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
                 object.__setattr__(write.holder, write.key, value)

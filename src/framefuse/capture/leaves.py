@@ -68,7 +68,8 @@ ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "to
 DEVICE_FACTS = frozenset(
     "is_available device_count is_built is_bf16_supported is_tf32_supported get_device_name get_device_capability "
     "get_device_properties get_arch_list can_device_access_peer current_accelerator _is_compiled "
-    "is_flash_attention_available".split()
+    "is_flash_attention_available "
+    "is_current_stream_capturing".split()  # where it is no question: it raises in builds without the device
 )
 TORCH_TOP = frozenset(
     "_assert is_tensor is_storage typename _check _check_with _check_value _check_index _check_type _check_is_size "

@@ -44,6 +44,7 @@ QUESTIONS: dict[Any, Question] = {
         torch.is_deterministic_algorithms_warn_only_enabled, torch.get_deterministic_debug_mode,
         torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,
         torch.cuda.current_device, torch.cuda.is_current_stream_capturing,
+        *((torch.xpu.is_current_stream_capturing,) if torch.xpu._is_compiled() else ()),
         *((dist.is_initialized, dist.get_rank, dist.get_world_size, dist.get_backend) if dist.is_available() else ()),
     )
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import operator
 import sys
@@ -150,6 +151,8 @@ class Recipes:
             return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
         if kind in GETTERS and value.__reduce__()[0] is kind:
             return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
+        if kind is contextvars.Token:
+            return self._token(value, number)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
         if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in self.recorder.sources.made):
@@ -164,6 +167,14 @@ class Recipes:
                 return self.refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
         return self._instance(value, kind, number)
+
+    def _token(self, value: Any, number: int) -> Any:
+        """What a context variable gives that is set: to make it is to set the variable."""
+        setting = self.recorder.sources.tokens.get(id(value))
+        if setting is None or setting.gone:
+            return self.refuse("a used Token")
+        parts = self.build(value.var), self.build(setting.value)
+        return Build("call", contextvars.ContextVar.set, parts, None, number)
 
     def _tuple(self, value: Any, kind: type, number: int) -> Any:
         """A named tuple, a return type of torch, or an instance of a subclass of tuple."""

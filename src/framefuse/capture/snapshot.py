@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -32,7 +33,7 @@ from framefuse.capture.texts import Text
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
 
-FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, *TRACKED))  # nobody sees when they go
+FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, contextvars.Token, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1
 
 

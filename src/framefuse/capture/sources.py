@@ -17,6 +17,7 @@ from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, T
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
+from framefuse.capture.settings import Setting
 from framefuse.capture.texts import text
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import held
@@ -91,8 +92,7 @@ class Sources(Contents):
         self.stated_functions: dict[int, tuple[Any, Any, Any]] = {}
         self.symbols = 0
         self.told_apart: dict[int, tuple[Any, Source]] = {}
-        # Tokens of context variables: the token, what the variable held before, and whether this call had set that.
-        self.tokens: dict[int, tuple[Any, Any, bool]] = {}
+        self.tokens: dict[int, Setting] = {}  # of context variables that the call set
 
     # Sources --------------------------------------------------------------------------------------------------------
 

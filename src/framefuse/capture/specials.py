@@ -11,6 +11,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +40,8 @@ PLAIN_ITERABLES = frozenset(
 )
 
 
+# Folders of libraries, as opposed to the user's own program.
+INSTALLED = frozenset(("site-packages", "dist-packages"))
 # What builtins with a twin ask of the elements that they are given.
 ASKED: dict[Any, tuple[str, ...]] = dict.fromkeys((any, all, filter), ("__bool__", "__len__"))
 ASKED[map] = (*MADE_FROM, "__bool__", "__abs__", "__hash__", "__index__")  # by the function that is called, if native
@@ -393,9 +396,11 @@ def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # Torch's own code would go another way: optimizers compute step sizes in tensors, which round otherwise than
-    # floats, and encoders leave out their fast path. What the user keeps from compilers is told of none either.
-    own = frame.globals.get("__name__", "").startswith("torch.")
+    # Libraries would go another way, to another result: torch's optimizers compute step sizes in tensors, which round
+    # otherwise than floats; transformers leaves out masks and fast paths. They need not, where a break is no error.
+    # What the user keeps from compilers is told of none either.
+    name, path = frame.globals.get("__name__", ""), frame.code.code.co_filename
+    own = name.startswith("torch.") or (machine.points is not None and not INSTALLED.isdisjoint(Path(path).parts))
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
     frame.stack.append(not own and not kept)
     return None

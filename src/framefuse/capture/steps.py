@@ -17,8 +17,9 @@ import torch
 from framefuse.capture import leaves, stacks
 from framefuse.capture.contents import ATOMS, CARRIED
 from framefuse.capture.frame import MISSING
-from framefuse.capture.numbers import TRACKED, bare, plain_number
+from framefuse.capture.numbers import TRACKED, bare
 from framefuse.capture.recorder import strip
+from framefuse.capture.settings import RESTORED, Setting
 from framefuse.ir.facts import Source
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
@@ -119,6 +120,8 @@ def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwar
         value = variable.get(MISSING)
         if place in sources.written:
             value = sources.written[place]
+            if value is RESTORED:
+                return MISSING
         elif value is MISSING:
             sources.fact(Source("context", root), "unset", "")
         else:
@@ -127,12 +130,24 @@ def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwar
         return value if value is not MISSING else variable.get(*args)
     if name == "set" and len(args) == 1:
         token = variable.set(bare(args[0]))
-        sources.tokens[id(token)] = (token, sources.written.get(place, MISSING), place in sources.written)
-        recorder.journal.context(variable, place, args[0])
+        sources.tokens[id(token)] = Setting(token, args[0], sources.written.get(place, MISSING))
+        recorder.journal.context(variable, place, args[0], token)
         return token
-    if name == "reset" and len(args) == 1 and id(args[0]) in sources.tokens:
-        _, before, was_written = sources.tokens[id(args[0])]
-        variable.reset(plain_number(args[0]))
-        recorder.journal.context(variable, place, before if was_written else MISSING)
-        return None
+    if name == "reset" and len(args) == 1 and type(args[0]) is contextvars.Token:
+        return _reset(machine, variable, place, args[0])
     return MISSING
+
+
+def _reset(machine: Any, variable: Any, place: tuple[Any, ...], token: Any) -> Any:
+    """Gives a context variable back what it held before it was set, in this recording or in one before it."""
+    recorder = machine.recorder
+    sources = recorder.sources
+    setting = sources.tokens.get(id(token))
+    if setting is None and (sources.source(token) is None or place in sources.written):
+        return MISSING
+    variable.reset(token)
+    if setting is None:
+        recorder.journal.context_restored(variable, place, token)
+    else:
+        recorder.journal.context_reset(variable, place, setting)
+    return None

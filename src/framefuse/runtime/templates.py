@@ -362,6 +362,7 @@ APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "delitem": lambda target, key, value: builtin_base(type(target)).__delitem__(target, key),
     "global": lambda target, key, value: target.__setitem__(key, value),
     "call": lambda target, key, value: getattr(builtin_base(type(target)), key)(target, *value),
+    "token": lambda target, key, value: None,  # a context variable: making the token set it
     "run": lambda target, key, value: target(*value),
     "content": _set_content,
     "invoke": lambda target, key, value: target(*value),
