@@ -67,10 +67,13 @@ def hollow(value: Any) -> Any:
 def _run(
     target: Callable[..., Any], wanted: Sequence[int], operands: Sequence[torch.Tensor], args: Any, kwargs: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """The call's result in grad mode, and the leaves that stood for the wanted operands."""
-    values = list(operands)
+    """The call's result in grad mode, and what stood for the wanted operands: leaves, but where grad mode is on and
+    leads on from an operand, that itself.
+    """
+    values, on = list(operands), torch.is_grad_enabled()
     for index in wanted:
-        values[index] = operands[index].detach().requires_grad_()
+        value = operands[index]
+        values[index] = value if on and value.requires_grad else value.detach().requires_grad_()
     with torch.enable_grad():
         result = target(*filled(args, values), **filled(kwargs, values))
     return result, [values[index] for index in wanted]
@@ -99,9 +102,9 @@ def _gradients(
 class Taped:
     """Runs a call in grad mode on leaves in place of the ``wanted`` operands.
 
-    It takes (operands, args, kwargs), the last two with holes, and returns the results at ``paths`` without their
-    graph, then with it, then the leaves; for a call that ``draws`` random numbers also the state in which the generator
-    was, so that the call can be made again.
+    It takes (operands, args, kwargs), the last two with holes, and returns the results at ``paths`` without their graph
+    (in grad mode with that of the operands), then with it, then the leaves; for a call that ``draws`` random numbers
+    also the state in which the generator was, so that the call can be made again.
     """
 
     target: Callable[..., Any]
@@ -114,7 +117,8 @@ class Taped:
         state = (_generator(operands).get_state(),) if self.draws else ()
         result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         found = [_at(result, path) for path in self.paths]
-        return tuple(part.detach() for part in found), tuple(found), tuple(leaves), state
+        plain = found if torch.is_grad_enabled() else [part.detach() for part in found]
+        return tuple(plain), tuple(found), tuple(leaves), state
 
     @property
     def __name__(self) -> str:
@@ -193,14 +197,9 @@ class Vjp:
         given: Sequence[torch.Tensor],
         state: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, ...]:
+        with _drawing_from(state, operands):
+            result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         again = torch.is_grad_enabled()
-        values = list(operands)
-        for index in self.wanted:
-            value = operands[index]
-            values[index] = value if again and value.requires_grad else value.detach().requires_grad_()
-        with torch.enable_grad(), _drawing_from(state, operands):
-            result = self.target(*filled(args, values), **filled(kwargs, values))
-        leaves = [values[index] for index in self.wanted]
         return _gradients([_at(result, path) for path in self.paths], leaves, given, create_graph=again)
 
     @property
