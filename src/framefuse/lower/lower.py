@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.errors import Pinned, Reason, Stop
-from framefuse.ir.builder import ONE, Shape, Unprovable
+from framefuse.ir.builder import ONE, ZERO, Shape, Unprovable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
 from framefuse.ir.elements import ELEMENT
@@ -293,11 +293,21 @@ class _Lowerer:
             self._check_layout(call)
         metas = [self.trace.metas[value] for _, value in fresh]
         paths = [path for path, _ in fresh]
+        if shapes is None:
+            self._require_elements(call)
         if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
             shapes = [()] * len(metas)
         if shapes is None:
             shapes = self._probed(call, metas)
         return self.calls.library(call, call.target, paths, metas, shapes, casts=self.casts)
+
+    def _require_elements(self, call: Call) -> None:
+        """A call without a rule may do something of its own where a size is 0: give what no gradient flows to, say."""
+        lo = self.builder
+        for value in refs((call.args, call.kwargs)):
+            for size in self.values.contents[value].shape:
+                if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
+                    lo.require("!=", size, ZERO, "a call without a rule")
 
     def _probed(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
         """The shapes that the call gives where one run of it without data after the other tells them."""

@@ -406,9 +406,16 @@ def _crop(lo: Lowering, node: Node, axis: int, amount: Expr, front: bool) -> tup
     return lo.narrow(node, axis, -amount if front else 0, size), expr(0)
 
 
+def _with_elements(lo: Lowering, input: Node) -> Shape:
+    """The shape of a tensor that has elements: eager does something of its own with one that has none."""
+    for size in input.shape:
+        lo.require("!=", size, expr(0), "a picture with elements")
+    return input.shape
+
+
 @rule("pixel_shuffle")
 def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Any) -> Node:
-    *lead, channels, high, wide = input.shape
+    *lead, channels, high, wide = _with_elements(lo, input)
     r = expr(upscale_factor)
     inner = channels // (r * r)
     rank = len(lead)
@@ -419,7 +426,7 @@ def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Any) -> Node:
 
 @rule("pixel_unshuffle")
 def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Any) -> Node:
-    *lead, channels, high, wide = input.shape
+    *lead, channels, high, wide = _with_elements(lo, input)
     r = expr(downscale_factor)
     rank = len(lead)
     apart = lo.reshape(input, (*lead, channels, high // r, r, wide // r, r))

@@ -12,6 +12,7 @@ from framefuse.autodiff.registry import Given, Gradient, twin, vjp_call
 from framefuse.autodiff.rules.views import summed
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Arg, Node
+from framefuse.ir.numbers import product
 
 FUNCTION = "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05"
 BUILTIN = "input weight bias running_mean running_var training momentum eps cudnn_enabled"
@@ -37,6 +38,9 @@ def batch_norm(
     value = next((part for part in results if part.attr("path") == ((0,) if written else ())), None)
     if value is None or len(input.shape) < 2:
         return None
+    if not builtin:  # the function of torch.nn.functional looks before it calls
+        batch, _, *rest = input.shape
+        builder.require("!=", batch * product(rest), ONE, "more than one value in a channel")
     channels = (input.shape[1],)
     start = (0,) if written else ()
     order = order_of(builder, value)
