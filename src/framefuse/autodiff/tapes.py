@@ -20,6 +20,9 @@ from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # True outside of a backward
+# torch.autograd.grad without what Python looks at first, which takes longer than a small gradient; the engine looks
+# at sizes and types again.
+walked: Callable[..., Any] = torch.autograd.Variable._execution_engine.run_backward
 Path = tuple[Any, ...]
 STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
 
@@ -86,15 +89,15 @@ def _at(result: Any, path: Path) -> Any:
 
 
 def _gradients(
-    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor], **how: bool
+    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor],
+    keep_graph: bool = False, create_graph: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of the leaves; zeros where none flows."""
     pairs = [(result, g) for result, g in zip(results, given, strict=True) if result.requires_grad]
     if not pairs:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
-    found = torch.autograd.grad(
-        [result for result, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True, **how
-    )
+    outputs, grads = (tuple(column) for column in zip(*pairs, strict=True))
+    found = walked(outputs, grads, keep_graph, create_graph, tuple(leaves), allow_unreachable=True)
     return tuple(torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True))
 
 
@@ -134,7 +137,7 @@ def from_tape(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of a tape's leaves; the tape stays."""
-    return _gradients(results, leaves, given, retain_graph=True)
+    return _gradients(results, leaves, given, keep_graph=True)
 
 
 def used_up(
@@ -143,7 +146,7 @@ def used_up(
     """The gradients of a tape's leaves. The tape lives on where the pass that asks keeps its graph; else what it saved
     goes as it is read, as under eager. A call that is captured to be replayed cannot do so.
     """
-    return _gradients(results, leaves, given, retain_graph=keeps_graph())
+    return _gradients(results, leaves, given, keep_graph=keeps_graph())
 
 
 vars(from_tape)["tape"] = "read"
@@ -200,7 +203,7 @@ class Vjp:
         with _drawing_from(state, operands):
             result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         again = torch.is_grad_enabled()
-        return _gradients([_at(result, path) for path in self.paths], leaves, given, create_graph=again)
+        return _gradients([_at(result, path) for path in self.paths], leaves, given, again, again)
 
     @property
     def __name__(self) -> str:
