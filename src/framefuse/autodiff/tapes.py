@@ -90,14 +90,14 @@ def _at(result: Any, path: Path) -> Any:
 
 def _gradients(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor],
-    keep_graph: bool = False, create_graph: bool = False,
+    retain_graph: bool = False, create_graph: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of the leaves; zeros where none flows."""
     pairs = [(result, g) for result, g in zip(results, given, strict=True) if result.requires_grad]
     if not pairs:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     outputs, grads = (tuple(column) for column in zip(*pairs, strict=True))
-    found = walked(outputs, grads, keep_graph, create_graph, tuple(leaves), allow_unreachable=True)
+    found = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
     return tuple(torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True))
 
 
@@ -137,7 +137,7 @@ def from_tape(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """The gradients of a tape's leaves; the tape stays."""
-    return _gradients(results, leaves, given, keep_graph=True)
+    return _gradients(results, leaves, given, retain_graph=True)
 
 
 def used_up(
@@ -146,7 +146,7 @@ def used_up(
     """The gradients of a tape's leaves. The tape lives on where the pass that asks keeps its graph; else what it saved
     goes as it is read, as under eager. A call that is captured to be replayed cannot do so.
     """
-    return _gradients(results, leaves, given, keep_graph=keeps_graph())
+    return _gradients(results, leaves, given, retain_graph=keeps_graph())
 
 
 vars(from_tape)["tape"] = "read"
