@@ -273,5 +273,6 @@ def use_driver(path: str | None) -> None:
 def spare_bytes() -> int:
     """The bytes that are kept for the temporaries of later runs, of whichever plans."""
 
+def tables() -> dict[str, tuple[str, ...]]: ...
 def numbers_run(instructions: tuple[tuple[Any, ...], ...], numbers: tuple[int, ...]) -> tuple[int, ...] | None:
     """Runs number instructions over raw words; None when they decline."""

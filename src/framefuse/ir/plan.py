@@ -73,6 +73,10 @@ class KernelStep:
     keep: Any
 
 
+# The kinds of a kernel's arguments on a GPU: a slot, or a number and how it is handed over.
+LAUNCH_ARGUMENTS = ("pointer", "int64", "int32", "real64", "real32")
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
     """Launches a kernel of a GPU on torch's current stream of ``device`` (its index), with ceil(extent / ``blocks``)

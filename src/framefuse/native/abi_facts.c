@@ -1,7 +1,8 @@
-/* Takes the facts that the probe of framefuse.native.abi found out of its dict into the struct that native code reads. */
-#include "border.h"
-
+/* Takes the facts that the probe of framefuse.native.abi found out of its dict into the struct that native code
+   reads. */
 #include <dlfcn.h>
+
+#include "torch_abi.h"
 
 static int64_t fact_int(PyObject *facts, const char *name, int64_t otherwise)
 {
@@ -129,9 +130,11 @@ PyObject *abi_initialise_py(PyObject *Py_UNUSED(module), PyObject *facts)
     abi.default_device = abi.python ? PyDict_GetItemString(abi.python, "default_device") : NULL;
     abi.device_types = Py_XNewRef(PyDict_GetItemString(facts, "device_types"));
     abi.dual_dict = Py_XNewRef(PyDict_GetItemString(facts, "dual_dict"));
-    if (read_dtypes(PyDict_GetItemString(facts, "dtypes")) < 0 || read_plain_keys(PyDict_GetItemString(facts, "plain_keys")) < 0)
+    if (read_dtypes(PyDict_GetItemString(facts, "dtypes")) < 0
+        || read_plain_keys(PyDict_GetItemString(facts, "plain_keys")) < 0)
         return NULL;
-    if (!abi.tensor || !abi.parameter || !abi.python || !PyDict_Check(abi.python) || !abi.device_types || !PyDict_Check(abi.device_types))
+    if (!abi.tensor || !abi.parameter || !abi.python || !PyDict_Check(abi.python) || !abi.device_types
+        || !PyDict_Check(abi.device_types))
         return PyErr_Format(PyExc_ValueError, "facts lack the Python side");
     abi.ready = !PyErr_Occurred();
     if (!abi.ready)

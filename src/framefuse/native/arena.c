@@ -1,12 +1,14 @@
-/* Lends memory for the temporaries of a run and takes it back after it, so that plans that do not run at the same time share it. */
-#include "border.h"
+/* Lends memory for the temporaries of a run and takes it back after it, so that plans that do not run at the same
+   time share it. */
+#include "arena.h"
 
 enum { ALIGNMENT = 64, SPARES = 4, WINDOW = 256 };
 
 /* Arenas that no run holds. All of this is used with the GIL held. */
 static Arena spares[SPARES];
 static Py_ssize_t users; /* plans that take arenas */
-/* Of every WINDOW runs the most that one took: a spare arena of more than twice that is given up, so that one large call is not paid for ever. */
+/* Of every WINDOW runs the most that one took: a spare arena of more than twice that is given up, so that one large
+   call is not paid for ever. */
 static size_t most;
 static int runs;
 
@@ -30,7 +32,9 @@ static bool take(Arena *arena, size_t size)
 {
     Arena *best = NULL;
     for (Arena *spare = spares; spare < spares + SPARES; spare++)
-        if (spare->memory && (!best || (best->size < size ? spare->size > best->size : spare->size >= size && spare->size < best->size)))
+        if (spare->memory
+            && (!best
+                || (best->size < size ? spare->size > best->size : spare->size >= size && spare->size < best->size)))
             best = spare;
     if (best && best->size >= size) {
         *arena = *best;

@@ -1,7 +1,10 @@
-/* Hangs outputs that a plan has computed into torch's autograd, and answers the engine when their gradients are asked. */
-#include "border.h"
+/* Hangs outputs that a plan has computed into torch's autograd, and answers the engine when their gradients are
+   asked. */
+#include "autograd.h"
 
 #include <structmember.h>
+
+#include "torch_abi.h"
 
 /* ---- Attach: the place of one graph in autograd; holds no tensor ---- */
 
@@ -13,21 +16,25 @@ typedef struct {
     PyObject *near[5];                    /* strong: what torch looks up on `function` in each call, by NEAR */
     PyObject *apply;                      /* strong: torch's own apply of it, past the checks that guards have made */
     PyObject *wanted;                     /* strong: the int whose first `inputs` bits are set */
-    PyObject *to_save, *materialize, *saved_tensors, *clear_saved; /* strong: descriptors of the node; the last may be NULL */
-    PyObject *part, *parts;               /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
-    int32_t *memory;                      /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1 */
+    /* strong: descriptors of the node; the last may be NULL */
+    PyObject *to_save, *materialize, *saved_tensors, *clear_saved;
+    /* strong: what a walk that wants some gradients checks and frees; a dict of the answers */
+    PyObject *part, *parts;
+    /* owned: of each watched tensor: 0, or its memory is kept and not the tensor; output 0 is 1, an input -1 */
+    int32_t *memory;
     bool frees;                           /* a second walk of all is an error */
     Py_ssize_t inputs, outputs, watched, through, own, roots, numbers;
     Py_ssize_t before_own; /* the values of a call that stand before the own tensors */
     uint64_t calls, backwards;
 } Attach;
 
-/* What a node keeps from forward to backward: the tensors only watched, those through, which are watched too, own tensors, roots and numbers; behind
-   them the versions of the watched tensors and of the roots.
+/* What a node keeps from forward to backward: the tensors only watched, those through, which are watched too, own
+   tensors, roots and numbers; behind them the versions of the watched tensors and of the roots.
 
-   Torch saves in its own way what somebody's hooks want to see, and what it refuses to save. Else that is needed for its check of changes in place
-   alone, for which the versions stand here: an eighth of the call. An output would make a cycle here, so a tensor of the same memory stands for it, which has
-   the same version. The same is kept for an input of which eager keeps a view: it is what the input was, also when it is given other memory. */
+   Torch saves in its own way what somebody's hooks want to see, and what it refuses to save. Else that is needed for
+   its check of changes in place alone, for which the versions stand here: an eighth of the call. An output would
+   make a cycle here, so a tensor of the same memory stands for it, which has the same version. The same is kept for
+   an input of which eager keeps a view: it is what the input was, also when it is given other memory. */
 typedef struct {
     PyObject_VAR_HEAD
     Attach *attach;    /* strong */
@@ -51,18 +58,24 @@ typedef struct {
 static __thread Passing *passing;
 
 static const char FREED[] =
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved "
-    "intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to "
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+    "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to "
     "backward through the graph a second time or if you need to access saved tensors after calling backward.";
 
 /* ---- the function's class ---- */
 
-/* Torch makes a new string for each attribute that it asks of the function's class, so that CPython's cache of attributes never hits, and looks
-   through all classes behind it: a third of the whole call. The metaclass answers during a call of ours. */
+/* Torch makes a new string for each attribute that it asks of the function's class, so that CPython's cache of
+   attributes never hits, and looks through all classes behind it: a third of the whole call. The metaclass answers
+   during a call of ours. */
 static const struct {
     const char *name;
     Py_ssize_t length;
-} NEAR[] = {{"_backward_cls", 13}, {"forward", 7}, {"setup_context", 13}, {"clear_saved_tensors_on_access", 29}, {"boxed_grads_call", 16}};
+} NEAR[] = {{"_backward_cls", 13},
+            {"forward", 7},
+            {"setup_context", 13},
+            {"clear_saved_tensors_on_access", 29},
+            {"boxed_grads_call", 16}};
 enum { NEAR_COUNT = sizeof NEAR / sizeof *NEAR };
 
 static PyTypeObject *Function_Type; /* the metaclass, made with the first Attach */
@@ -72,7 +85,8 @@ static PyObject *function_getattr(PyObject *function, PyObject *name)
     if (passing && passing->attach->function == function && PyUnicode_IS_COMPACT_ASCII(name)) {
         Py_ssize_t length = PyUnicode_GET_LENGTH(name);
         for (int i = 0; i < NEAR_COUNT; i++)
-            if (length == NEAR[i].length && !memcmp(PyUnicode_DATA(name), NEAR[i].name, (size_t)length) && passing->attach->near[i])
+            if (length == NEAR[i].length && !memcmp(PyUnicode_DATA(name), NEAR[i].name, (size_t)length)
+                && passing->attach->near[i])
                 return Py_NewRef(passing->attach->near[i]);
     }
     return PyType_Type.tp_getattro(function, name);
@@ -132,14 +146,21 @@ static PyType_Slot held_slots[] = {
     {Py_tp_doc, "What a node of a compiled graph keeps from forward to backward."},
     {0, NULL},
 };
-static PyType_Spec held_spec = {"framefuse._native.Held", offsetof(Held, items), sizeof(PyObject *),
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, held_slots};
+static PyType_Spec held_spec = {
+    "framefuse._native.Held", offsetof(Held, items), sizeof(PyObject *),
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE, held_slots};
 
 static PyObject **held_of(PyObject *node) { return (PyObject **)((char *)node + held_offset); }
 
-static PyObject *get(PyObject *descriptor, PyObject *node) { return Py_TYPE(descriptor)->tp_descr_get(descriptor, node, (PyObject *)Py_TYPE(node)); }
+static PyObject *get(PyObject *descriptor, PyObject *node)
+{
+    return Py_TYPE(descriptor)->tp_descr_get(descriptor, node, (PyObject *)Py_TYPE(node));
+}
 
-static int set(PyObject *descriptor, PyObject *node, PyObject *value) { return Py_TYPE(descriptor)->tp_descr_set(descriptor, node, value); }
+static int set(PyObject *descriptor, PyObject *node, PyObject *value)
+{
+    return Py_TYPE(descriptor)->tp_descr_set(descriptor, node, value);
+}
 
 static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
 {
@@ -155,7 +176,8 @@ static Py_ssize_t watched_of(const Attach *attach) { return attach->watched + at
 
 static Held *hold(Attach *attach, PyObject *const *values, bool hooked)
 {
-    Py_ssize_t watched = watched_of(attach), roots = watched + attach->own, count = roots + attach->roots + attach->numbers;
+    Py_ssize_t watched = watched_of(attach), roots = watched + attach->own,
+               count = roots + attach->roots + attach->numbers;
     Held *held = PyObject_GC_NewVar(Held, Held_Type, count + watched + attach->roots);
     if (!held)
         return NULL;
@@ -187,7 +209,8 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
         return PyErr_Format(PyExc_RuntimeError, "this function is applied by compiled code only");
     passing = NULL;
     Attach *attach = call->attach;
-    PyObject *node = args[0], *const *outputs = call->values + attach->inputs, *const *values = outputs + attach->outputs;
+    PyObject *node = args[0], *const *outputs = call->values + attach->inputs,
+             *const *values = outputs + attach->outputs;
     int hooked = abi_hooks_active();
     if (hooked < 0 || set(attach->materialize, node, Py_False) < 0)
         return NULL;
@@ -208,7 +231,8 @@ static PyObject *forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
 static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     Attach *attach = (Attach *)object;
-    Py_ssize_t count = attach->inputs + attach->outputs + watched_of(attach) + attach->own + attach->roots + attach->numbers;
+    Py_ssize_t count =
+        attach->inputs + attach->outputs + watched_of(attach) + attach->own + attach->roots + attach->numbers;
     if (UNLIKELY(PyVectorcall_NARGS(flags) != count || (names && PyTuple_GET_SIZE(names))))
         return PyErr_Format(PyExc_TypeError, "Attach takes %zd values by position", count);
     int anomaly = abi_anomaly(); /* it wants the operation that was at fault: eager's nodes tell */
@@ -277,7 +301,8 @@ static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
     return -1;
 }
 
-/* The same of all watched tensors, or of those whose numbers `some` tells. Behind somebody's hooks torch does not look either. */
+/* The same of all watched tensors, or of those whose numbers `some` tells. Behind somebody's hooks torch does not
+   look either. */
 static int all_unchanged(const Held *held, PyObject *some)
 {
     Py_ssize_t count = some ? PyTuple_GET_SIZE(some) : watched_of(held->attach);
@@ -327,25 +352,31 @@ static PyObject *root_list(const Attach *attach, Held *held)
     return list;
 }
 
-/* What a walk that wants some gradients, or comes after one, checks and frees; NULL with eager's error where it needs what was freed. */
+/* What a walk that wants some gradients, or comes after one, checks and frees; NULL with eager's error where it
+   needs what was freed. */
 static PyObject *verdict_on(Attach *attach, Held *held, PyObject *wanted)
 {
     PyObject *gone = held->gone ? Py_NewRef(held->gone) : PyLong_FromLong(held->freed ? -1 : 0), *verdict = NULL;
     PyObject *key = gone ? PyTuple_Pack(2, wanted, gone) : NULL;
     if (key && !(verdict = Py_XNewRef(PyDict_GetItemWithError(attach->parts, key))) && !PyErr_Occurred()
-        && (verdict = PyObject_CallFunctionObjArgs(attach->part, wanted, gone, NULL)) && PyDict_SetItem(attach->parts, key, verdict) < 0)
+        && (verdict = PyObject_CallFunctionObjArgs(attach->part, wanted, gone, NULL))
+        && PyDict_SetItem(attach->parts, key, verdict) < 0)
         Py_CLEAR(verdict);
     Py_XDECREF(gone);
     Py_XDECREF(key);
     PyObject *checks, *after, *drop;
     if (verdict == Py_None)
         PyErr_SetString(PyExc_RuntimeError, FREED);
-    if (verdict && (verdict == Py_None || !PyArg_ParseTuple(verdict, "O!O!O!", &PyTuple_Type, &checks, &PyLong_Type, &after, &PyTuple_Type, &drop)))
+    if (verdict
+        && (verdict == Py_None
+            || !PyArg_ParseTuple(verdict, "O!O!O!", &PyTuple_Type, &checks, &PyLong_Type, &after, &PyTuple_Type,
+                                 &drop)))
         Py_CLEAR(verdict);
     return verdict;
 }
 
-/* Frees what eager's nodes on the way would: all, which leaves a graph that saved nothing as it is, or by the verdict. */
+/* Frees what eager's nodes on the way would: all, which leaves a graph that saved nothing as it is, or by the
+   verdict. */
 static void let_go(const Attach *attach, Held *held, PyObject *verdict)
 {
     if (verdict) {
@@ -371,11 +402,14 @@ static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *cons
     if (keep < 0)
         return NULL;
     if (count != attach->outputs || !target)
-        return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs, count);
+        return PyErr_Format(PyExc_SystemError, "a compiled graph of %zd outputs got %zd gradients", attach->outputs,
+                            count);
     attach->backwards++;
     PyObject *wanted = wanted_by(attach, node), *tangents = tuple_of(given, count);
     PyObject *numbers = tuple_of(held->items + held->count - attach->numbers, attach->numbers);
-    int whole = !wanted ? -1 : wanted == attach->wanted || !attach->part ? 1 : PyObject_RichCompareBool(wanted, attach->wanted, Py_EQ);
+    int whole = !wanted                                     ? -1
+                : wanted == attach->wanted || !attach->part ? 1
+                                                            : PyObject_RichCompareBool(wanted, attach->wanted, Py_EQ);
     if (whole > 0 && !held->gone && held->freed && attach->frees)
         PyErr_SetString(PyExc_RuntimeError, FREED);
     else if (whole >= 0 && ((whole && !held->gone) || (verdict = verdict_on(attach, held, wanted))))
@@ -423,7 +457,8 @@ static PyObject *backward(PyObject *Py_UNUSED(module), PyObject *const *args, Py
 /* What is watched has the versions of this moment: the call that made the tensor's node has written the last of it. */
 static PyObject *settle(PyObject *Py_UNUSED(attach), PyObject *tensor)
 {
-    PyObject *node = PyObject_GetAttrString(tensor, "grad_fn"), *found = node ? PyObject_GetAttrString(node, "_held") : NULL;
+    PyObject *node = PyObject_GetAttrString(tensor, "grad_fn"),
+             *found = node ? PyObject_GetAttrString(node, "_held") : NULL;
     Py_XDECREF(node);
     if (!found)
         return NULL;
@@ -470,8 +505,10 @@ static PyObject *descriptor(PyObject *type, const char *name)
 /* Makes the classes and finds out where their parts are. */
 static int attach_build(Attach *attach, PyObject *name)
 {
-    PyObject *parts[4] = {name, metaclass(), PyCFunction_New(&forward_method, NULL), PyCFunction_New(&backward_method, NULL)};
-    PyObject *classes = parts[1] && parts[2] && parts[3] ? abi_call("node_classes", parts, 4) : NULL, *slot = NULL, *method = NULL;
+    PyObject *parts[4] = {name, metaclass(), PyCFunction_New(&forward_method, NULL),
+                          PyCFunction_New(&backward_method, NULL)};
+    PyObject *classes = parts[1] && parts[2] && parts[3] ? abi_call("node_classes", parts, 4) : NULL, *slot = NULL,
+             *method = NULL;
     Py_XDECREF(parts[2]);
     Py_XDECREF(parts[3]);
     PyObject *function, *node;
@@ -490,14 +527,17 @@ static int attach_build(Attach *attach, PyObject *name)
         goto failed;
     }
     held_offset = ((PyMemberDescrObject *)slot)->d_member->offset;
-    if (!(attach->to_save = descriptor(node, "to_save")) || !(attach->materialize = descriptor(node, "materialize_grads"))
+    if (!(attach->to_save = descriptor(node, "to_save"))
+        || !(attach->materialize = descriptor(node, "materialize_grads"))
         || !(attach->saved_tensors = descriptor(node, "saved_tensors")))
         goto failed;
     attach->clear_saved = PyObject_GetAttrString(node, "maybe_clear_saved_tensors");
     if (!attach->clear_saved)
         PyErr_Clear();
-    attach->apply = abi.raw_apply ? PyObject_CallMethod(abi.raw_apply, "__get__", "OO", Py_None, function) : PyObject_GetAttrString(function, "apply");
-    PyObject *one = PyLong_FromLong(1), *bits = PyLong_FromSsize_t(attach->inputs), *power = one && bits ? PyNumber_Lshift(one, bits) : NULL;
+    attach->apply = abi.raw_apply ? PyObject_CallMethod(abi.raw_apply, "__get__", "OO", Py_None, function)
+                                  : PyObject_GetAttrString(function, "apply");
+    PyObject *one = PyLong_FromLong(1), *bits = PyLong_FromSsize_t(attach->inputs),
+             *power = one && bits ? PyNumber_Lshift(one, bits) : NULL;
     attach->wanted = power ? PyNumber_Subtract(power, one) : NULL;
     Py_XDECREF(one);
     Py_XDECREF(bits);
@@ -538,14 +578,16 @@ static PyObject *attach_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     PyObject *backward_call, *differentiable, *name = NULL, *memory = NULL, *part = NULL;
     Py_ssize_t counts[7] = {0};
     int frees = -1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!Op", names, &backward_call, &differentiable, &counts[0], &counts[1], &counts[2],
-                                     &counts[3], &counts[4], &counts[5], &counts[6], &name, &PyDict_Type, &memory, &part, &frees))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$nnnnnnnUO!Op", names, &backward_call, &differentiable,
+                                     &counts[0], &counts[1], &counts[2], &counts[3], &counts[4], &counts[5], &counts[6],
+                                     &name, &PyDict_Type, &memory, &part, &frees))
         return NULL;
     for (int i = 0; i < 7; i++)
         if (counts[i] < (i < 2) || counts[i] > INT32_MAX)
             return PyErr_Format(PyExc_ValueError, "%s=%zd: there must be at least %d", names[i + 2], counts[i], i < 2);
     if (!PyCallable_Check(backward_call) || !PyCallable_Check(differentiable))
-        return PyErr_Format(PyExc_TypeError, "%R is not callable", PyCallable_Check(backward_call) ? differentiable : backward_call);
+        return PyErr_Format(PyExc_TypeError, "%R is not callable",
+                            PyCallable_Check(backward_call) ? differentiable : backward_call);
     Attach *attach = (Attach *)type->tp_alloc(type, 0);
     if (!attach)
         return NULL;
@@ -631,11 +673,13 @@ static PyType_Slot attach_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_members, attach_members},
     {Py_tp_methods, attach_methods},
-    {Py_tp_doc, "Attach(backward, differentiable, *, inputs, outputs, ...): hangs computed outputs into torch's autograd."},
+    {Py_tp_doc,
+     "Attach(backward, differentiable, *, inputs, outputs, ...): hangs computed outputs into torch's autograd."},
     {0, NULL},
 };
-static PyType_Spec attach_spec = {"framefuse._native.Attach", sizeof(Attach), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE, attach_slots};
+static PyType_Spec attach_spec = {
+    "framefuse._native.Attach", sizeof(Attach), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_IMMUTABLETYPE, attach_slots};
 
 bool is_attach(PyObject *object) { return Py_IS_TYPE(object, Attach_Type); }
 

@@ -1,5 +1,5 @@
 /* Binds the arguments of a call into the order of the function's locals, as CPython does before a frame starts. */
-#include "border.h"
+#include "bind.h"
 
 int signature_read(Signature *signature, PyCodeObject *code)
 {
@@ -9,7 +9,8 @@ int signature_read(Signature *signature, PyCodeObject *code)
     signature->keyword_only = code->co_kwonlyargcount;
     signature->var_positional = code->co_flags & CO_VARARGS;
     signature->var_keywords = code->co_flags & CO_VARKEYWORDS;
-    signature->total = signature->positional + signature->keyword_only + signature->var_positional + signature->var_keywords;
+    signature->total =
+        signature->positional + signature->keyword_only + signature->var_positional + signature->var_keywords;
     return 0;
 }
 
@@ -38,7 +39,8 @@ static int parameter_named(const Signature *signature, PyObject *name)
     return -1;
 }
 
-static int bind_keywords(const Signature *signature, PyObject *const *values, PyObject *names, PyObject *rest, PyObject **bound)
+static int bind_keywords(const Signature *signature, PyObject *const *values, PyObject *names, PyObject *rest,
+                         PyObject **bound)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
@@ -80,8 +82,8 @@ static int bind_defaults(const Signature *signature, PyFunctionObject *function,
     return 1;
 }
 
-int bind_call(const Signature *signature, PyFunctionObject *function, PyObject *first, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *names, PyObject **bound)
+int bind_call(const Signature *signature, PyFunctionObject *function, PyObject *first, PyObject *const *args,
+              Py_ssize_t nargs, PyObject *names, PyObject **bound)
 {
     memset(bound, 0, (size_t)signature->total * sizeof *bound);
     Py_ssize_t given = nargs + (first != NULL), shift = first != NULL;

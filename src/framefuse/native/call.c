@@ -1,12 +1,18 @@
-/* Runs a call step: builds the arguments, calls the Python callable with gradient mode as the step says, and takes the results into slots. */
+/* Runs a call step: builds the arguments, calls the Python callable with gradient mode as the step says, and takes
+   the results into slots. */
+#include "call.h"
+
 #include "plan.h"
+#include "template.h"
+#include "torch_abi.h"
 
 enum { SMALL = 16 };
 
 /* A tensor that the frame holds as an object is lent: the frame keeps its reference for the whole call. */
 static inline PyObject *lent(const PlanProgram *plan, const Frame *frame, const Template *template)
 {
-    if (template->tag != T_TENSOR || plan->slots[template->index].place == ARENA || plan->slots[template->index].place == VIEW)
+    if (template->tag != TAG_TENSOR || plan->slots[template->index].place == ARENA
+        || plan->slots[template->index].place == VIEW)
         return NULL;
     return frame->tensors[template->index];
 }
@@ -17,7 +23,8 @@ static PyObject *call_with(const CallInfo *call, PyObject *const *args)
     bool before = abi_grad_enabled(), change = !call->keeps_mode && before != call->grad;
     if (change)
         abi_set_grad_enabled(call->grad);
-    PyObject *result = PyObject_Vectorcall(call->function, args, (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
+    PyObject *result = PyObject_Vectorcall(call->function, args,
+                                           (size_t)call->positional | PY_VECTORCALL_ARGUMENTS_OFFSET, call->names);
     if (change)
         abi_set_grad_enabled(before);
     return result;
@@ -67,10 +74,12 @@ static int normalise(const PlanProgram *plan, Frame *frame, int32_t index)
     uint64_t keys;
     int32_t dtype, device_type, device_index;
     Layout layout;
-    if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index) || !abi_layout(tensor, &layout))
+    if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index)
+        || !abi_layout(tensor, &layout))
         return -1;
-    if (dtype != slot->dtype || device_type != slot->device_type || (slot->device_index >= 0 && device_index != slot->device_index)
-        || layout.ndim != slot->ndim || memcmp(layout.sizes, sizes, (size_t)slot->ndim * sizeof *sizes))
+    if (dtype != slot->dtype || device_type != slot->device_type
+        || (slot->device_index >= 0 && device_index != slot->device_index) || layout.ndim != slot->ndim
+        || memcmp(layout.sizes, sizes, (size_t)slot->ndim * sizeof *sizes))
         return -1;
     bool same = abi_plain(device_type, keys); /* a lazy conjugate or negative has to be computed */
     for (int32_t i = 0, empty = 0; i < slot->ndim && same && !empty; i++)

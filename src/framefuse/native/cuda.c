@@ -1,13 +1,18 @@
-/* The driver of a GPU: found by dlopen at its first use, it loads compiled kernels and launches them on streams of torch's.
+/* The driver of a GPU: found by dlopen at its first use, it loads compiled kernels and launches them on streams of
+   torch's.
 
-   ROCm has functions of the same shapes under other names, so it is a second column of one table; that column was never run. Whatever the driver
-   answers but success becomes RuntimeError with its own words. Modules are never unloaded: a captured graph may hold their kernels. */
-#include "border.h"
+   ROCm has functions of the same shapes under other names, so it is a second column of one table; that column was
+   never run. Whatever the driver answers but success becomes RuntimeError with its own words. Modules are never
+   unloaded: a captured graph may hold their kernels. */
+#include "cuda.h"
 
 #include <dlfcn.h>
 
-/* X(field, parameters, name in CUDA, name in HIP); all give an error code. The last two rows may be missing: HIP's kernels need no leave for more
-   shared memory, and only a thread that captures a graph has a capture mode to change. */
+#include "torch_abi.h"
+
+/* X(field, parameters, name in CUDA, name in HIP); all give an error code. The last two rows may be missing: HIP's
+   kernels need no leave for more shared memory, and only a thread that captures a graph has a capture mode to
+   change. */
 #define DRIVER_FUNCTIONS(X) \
     X(init, (unsigned), "cuInit", "hipInit") \
     X(device, (int *, int), "cuDeviceGet", "hipDeviceGet") \
@@ -18,8 +23,9 @@
     X(load, (void **, const void *), "cuModuleLoadData", "hipModuleLoadData") \
     X(unload, (void *), "cuModuleUnload", "hipModuleUnload") \
     X(function, (void **, void *, const char *), "cuModuleGetFunction", "hipModuleGetFunction") \
-    X(launch, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **), "cuLaunchKernel", \
-      "hipModuleLaunchKernel") \
+    X(launch, \
+      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **), \
+      "cuLaunchKernel", "hipModuleLaunchKernel") \
     X(error_name, (int, const char **), "cuGetErrorName", "hipDrvGetErrorName") \
     X(error_text, (int, const char **), "cuGetErrorString", "hipDrvGetErrorString") \
     X(attribute, (void *, int, int), "cuFuncSetAttribute", NULL) \
@@ -132,7 +138,8 @@ static void leave(bool entered)
         driver.pop(&left);
 }
 
-int driver_launch(uint64_t function, int32_t device, unsigned grid, unsigned threads, unsigned shared, void *stream, void **parameters)
+int driver_launch(uint64_t function, int32_t device, unsigned grid, unsigned threads, unsigned shared, void *stream,
+                  void **parameters)
 {
     void *context = context_of(device);
     bool entered;

@@ -1,7 +1,16 @@
 /* The compiled function: a vectorcall object that binds a call, finds the entry whose guards hold and runs its plan. */
-#include "border.h"
+#include "dispatch.h"
 
 #include <structmember.h>
+
+#include "bind.h"
+#include "frame_hook.h"
+#include "frames.h"
+#include "guards.h"
+#include "plan_type.h"
+#include "run.h"
+#include "steps.h"
+#include "torch_abi.h"
 
 /* ---- Compiled: guards and the plan that they protect ---- */
 
@@ -21,7 +30,8 @@ static PyObject *compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"guards", "plan", "follow", NULL};
     PyObject *guards, *plan, *follow = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|O", names, GuardSet_Type, &guards, PlanProgram_Type, &plan, &follow))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|O", names, GuardSet_Type, &guards, PlanProgram_Type, &plan,
+                                     &follow))
         return NULL;
     if (follow != Py_None && !is_point(follow))
         return PyErr_Format(PyExc_TypeError, "not the Dispatch of a point: %R", follow);
@@ -68,12 +78,15 @@ static PyMemberDef compiled_members[] = {
     {"hits", T_ULONGLONG, offsetof(Compiled, hits), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyType_Slot compiled_slots[] = { /* no tp_clear: guards, plan and follow break their own cycles */
+static PyType_Slot compiled_slots[] = {
+    /* no tp_clear: guards, plan and follow break their own cycles */
     {Py_tp_new, compiled_new},
     {Py_tp_dealloc, compiled_dealloc},
     {Py_tp_traverse, compiled_traverse},
     {Py_tp_members, compiled_members},
-    {Py_tp_doc, "Compiled(guards, plan, follow=None): one entry of a Dispatch; with follow the plan gives (target, args, kwargs, values...) of a break."},
+    {Py_tp_doc,
+     "Compiled(guards, plan, follow=None): one entry of a Dispatch; with follow the plan gives "
+     "(target, args, kwargs, values...) of a break."},
     {0, NULL},
 };
 static PyType_Spec compiled_spec = {"framefuse._native.Compiled", sizeof(Compiled), 0,
@@ -154,8 +167,8 @@ static PyObject *call_original(Dispatch *self, PyObject *const *args, size_t fla
     return result;
 }
 
-/* Calls `miss(args, kwargs)`, and the function itself where that gives Declined: no frame of ours stands above it then. Takes over
-   both references, either of which may be NULL with an exception. */
+/* Calls `miss(args, kwargs)`, and the function itself where that gives Declined: no frame of ours stands above it
+   then. Takes over both references, either of which may be NULL with an exception. */
 static PyObject *call_miss_with(Dispatch *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *pair[2] = {args, kwargs}, *result = NULL;
@@ -225,7 +238,8 @@ enum { FOUND_NONE, FOUND_DONE, FOUND_DECLINED };
 /* Entries that are not run for long keep no parameters that the program has replaced. */
 static void forget_others(Dispatch *self, const Compiled *but)
 {
-    for (Py_ssize_t i = 0; i < self->entry_count; i++) { /* what dies may run Python code, which may change the entries */
+    /* what dies may run Python code, which may change the entries */
+    for (Py_ssize_t i = 0; i < self->entry_count; i++) {
         Compiled *entry = (Compiled *)Py_NewRef((PyObject *)self->entries[i]);
         if (entry != but)
             plan_forget(entry->plan);
@@ -260,7 +274,8 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
             self->entries[0] = entry;
         }
         self->hits++, entry->hits++, self->vain = 0;
-        int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards), guards_age(entry->guards), result);
+        int done = plan_run(entry->plan, guards_registers(entry->guards), guards_numbers(entry->guards),
+                            guards_age(entry->guards), result);
         guards_release(entry->guards);
         if (UNLIKELY(plan_swapped(entry->plan)))
             forget_others(self, entry);
@@ -271,11 +286,13 @@ static int try_entries(Dispatch *self, PyObject *const *bound, Py_ssize_t total,
     return FOUND_NONE;
 }
 
-static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result, Dispatch **follow)
+static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result,
+                        Dispatch **follow)
 {
     PyObject *small[SMALL], **bound = small;
     Signature *signature = &self->signature;
-    bool plain = !names && signature->total == signature->positional && count + (self->owner != NULL) == signature->total;
+    bool plain =
+        !names && signature->total == signature->positional && count + (self->owner != NULL) == signature->total;
     if (LIKELY(plain)) { /* borrowed: the caller holds its arguments */
         if (!self->owner)
             return try_entries(self, args, count, result, follow);
@@ -290,7 +307,8 @@ static int bind_and_try(Dispatch *self, PyObject *const *args, Py_ssize_t count,
         *result = PyErr_NoMemory();
         return FOUND_DONE;
     }
-    int status = bind_call(signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound), found = FOUND_DECLINED;
+    int status = bind_call(signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound),
+        found = FOUND_DECLINED;
     if (status == 1)
         found = try_entries(self, bound, total, result, follow);
     else if (status < 0)
@@ -635,7 +653,8 @@ static PyObject *dispatch_bind(Dispatch *self, PyObject *const *args, Py_ssize_t
     PyObject **bound = PyMem_Calloc((size_t)total + 1, sizeof *bound), *result = NULL;
     if (!bound)
         return PyErr_NoMemory();
-    int status = bind_call(&self->signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound);
+    int status =
+        bind_call(&self->signature, (PyFunctionObject *)self->function, self->owner, args, count, names, bound);
     if (status == 1 && (result = PyTuple_New(total)))
         for (Py_ssize_t i = 0; i < total; i++)
             PyTuple_SET_ITEM(result, i, Py_NewRef(bound[i]));
@@ -688,7 +707,8 @@ static PyMethodDef dispatch_methods[] = {
     {"add", (PyCFunction)dispatch_add, METH_O, "Puts an entry first."},
     {"remove", (PyCFunction)dispatch_remove, METH_O, "Drops one entry, if it is there."},
     {"clear", (PyCFunction)dispatch_drop, METH_NOARGS, "Drops all entries."},
-    {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS, "The bound arguments of a call, or None."},
+    {"bind", (PyCFunction)(void (*)(void))dispatch_bind, METH_FASTCALL | METH_KEYWORDS,
+     "The bound arguments of a call, or None."},
     {"__reduce__", (PyCFunction)dispatch_reduce, METH_NOARGS, NULL},
     {"__reduce_ex__", (PyCFunction)dispatch_reduce, METH_O, NULL},
     {"__copy__", (PyCFunction)dispatch_self, METH_NOARGS, NULL},
@@ -709,10 +729,11 @@ static PyType_Slot dispatch_slots[] = {
     {Py_tp_methods, dispatch_methods},
     {0, NULL},
 };
-/* IMMUTABLETYPE keeps the vectorcall slot of a heap type; METHOD_DESCRIPTOR lets `o.m(x)` call without making a bound method. */
+/* IMMUTABLETYPE keeps the vectorcall slot of a heap type; METHOD_DESCRIPTOR lets `o.m(x)` call without making a
+   bound method. */
 static PyType_Spec dispatch_spec = {"framefuse._native.Dispatch", sizeof(Dispatch), 0,
-                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR
-                                        | Py_TPFLAGS_IMMUTABLETYPE,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
+                                        | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
                                     dispatch_slots};
 
 static bool is_point(PyObject *object) { return Py_IS_TYPE(object, Dispatch_Type) && ((Dispatch *)object)->point >= 0; }

@@ -1,5 +1,6 @@
-/* Tells whether registers hold as many objects as there are registers, and remembers the addresses for which they did. */
-#include "guards.h"
+/* Tells whether registers hold as many objects as there are registers, and remembers the addresses for which they
+   did. */
+#include "distinct.h"
 
 Distinct *distinct_parse(PyObject *registers)
 {
@@ -43,7 +44,8 @@ static bool enter(Distinct *distinct, uintptr_t address)
     return true;
 }
 
-/* Whether two objects are one is a question about addresses alone, so that the answer of an earlier check stands for the same addresses. */
+/* Whether two objects are one is a question about addresses alone, so that the answer of an earlier check stands for
+   the same addresses. */
 bool distinct_holds(Distinct *distinct, PyObject *const *registers)
 {
     bool same = distinct->known;

@@ -74,7 +74,9 @@ int field_indices(PyObject *object, const char *name, Py_ssize_t limit, int32_t 
 int field_triple(PyObject *object, const char *name, Py_ssize_t limit, int32_t *out)
 {
     PyObject *tuple = field_tuple(object, name);
-    int status = !tuple ? -1 : PyTuple_GET_SIZE(tuple) != 3 ? wrong("not three strides", object) : items_as_indices(tuple, limit, out);
+    int status = !tuple                         ? -1
+                 : PyTuple_GET_SIZE(tuple) != 3 ? wrong("not three strides", object)
+                                                : items_as_indices(tuple, limit, out);
     Py_XDECREF(tuple);
     return status;
 }

@@ -1,8 +1,10 @@
-/* Doors: calls of a Python function itself, from wherever they come, reach its Dispatch; on 3.11 a frame evaluator finds them, later
-   the function's own vectorcall does. */
-#include "border.h"
+/* Doors: calls of a Python function itself, from wherever they come, reach its Dispatch; on 3.11 a frame evaluator
+   finds them, later the function's own vectorcall does. */
+#include "frame_hook.h"
 
 #include <pthread.h>
+
+#include "dispatch.h"
 
 #if PY_VERSION_HEX < 0x030C0000
 #define Py_BUILD_CORE 1
@@ -17,7 +19,8 @@
 typedef struct {
     PyObject **open;    /* Dispatch objects, borrowed: each closes its door when it dies; the newest first */
     Py_ssize_t count;
-    PyObject *by_first; /* dict from the address of a first argument to that of a Dispatch (as above), both ints; or NULL */
+    /* dict from the address of a first argument to that of a Dispatch (as above), both ints; or NULL */
+    PyObject *by_first;
     PyObject *watcher;  /* strong, or NULL */
     bool outermost;     /* the watcher is called for no call inside another one of this code */
 } Room;
@@ -86,7 +89,9 @@ static Room *room_make(PyObject *code)
 static void room_leave(PyObject *code)
 {
     Room *room = room_of(code);
-    if (room && !room->count && !room->watcher && !(room->by_first && PyDict_GET_SIZE(room->by_first)) && PyUnstable_Code_SetExtra(code, extra_index, NULL) < 0) /* frees the room */
+    /* frees the room */
+    if (room && !room->count && !room->watcher && !(room->by_first && PyDict_GET_SIZE(room->by_first))
+        && PyUnstable_Code_SetExtra(code, extra_index, NULL) < 0)
         PyErr_Clear();
 }
 
@@ -153,7 +158,8 @@ static __thread _PyInterpreterFrame *handed_on;  /* the frame that the next eval
 #define RESERVE (256 * 1024)
 static __thread char *stack_floor;
 
-/* With an evaluator each Python call is a call in C: the stack can end before the recursion limit that the user raised. */
+/* With an evaluator each Python call is a call in C: the stack can end before the recursion limit that the user
+   raised. */
 static bool stack_is_low(void)
 {
     if (UNLIKELY(!stack_floor)) {
@@ -211,7 +217,8 @@ static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
 {
     if (UNLIKELY(handed_on == frame)) /* the next evaluator was put above us once more */
         return _PyEval_EvalFrameDefault(thread, frame, throwing);
-    if (UNLIKELY(room_of((PyObject *)frame->f_code) != NULL) && !throwing && frame->owner == FRAME_OWNED_BY_THREAD && !frame->frame_obj)
+    if (UNLIKELY(room_of((PyObject *)frame->f_code) != NULL) && !throwing && frame->owner == FRAME_OWNED_BY_THREAD
+        && !frame->frame_obj)
         return enter_room(thread, frame);
     if (UNLIKELY(!in_use))
         hook_off();
@@ -317,7 +324,8 @@ static int on_function(PyFunction_WatchEvent event, PyFunctionObject *function, 
 static int see_new_functions(PyObject *code)
 {
     static int watcher = -1;
-    ((PyCodeObject *)code)->co_version = 0; /* new functions take it over: no call site is specialised for a function of version 0 */
+    /* new functions take it over: no call site is specialised for a function of version 0 */
+    ((PyCodeObject *)code)->co_version = 0;
     if (watcher < 0)
         watcher = PyFunction_AddWatcher(on_function);
     return watcher < 0 ? -1 : 0;
@@ -374,7 +382,8 @@ PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     PyObject *function = dispatch_function(dispatch);
     if (!function || !PyFunction_Check(function) || is_lazy(((PyFunctionObject *)function)->func_code))
-        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R", dispatch);
+        return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R",
+                            dispatch);
     Door *door = dispatch_door(dispatch);
     if (door->code)
         Py_RETURN_NONE;

@@ -1,6 +1,6 @@
-/* Keeps our own frames out of sight: calls that look at the stack are made as if a frame further out made them, and tracebacks
-   of the program's exceptions name none of ours. */
-#include "border.h"
+/* Keeps our own frames out of sight: calls that look at the stack are made as if a frame further out made them, and
+   tracebacks of the program's exceptions name none of ours. */
+#include "frames.h"
 
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
@@ -12,8 +12,8 @@
 #define TOP(thread) ((thread)->current_frame)
 #endif
 
-/* at_frame(prepare, *args): prepare(*args) gives a frame, and what is then called on top of it if it still runs here. The
-   frames between stay where they are, and are on top again afterwards. */
+/* at_frame(prepare, *args): prepare(*args) gives a frame, and what is then called on top of it if it still runs
+   here. The frames between stay where they are, and are on top again afterwards. */
 PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count < 1) {
@@ -38,7 +38,8 @@ PyObject *at_frame_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return result;
 }
 
-/* As many more frames as our own take between those of the program, which meets its end of recursion where it would without us. */
+/* As many more frames as our own take between those of the program, which meets its end of recursion where it would
+   without us. */
 void headroom(int more)
 {
     PyThreadState *thread = PyThreadState_Get();
@@ -67,7 +68,8 @@ static bool is_ours(PyFrameObject *frame)
     return ours;
 }
 
-/* Takes our frames out of the traceback of the exception that is set. One that is all our own, as UserError has, stays whole. */
+/* Takes our frames out of the traceback of the exception that is set. One that is all our own, as UserError has,
+   stays whole. */
 void hide_frames(void)
 {
     PyObject *kind, *error, *trace;

@@ -1,5 +1,15 @@
-/* Compiles the tuples of a guard program into operations, words that a loop compares, and blocks that wait for a change. */
+/* Compiles the tuples of a guard program into operations, words that a loop compares, and blocks that wait for a
+   change. */
+#include "guard_compile.h"
+
+#include "distinct.h"
+#include "guard_program.h"
+#include "guard_state.h"
 #include "guards.h"
+#include "numbers.h"
+#include "tags.h"
+#include "tensor_check.h"
+#include "watch.h"
 
 static const char *const NAMES[] = {
 #define X(name) #name,
@@ -71,7 +81,8 @@ static int write_number(Compiler *c, Py_ssize_t index)
 
 static int write_numbers(Compiler *c, const GuardOp *op)
 {
-    if (op->code == G_integer || op->code == G_real || op->code == G_scalar || op->code == G_count || op->code == G_address)
+    if (op->code == G_integer || op->code == G_real || op->code == G_scalar || op->code == G_count
+        || op->code == G_address)
         return write_number(c, op->index);
     if (op->code == G_number)
         return write_number(c, op->as.number.to);
@@ -98,11 +109,16 @@ static int keyed(GuardOp *op, PyObject *key)
 
 static int read_relation(Compiler *c, PyObject *instruction, GuardOp *op)
 {
-    static const struct { const char *text; int code; } RELATIONS[] = {{"==", Py_EQ}, {"!=", Py_NE}, {"<", Py_LT}, {"<=", Py_LE}};
+    static const struct {
+        const char *text;
+        int code;
+    } RELATIONS[] = {{"==", Py_EQ}, {"!=", Py_NE}, {"<", Py_LT}, {"<=", Py_LE}};
     const char *name, *text;
     Py_ssize_t left, right;
     int holds = 1;
-    if (!PyArg_ParseTuple(instruction, op->code == G_real_relation ? "ssnnp" : "ssnn", &name, &text, &left, &right, &holds) || number_index(c, left) < 0 || number_index(c, right) < 0)
+    if (!PyArg_ParseTuple(instruction, op->code == G_real_relation ? "ssnnp" : "ssnn", &name, &text, &left, &right,
+                          &holds)
+        || number_index(c, left) < 0 || number_index(c, right) < 0)
         return bad(instruction);
     op->index = -1;
     for (int i = 0; i < 4; i++)
@@ -116,7 +132,8 @@ static int read_relation(Compiler *c, PyObject *instruction, GuardOp *op)
 static int read_code(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
 {
     const char *name;
-    if (!PyArg_ParseTuple(instruction, "snOOO", &name, r, &op->object, &op->as.code_of.defaults, &op->as.code_of.keyword_defaults))
+    if (!PyArg_ParseTuple(instruction, "snOOO", &name, r, &op->object, &op->as.code_of.defaults,
+                          &op->as.code_of.keyword_defaults))
         return bad(instruction);
     return 0;
 }
@@ -132,7 +149,9 @@ static int read_unset(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
         op->index = PyLong_AsSsize_t(key);
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    if ((strcmp(kind, "getattr") && strcmp(kind, "context") && strcmp(kind, "attr") && strcmp(kind, "item") && strcmp(kind, "global")) || keyed(op, key) < 0)
+    if ((strcmp(kind, "getattr") && strcmp(kind, "context") && strcmp(kind, "attr") && strcmp(kind, "item")
+         && strcmp(kind, "global"))
+        || keyed(op, key) < 0)
         return bad(instruction);
     return 0;
 }
@@ -255,11 +274,21 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         op->as.tag = trust_type_tags ? (unsigned int)tag : 0; /* a tag that cannot be trusted is never the one seen */
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    case G_length: case G_integer: case G_real: case G_scalar: case G_count: case G_address: case G_same: case G_different: case G_disjoint:
+    case G_length:
+    case G_integer:
+    case G_real:
+    case G_scalar:
+    case G_count:
+    case G_address:
+    case G_same:
+    case G_different:
+    case G_disjoint:
         op->index = PyLong_AsSsize_t(operand);
         if (PyErr_Occurred())
             return bad(instruction);
-        return op->code != G_same && op->code != G_different && op->code != G_disjoint ? 0 : source_register(c, op->index) < 0 ? -1 : 0;
+        return op->code != G_same && op->code != G_different && op->code != G_disjoint ? 0
+               : source_register(c, op->index) < 0                                     ? -1
+                                                                                       : 0;
     case G_absent: case G_present:
         return keyed(op, operand) < 0 ? bad(instruction) : 0;
     case G_keys:
@@ -278,8 +307,10 @@ static int read_op(Compiler *c, PyObject *instruction, Py_ssize_t index, GuardOp
 {
     memset(op, 0, sizeof *op);
     op->instruction = (int32_t)index;
-    const char *name = PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
-                     ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(instruction, 0)) : "";
+    const char *name =
+        PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
+            ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(instruction, 0))
+            : "";
     int code = operation_named(name);
     if (code < 0)
         return bad(instruction);
@@ -355,7 +386,8 @@ static int add_word(Compiler *c, const void *address, const void *expected, int3
         Word *words = PyMem_Realloc(set->words, (size_t)room * sizeof *words);
         if (words)
             set->words = words;
-        int32_t *instructions = words ? PyMem_Realloc(set->word_instructions, (size_t)room * sizeof *instructions) : NULL;
+        int32_t *instructions =
+            words ? PyMem_Realloc(set->word_instructions, (size_t)room * sizeof *instructions) : NULL;
         if (!instructions)
             return PyErr_NoMemory(), -1;
         set->word_instructions = instructions, c->word_room = room;
@@ -373,7 +405,9 @@ static PyObject *expected_by_next(Compiler *c, Py_ssize_t next, int32_t reg)
 {
     const char *name;
     Py_ssize_t r;
-    PyObject *expected, *instruction = next < PyTuple_GET_SIZE(c->set->instructions) ? PyTuple_GET_ITEM(c->set->instructions, next) : NULL;
+    PyObject *expected, *instruction = next < PyTuple_GET_SIZE(c->set->instructions)
+                                           ? PyTuple_GET_ITEM(c->set->instructions, next)
+                                           : NULL;
     if (!instruction || !PyTuple_Check(instruction) || PyTuple_GET_SIZE(instruction) != 3
         || !PyArg_ParseTuple(instruction, "snO", &name, &r, &expected)) {
         PyErr_Clear();
@@ -382,8 +416,9 @@ static PyObject *expected_by_next(Compiler *c, Py_ssize_t next, int32_t reg)
     return strcmp(name, "is") == 0 && r == reg ? expected : NULL;
 }
 
-/* Turns a check of a long-lived object into words where it is a compare of fields. Gives how many instructions it took, 0 for none, -1 on errors.
-   The object is held by the program and its layout is fixed by its type, so the addresses stay good. */
+/* Turns a check of a long-lived object into words where it is a compare of fields. Gives how many instructions it
+   took, 0 for none, -1 on errors. The object is held by the program and its layout is fixed by its type, so the
+   addresses stay good. */
 static int as_words(Compiler *c, const GuardOp *op, Py_ssize_t index)
 {
     PyObject *held = op->code >= G_dict && op->code < G_relation ? c->constant[op->from] : NULL, *expected;
@@ -403,8 +438,11 @@ static int as_words(Compiler *c, const GuardOp *op, Py_ssize_t index)
         PyFunctionObject *f = (PyFunctionObject *)held;
         PyObject *defaults = op->as.code_of.defaults, *keyword = op->as.code_of.keyword_defaults;
         defaults = defaults == Py_None ? NULL : defaults, keyword = keyword == Py_None ? NULL : keyword;
-        return add_word(c, &f->func_code, op->object, op->instruction) < 0 || add_word(c, &f->func_defaults, defaults, op->instruction) < 0
-                || add_word(c, &f->func_kwdefaults, keyword, op->instruction) < 0 ? -1 : 1;
+        return add_word(c, &f->func_code, op->object, op->instruction) < 0
+                       || add_word(c, &f->func_defaults, defaults, op->instruction) < 0
+                       || add_word(c, &f->func_kwdefaults, keyword, op->instruction) < 0
+                   ? -1
+                   : 1;
     }
     case G_dict:
         place = _PyObject_GetDictPtr(held);
@@ -479,7 +517,8 @@ static int compile_instruction(Compiler *c, Py_ssize_t index, Block *block)
     const char *name;
     Py_ssize_t d;
     PyObject *object;
-    if (PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) == 3 && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
+    if (PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) == 3
+        && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
         && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(instruction, 0), "object") == 0) {
         if (!PyArg_ParseTuple(instruction, "snO", &name, &d, &object))
             return bad(instruction);
@@ -521,8 +560,9 @@ static int compile_all(Compiler *c)
     Py_ssize_t total = PyTuple_GET_SIZE(set->instructions), index = 0;
     while (index < total) {
         PyObject *instruction = PyTuple_GET_ITEM(set->instructions, index);
-        bool watch = PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) == 3 && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
-                  && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(instruction, 0), "watch") == 0;
+        bool watch = PyTuple_Check(instruction) && PyTuple_GET_SIZE(instruction) == 3
+                     && PyUnicode_Check(PyTuple_GET_ITEM(instruction, 0))
+                     && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(instruction, 0), "watch") == 0;
         if (!watch) {
             int taken = compile_instruction(c, index, NULL);
             if (taken < 0)
@@ -541,7 +581,8 @@ static int compile_all(Compiler *c)
     }
     for (int32_t i = set->op_count - 1; i >= 0; i--)
         if (set->ops[i].code == G_tensor)
-            set->ops[i].index = 1 + (i + 1 < set->op_count && set->ops[i + 1].code == G_tensor ? set->ops[i + 1].index : 0);
+            set->ops[i].index =
+                1 + (i + 1 < set->op_count && set->ops[i + 1].code == G_tensor ? set->ops[i + 1].index : 0);
     return 0;
 }
 
@@ -588,7 +629,8 @@ int guards_compile(GuardSet *set)
     status = -1;
     if (!c.seen)
         ;
-    else if (!set->dicts || !set->tags || !c.constant || !c.defined || !c.written || !set->registers || !set->settled || !set->numbers || !set->blocks || !set->owned)
+    else if (!set->dicts || !set->tags || !c.constant || !c.defined || !c.written || !set->registers || !set->settled
+             || !set->numbers || !set->blocks || !set->owned)
         PyErr_NoMemory();
     else
         status = compile_all(&c);

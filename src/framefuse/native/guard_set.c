@@ -1,10 +1,17 @@
-/* The Python type of a compiled guard program: makes it, checks arguments for tests and for explain, and lets go of what it holds. */
-#include "guards.h"
+/* The Python type of a compiled guard program: makes it, checks arguments for tests and for explain, and lets go of
+   what it holds. */
+#include "guard_set.h"
 
 #include <structmember.h>
 #include <time.h>
 
-PyTypeObject *GuardSet_Type;
+#include "distinct.h"
+#include "guard_compile.h"
+#include "guard_program.h"
+#include "guards.h"
+#include "tensor_check.h"
+#include "torch_abi.h"
+#include "watch.h"
 
 static void free_ops(GuardOp *ops, int32_t count)
 {
@@ -109,17 +116,20 @@ static PyObject *guard_set_measure(GuardSet *set, PyObject *args)
     for (int i = 0; i < count; i++) {
         if (set->has_state && !abi_read_state(&state))
             return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "torch's state cannot be read");
-        Py_ssize_t answer = guards_check(set, ((PyTupleObject *)arguments)->ob_item, PyTuple_GET_SIZE(arguments), &state);
+        Py_ssize_t answer =
+            guards_check(set, ((PyTupleObject *)arguments)->ob_item, PyTuple_GET_SIZE(arguments), &state);
         if (answer != GUARDS_HIT)
             return PyLong_FromSsize_t(answer);
         guards_release(set);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    return PyFloat_FromDouble(((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / (count > 0 ? count : 1));
+    return PyFloat_FromDouble(((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec))
+                              / (count > 0 ? count : 1));
 }
 
 static PyMethodDef guard_set_methods[] = {
-    {"measure", (PyCFunction)guard_set_measure, METH_VARARGS, "measure(arguments, count): seconds of one check, or the failing instruction"},
+    {"measure", (PyCFunction)guard_set_measure, METH_VARARGS,
+     "measure(arguments, count): seconds of one check, or the failing instruction"},
     {"check", (PyCFunction)guard_set_check, METH_O, "(registers, numbers), or the index of the failing instruction"},
     {NULL, NULL, 0, NULL},
 };
@@ -142,7 +152,8 @@ static PyType_Slot guard_set_slots[] = {
     {0, NULL},
 };
 static PyType_Spec guard_set_spec = {"framefuse._native.GuardSet", sizeof(GuardSet), 0,
-                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE, guard_set_slots};
+                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+                                     guard_set_slots};
 
 PyTypeObject *make_guard_set_type(PyObject *module)
 {

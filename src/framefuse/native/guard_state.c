@@ -1,5 +1,8 @@
 /* Turns the GlobalState of a program into the fields that a check compares with torch's state of the thread. */
-#include "guards.h"
+#include "guard_state.h"
+
+#include "guard_program.h"
+#include "torch_abi.h"
 
 static int dtype_code(PyObject *name, int32_t *code)
 {
@@ -37,8 +40,8 @@ static int read_autocast(GuardSet *set, PyObject *rows)
 
 int guard_state_parse(GuardSet *set, PyObject *state)
 {
-    static const char *const FIELDS[] = {"grad_enabled", "autocast", "default_dtype", "default_device", "deterministic", "function_modes",
-                                         "dispatch_keys"};
+    static const char *const FIELDS[] = {"grad_enabled",  "autocast",       "default_dtype", "default_device",
+                                         "deterministic", "function_modes", "dispatch_keys"};
     PyObject *field[7] = {NULL};
     int result = -1;
     for (int i = 0; i < 7; i++)
@@ -62,8 +65,9 @@ done:
 bool guard_state_agrees(GuardSet *set, const State *state)
 {
     const State *mine = &set->state;
-    if (state->included != mine->included || state->excluded != mine->excluded || state->grad != mine->grad || state->modes != mine->modes
-        || state->dtype != mine->dtype || state->deterministic != mine->deterministic || state->dual_level != -1)
+    if (state->included != mine->included || state->excluded != mine->excluded || state->grad != mine->grad
+        || state->modes != mine->modes || state->dtype != mine->dtype || state->deterministic != mine->deterministic
+        || state->dual_level != -1)
         return false;
     for (int i = 0; i < set->autocast_count; i++) {
         int32_t dtype;

@@ -1,5 +1,17 @@
-/* Executes a guard program: compares words of long-lived objects, re-reads blocks whose tag moved, and reads the arguments. */
+/* Executes a guard program: compares words of long-lived objects, re-reads blocks whose tag moved, and reads the
+   arguments. */
 #include "guards.h"
+
+#include "distinct.h"
+#include "guard_program.h"
+#include "guard_state.h"
+#include "numbers.h"
+#include "tags.h"
+#include "tensor_check.h"
+#include "torch_abi.h"
+#include "watch.h"
+
+PyTypeObject *GuardSet_Type;
 
 PyObject **closure_cell(PyObject *function, Py_ssize_t index)
 {
@@ -94,7 +106,9 @@ static Py_ssize_t length_of(PyObject *object)
     if (PyAnySet_Check(object))
         return PySet_GET_SIZE(object);
     const char *name = Py_TYPE(object)->tp_name;
-    return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && strcmp(name, "collections.deque") == 0 ? PyObject_Size(object) : -1;
+    return (Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && strcmp(name, "collections.deque") == 0
+               ? PyObject_Size(object)
+               : -1;
 }
 
 static PyObject *element_of(PyObject *sequence, Py_ssize_t index)
@@ -109,7 +123,8 @@ static PyObject *element_of(PyObject *sequence, Py_ssize_t index)
     }
     Py_ssize_t length = length_of(sequence);
     index += index < 0 ? length : 0;
-    if (length < 0 || index < 0 || index >= length || !PySequence_Check(sequence) || PyAnySet_Check(sequence) || PyDict_Check(sequence))
+    if (length < 0 || index < 0 || index >= length || !PySequence_Check(sequence) || PyAnySet_Check(sequence)
+        || PyDict_Check(sequence))
         return NULL;
     PyObject *element = PySequence_GetItem(sequence, index); /* a deque */
     Py_XDECREF(element); /* the deque holds it */
@@ -213,8 +228,10 @@ static bool code_is(PyObject *function, const GuardOp *op)
     if (!PyFunction_Check(function))
         return false;
     PyFunctionObject *f = (PyFunctionObject *)function;
-    PyObject *defaults = f->func_defaults ? f->func_defaults : Py_None, *keyword = f->func_kwdefaults ? f->func_kwdefaults : Py_None;
-    return f->func_code == op->object && defaults == op->as.code_of.defaults && keyword == op->as.code_of.keyword_defaults;
+    PyObject *defaults = f->func_defaults ? f->func_defaults : Py_None,
+             *keyword = f->func_kwdefaults ? f->func_kwdefaults : Py_None;
+    return f->func_code == op->object && defaults == op->as.code_of.defaults
+           && keyword == op->as.code_of.keyword_defaults;
 }
 
 #define LOAD(expression)                                  \
@@ -224,7 +241,8 @@ static bool code_is(PyObject *function, const GuardOp *op)
         return loaded != NULL;                            \
     } while (0)
 
-/* A tag that moved says only that something was assigned: what lies on the classes decides, and the new tag is taken. */
+/* A tag that moved says only that something was assigned: what lies on the classes decides, and the new tag is
+   taken. */
 static bool version_holds(PyTypeObject *type, GuardOp *op)
 {
     if (op->as.tag && type_tag(type) == op->as.tag)
@@ -242,7 +260,9 @@ static bool version_holds(PyTypeObject *type, GuardOp *op)
 
 bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
 {
-    PyObject *from = op->code == G_arg || op->code == G_apart || op->code == G_distinct || op->code >= G_relation ? NULL : set->registers[op->from];
+    PyObject *from = op->code == G_arg || op->code == G_apart || op->code == G_distinct || op->code >= G_relation
+                         ? NULL
+                         : set->registers[op->from];
     switch (op->code) {
     case G_arg: LOAD(op->index < count ? arguments[op->index] : NULL);
     case G_dict: LOAD(instance_dict(from));
@@ -271,7 +291,10 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
         LOAD(found);
     }
     case G_func: LOAD(PyMethod_Check(from) ? PyMethod_GET_FUNCTION(from) : NULL);
-    case G_self: LOAD(PyMethod_Check(from) ? PyMethod_GET_SELF(from) : PyCFunction_Check(from) ? PyCFunction_GET_SELF(from) : NULL);
+    case G_self:
+        LOAD(PyMethod_Check(from)      ? PyMethod_GET_SELF(from)
+             : PyCFunction_Check(from) ? PyCFunction_GET_SELF(from)
+                                       : NULL);
     case G_is: return from == op->object;
     case G_type_is: return (PyObject *)Py_TYPE(from) == op->object;
     case G_int_eq: case G_float_eq: case G_str_eq: return atoms_equal(from, op->object);
@@ -281,8 +304,11 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
         if (PyAnySet_Check(from))
             return PySet_Contains(from, op->object) == 0;
         return PyDict_Check(from) && !entry_of(from, op->object, op->hash) && !PyErr_Occurred();
-    case G_present: return PyAnySet_Check(from) ? PySet_Contains(from, op->object) == 1 : entry_of(from, op->object, op->hash) != NULL;
-    case G_type_absent: return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
+    case G_present:
+        return PyAnySet_Check(from) ? PySet_Contains(from, op->object) == 1
+                                    : entry_of(from, op->object, op->hash) != NULL;
+    case G_type_absent:
+        return PyType_Check(from) && !_PyType_Lookup((PyTypeObject *)from, op->object) && !PyErr_Occurred();
     case G_unset: return place_is_unset(from, op);
     case G_tensor: return tensor_check_slowly(op->as.tensor, from, set->numbers);
     case G_integer: return bind_integer(from, &set->numbers[op->index]);
@@ -302,7 +328,8 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_address: set->numbers[op->index] = (int64_t)(intptr_t)from; return true;
     case G_version: return PyType_Check(from) && version_holds((PyTypeObject *)from, (GuardOp *)op);
     case G_relation: return relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]);
-    case G_real_relation: return real_relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]) == op->holds;
+    case G_real_relation:
+        return real_relation_holds(op->index, set->numbers[op->to], set->numbers[op->from]) == op->holds;
     case G_number: return number_run(&op->as.number, set->numbers);
     default: return false;
     }
@@ -320,7 +347,8 @@ static Py_ssize_t run_block(GuardSet *set, const Block *block, PyObject *const *
 
 static inline uint64_t tag_of(const uint64_t *place) { return *place >> TAG_SHIFT; }
 
-/* The dict at `index` leaves those that are looked at together: it changes too often. Gives the index of the one that took its place. */
+/* The dict at `index` leaves those that are looked at together: it changes too often. Gives the index of the one
+   that took its place. */
 static void look_at_alone(GuardSet *set, GuardOp *op, int32_t index)
 {
     int32_t last = --op->as.dicts.settled;
@@ -335,8 +363,10 @@ static void look_at_alone(GuardSet *set, GuardOp *op, int32_t index)
     set->dicts[last] = dict, set->tags[last] = tag;
 }
 
-/* Reads the facts of a changed dict again. What runs may change dicts too, so that the mark goes and the tag is read before. */
-static Py_ssize_t read_again(GuardSet *set, WatchedDict *dict, uint64_t tag, PyObject *const *arguments, Py_ssize_t count)
+/* Reads the facts of a changed dict again. What runs may change dicts too, so that the mark goes and the tag is read
+   before. */
+static Py_ssize_t read_again(GuardSet *set, WatchedDict *dict, uint64_t tag, PyObject *const *arguments,
+                             Py_ssize_t count)
 {
     dict->moved = false;
     Py_ssize_t answer = run_block(set, &set->blocks[dict->block], arguments, count);
@@ -347,7 +377,8 @@ static Py_ssize_t read_again(GuardSet *set, WatchedDict *dict, uint64_t tag, PyO
     return answer;
 }
 
-static __attribute__((noinline)) Py_ssize_t some_moved(GuardSet *set, GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
+static __attribute__((noinline)) Py_ssize_t some_moved(GuardSet *set, GuardOp *op, PyObject *const *arguments,
+                                                       Py_ssize_t count)
 {
     bool watched = op->as.dicts.watched;
     Py_ssize_t answer;
@@ -387,7 +418,8 @@ static inline bool none_moved(const GuardSet *set, const GuardOp *op, bool repor
     return a + b + c + d == op->as.dicts.sum;
 }
 
-static inline Py_ssize_t check_dicts(GuardSet *set, GuardOp *op, bool reported, PyObject *const *arguments, Py_ssize_t count)
+static inline Py_ssize_t check_dicts(GuardSet *set, GuardOp *op, bool reported, PyObject *const *arguments,
+                                     Py_ssize_t count)
 {
     Py_ssize_t answer;
     if (UNLIKELY(!none_moved(set, op, reported)) && (answer = some_moved(set, op, arguments, count)) != GUARDS_HIT)
@@ -472,7 +504,8 @@ static Py_ssize_t check_ops(GuardSet *set, bool reported, PyObject *const *argum
 Py_ssize_t guards_check(GuardSet *set, PyObject *const *arguments, Py_ssize_t count, const State *state)
 {
     set->checks++;
-    /* getattr and keys with an __eq__ of their own may run Python, and that may come back here, in this thread or another. */
+    /* getattr and keys with an __eq__ of their own may run Python, and that may come back here, in this thread or
+       another. */
     if (UNLIKELY(set->busy))
         return GUARDS_BUSY;
     if (UNLIKELY(set->dead || (set->has_state && !guard_state_agrees(set, state)))) {

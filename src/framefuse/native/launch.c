@@ -1,31 +1,50 @@
-/* Runs a launch step: packs addresses and numbers as the kernel takes them, and hands them to the driver on torch's current stream. */
-#include "fields.h"
-#include "plan.h"
+/* Runs a launch step: packs addresses and numbers as the kernel takes them, and hands them to the driver on torch's
+   current stream. */
+#include "launch.h"
 
 #include <limits.h>
 
-/* A kernel reads as many parameters as it has; behind its own Triton puts pointers to scratch memory, null for a kernel that asks for none. */
+#include "cuda.h"
+#include "fields.h"
+#include "numbers.h"
+#include "plan.h"
+#include "torch_abi.h"
+
+/* A kernel reads as many parameters as it has; behind its own Triton puts pointers to scratch memory, null for a
+   kernel that asks for none. */
 enum { SPARE = 4, ALIGNMENT = 16 };
-enum { POINTER, INT64, INT32, REAL64, REAL32 };
+enum {
+#define X(kind, name) kind,
+    LAUNCH_ARGUMENTS(X)
+#undef X
+    ARGUMENT_COUNT
+};
 
 /* ---- reading a LaunchStep ---- */
 
 static int read_argument(PlanProgram *plan, PyObject *pair, struct LaunchArgument *out, int32_t device)
 {
-    static const char *const KINDS[] = {"pointer", "int64", "int32", "real64", "real32"};
+    static const char *const KINDS[ARGUMENT_COUNT] = {
+#define X(kind, name) name,
+        LAUNCH_ARGUMENTS(X)
+#undef X
+    };
     const char *kind;
     if (!PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "si", &kind, &out->index))
         return wrong("an argument that is no pair", pair);
-    out->kind = 255;
-    for (uint8_t i = 0; i < 5; i++)
+    out->kind = ARGUMENT_COUNT;
+    for (uint8_t i = 0; i < ARGUMENT_COUNT; i++)
         if (strcmp(KINDS[i], kind) == 0)
             out->kind = i;
-    if (out->kind == 255 || out->index < 0 || out->index >= (out->kind == POINTER ? plan->slot_count : plan->count))
+    if (out->kind == ARGUMENT_COUNT || out->index < 0
+        || out->index >= (out->kind == POINTER ? plan->slot_count : plan->count))
         return wrong("an unknown kind of argument, or an index out of range,", pair);
     if (out->kind != POINTER || driver_is_stand_in())
         return 0;
     const Slot *slot = &plan->slots[out->index];
-    return slot->device_type && slot->device_index == device ? 0 : wrong("memory of another device than the kernel's", pair);
+    return slot->device_type && slot->device_index == device
+               ? 0
+               : wrong("memory of another device than the kernel's", pair);
 }
 
 static int read_arguments(PlanProgram *plan, PyObject *source, LaunchInfo *info)
@@ -35,7 +54,8 @@ static int read_arguments(PlanProgram *plan, PyObject *source, LaunchInfo *info)
     if (status == 0 && PyTuple_GET_SIZE(tuple) > 4096)
         status = wrong("more than 4096 arguments", source);
     for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(tuple); i++)
-        status = read_argument(plan, PyTuple_GET_ITEM(tuple, i), &info->arguments[info->argument_count++], info->device);
+        status =
+            read_argument(plan, PyTuple_GET_ITEM(tuple, i), &info->arguments[info->argument_count++], info->device);
     Py_XDECREF(tuple);
     return status;
 }
@@ -48,8 +68,8 @@ static int read_fits(PlanProgram *plan, PyObject *source, LaunchInfo *info)
         PyObject *row = PyTuple_GET_ITEM(tuple, i);
         struct LaunchFit *out = &info->fits[info->fit_count++];
         long long multiple, low, high;
-        if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "iLLL", &out->index, &multiple, &low, &high) || multiple < 1 || out->index < 0
-            || out->index >= plan->count)
+        if (!PyTuple_Check(row) || !PyArg_ParseTuple(row, "iLLL", &out->index, &multiple, &low, &high) || multiple < 1
+            || out->index < 0 || out->index >= plan->count)
             status = wrong("a fit that is no number with its multiple and bounds", row);
         else
             out->multiple = multiple, out->low = low, out->high = high;
@@ -61,7 +81,8 @@ static int read_fits(PlanProgram *plan, PyObject *source, LaunchInfo *info)
 /* The step holds what is borrowed here. */
 static int read_functions(PyObject *source, LaunchInfo *info)
 {
-    PyObject *function = PyObject_GetAttrString(source, "function"), *variant = PyObject_GetAttrString(source, "variant");
+    PyObject *function = PyObject_GetAttrString(source, "function"),
+             *variant = PyObject_GetAttrString(source, "variant");
     info->codes[LAUNCH_FITTED].function = function ? PyLong_AsUnsignedLongLong(function) : 0;
     info->variant = variant == Py_None ? NULL : variant;
     bool callable = !info->variant || PyCallable_Check(variant);
@@ -73,10 +94,13 @@ static int read_functions(PyObject *source, LaunchInfo *info)
 int launch_read(PlanProgram *plan, PyObject *source, LaunchInfo *info)
 {
     if (read_functions(source, info) < 0 || field_int(source, "extent", 0, plan->count, &info->extent) < 0
-        || field_int(source, "blocks", 1, INT32_MAX, &info->blocks) < 0 || field_int(source, "threads", 1, 1025, &info->threads) < 0
-        || field_int(source, "shared", 0, INT32_MAX, &info->codes[LAUNCH_FITTED].shared) < 0 || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
+        || field_int(source, "blocks", 1, INT32_MAX, &info->blocks) < 0
+        || field_int(source, "threads", 1, 1025, &info->threads) < 0
+        || field_int(source, "shared", 0, INT32_MAX, &info->codes[LAUNCH_FITTED].shared) < 0
+        || field_int(source, "device", 0, INT32_MAX, &info->device) < 0)
         return -1;
-    return read_arguments(plan, source, info) < 0 || read_fits(plan, source, info) < 0 ? -1 : driver_ready(info->device);
+    return read_arguments(plan, source, info) < 0 || read_fits(plan, source, info) < 0 ? -1
+                                                                                       : driver_ready(info->device);
 }
 
 bool launch_takes_slot(const struct LaunchArgument *argument) { return argument->kind == POINTER; }
@@ -94,7 +118,8 @@ static inline bool fits(const LaunchInfo *info, const int64_t *numbers)
     return true;
 }
 
-/* The code for these pointers and numbers, of function 0 without one. It may be compiled now: once, when it is first asked for. */
+/* The code for these pointers and numbers, of function 0 without one. It may be compiled now: once, when it is first
+   asked for. */
 static const struct LaunchCode *code_for(LaunchInfo *info, bool aligned, const int64_t *numbers)
 {
     int which = !aligned ? LAUNCH_ANY : fits(info, numbers) ? LAUNCH_FITTED : LAUNCH_ALIGNED;
@@ -178,7 +203,9 @@ int launch_run(const PlanProgram *plan, Frame *frame, LaunchInfo *info)
     const struct LaunchCode *code = code_for(info, together % ALIGNMENT == 0, frame->numbers);
     if (UNLIKELY(!code->function || !abi_stream(info->device, &stream)))
         return -1;
-    if (LIKELY(driver_launch(code->function, info->device, (unsigned)count, (unsigned)info->threads, (unsigned)code->shared, stream, parameters) == 0))
+    if (LIKELY(driver_launch(code->function, info->device, (unsigned)count, (unsigned)info->threads,
+                             (unsigned)code->shared, stream, parameters)
+               == 0))
         return 0;
     frame->committed = true; /* the driver's error is the program's to see: running it again would hide it */
     return -1;

@@ -1,10 +1,14 @@
 /* Runs a matrix product step on the BLAS that libtorch carries, or on torch itself where that BLAS was not found. */
-#include "plan.h"
+#include "matmul.h"
 
 #include <limits.h>
 
-/* A rows x cols matrix with strides (row, col) as BLAS wants it: column major ('N') or its transpose ('T'). A dimension of one element has no
-   stride that matters. */
+#include "plan.h"
+#include "threads.h"
+#include "torch_abi.h"
+
+/* A rows x cols matrix with strides (row, col) as BLAS wants it: column major ('N') or its transpose ('T'). A
+   dimension of one element has no stride that matters. */
 static bool operand(int64_t rows, int64_t cols, int64_t row, int64_t col, char *trans, int *leading)
 {
     int64_t least_n = rows > 1 ? rows : 1, least_t = cols > 1 ? cols : 1, ld;
@@ -33,12 +37,12 @@ static void one_product(const Product *p, int64_t index)
     char *out = p->out + index * p->out_step;
     if (p->is_double) {
         const double one = 1, beta = p->accumulate;
-        abi.dgemm(&p->trans_left, &p->trans_right, &p->rows, &p->cols, &p->inner, &one, (const double *)left, &p->ld_left,
-                  (const double *)right, &p->ld_right, &beta, (double *)out, &p->ld_out);
+        abi.dgemm(&p->trans_left, &p->trans_right, &p->rows, &p->cols, &p->inner, &one, (const double *)left,
+                  &p->ld_left, (const double *)right, &p->ld_right, &beta, (double *)out, &p->ld_out);
     } else {
         const float one = 1, beta = p->accumulate;
-        abi.sgemm(&p->trans_left, &p->trans_right, &p->rows, &p->cols, &p->inner, &one, (const float *)left, &p->ld_left,
-                  (const float *)right, &p->ld_right, &beta, (float *)out, &p->ld_out);
+        abi.sgemm(&p->trans_left, &p->trans_right, &p->rows, &p->cols, &p->inner, &one, (const float *)left,
+                  &p->ld_left, (const float *)right, &p->ld_right, &beta, (float *)out, &p->ld_out);
     }
 }
 
@@ -82,17 +86,21 @@ int matmul_run(const MatmulInfo *info, const int64_t *numbers, char *out, char *
     char plain;
     int64_t size = slot->item_size, as_step = as[0] * size, cs_step = cs[0] * size;
     p.out_step = os[0] * size;
-    if (operand(n, m, os[2], os[1], &plain, &p.ld_out) && plain == 'N') { /* row-major out: its transpose is c^T a^T, column major */
-        if (!operand(n, k, cs[2], cs[1], &p.trans_left, &p.ld_left) || !operand(k, m, as[2], as[1], &p.trans_right, &p.ld_right))
+    /* row-major out: its transpose is c^T a^T, column major */
+    if (operand(n, m, os[2], os[1], &plain, &p.ld_out) && plain == 'N') {
+        if (!operand(n, k, cs[2], cs[1], &p.trans_left, &p.ld_left)
+            || !operand(k, m, as[2], as[1], &p.trans_right, &p.ld_right))
             return -1;
         p.rows = (int)n, p.cols = (int)m, p.left = c, p.right = a, p.left_step = cs_step, p.right_step = as_step;
     } else {
-        if (!operand(m, n, os[1], os[2], &plain, &p.ld_out) || plain != 'N' || !operand(m, k, as[1], as[2], &p.trans_left, &p.ld_left)
+        if (!operand(m, n, os[1], os[2], &plain, &p.ld_out) || plain != 'N'
+            || !operand(m, k, as[1], as[2], &p.trans_left, &p.ld_left)
             || !operand(k, n, cs[1], cs[2], &p.trans_right, &p.ld_right))
             return -1;
         p.rows = (int)m, p.cols = (int)n, p.left = a, p.right = c, p.left_step = as_step, p.right_step = cs_step;
     }
-    /* The library runs large products in parallel itself, with the count that this call sets for the thread; many small ones are dealt out here. */
+    /* The library runs large products in parallel itself, with the count that this call sets for the thread; many
+       small ones are dealt out here. */
     int threads = abi_thread_count();
     double each = 2.0 * (double)m * (double)n * (double)k, nanoseconds = each * (double)batch / 30;
     bool deal = threads > 1 && batch >= threads && each < 2e6 && nanoseconds > 8000;

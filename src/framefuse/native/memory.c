@@ -1,8 +1,14 @@
 /* Gives a run its memory: fresh tensors, the arena of the CPU and one of each other device. */
-#include "plan.h"
+#include "memory.h"
 
-/* Torch counts a size of zero as one in the strides of what it makes, where a product of sizes gives zero. The dimensions outside the empty
-   one have stride 0 and lie first, in their own order; the others lie by falling strides. */
+#include "arena.h"
+#include "launch.h"
+#include "plan.h"
+#include "torch_abi.h"
+
+/* Torch counts a size of zero as one in the strides of what it makes, where a product of sizes gives zero. The
+   dimensions outside the empty one have stride 0 and lie first, in their own order; the others lie by falling
+   strides. */
 static void strides_of_empty(int32_t ndim, const int64_t *sizes, int64_t *strides)
 {
     int32_t order[MAX_NDIM];
@@ -33,13 +39,15 @@ int memory_alloc(const PlanProgram *plan, Frame *frame, int32_t index)
     if (UNLIKELY(empty))
         strides_of_empty(slot->ndim, sizes, strides);
     Py_CLEAR(frame->tensors[index]);
-    frame->tensors[index] = abi_empty(slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index, &frame->data[index]);
+    frame->tensors[index] =
+        abi_empty(slot->ndim, sizes, strides, slot->dtype, slot->device_type, slot->device_index, &frame->data[index]);
     return frame->tensors[index] ? 0 : -1;
 }
 
 /* ---- arenas ---- */
 
-/* Makes the arena of a device so large at least, and keeps what is in it: the copy runs on the stream behind the kernels that wrote it. */
+/* Makes the arena of a device so large at least, and keeps what is in it: the copy runs on the stream behind the
+   kernels that wrote it. */
 static int device_reach(const PlanProgram *plan, Frame *frame, int32_t which, int64_t bytes)
 {
     const PlanArena *arena = &plan->arenas[which];
@@ -47,7 +55,8 @@ static int device_reach(const PlanProgram *plan, Frame *frame, int32_t which, in
     if (bytes <= held->size)
         return 0;
     char *memory;
-    PyObject *tensor = abi_empty(1, &bytes, (int64_t[]){1}, abi.uint8, arena->device_type, arena->device_index, &memory);
+    PyObject *tensor =
+        abi_empty(1, &bytes, (int64_t[]){1}, abi.uint8, arena->device_type, arena->device_index, &memory);
     PyObject *copied = tensor && held->tensor ? abi_call("fill_front", (PyObject *[]){tensor, held->tensor}, 2) : NULL;
     if (!tensor || (held->tensor && !copied)) {
         Py_XDECREF(tensor);
@@ -71,7 +80,9 @@ int memory_begin(const PlanProgram *plan, Frame *frame)
     for (int32_t i = 0; i < plan->arena_count; i++)
         if (!plan->arenas[i].late && device_reach(plan, frame, i, frame->numbers[plan->arenas[i].number]) < 0)
             return -1;
-    return plan->arena_number < 0 || plan->arena_late || arena_reach(&frame->arena, frame->numbers[plan->arena_number]) ? 0 : -1;
+    return plan->arena_number < 0 || plan->arena_late || arena_reach(&frame->arena, frame->numbers[plan->arena_number])
+               ? 0
+               : -1;
 }
 
 /* Where an arena's size is known late, a slot grows it to its own end. */
@@ -87,10 +98,12 @@ static int reach_slot(const PlanProgram *plan, Frame *frame, int32_t index)
         int64_t size = frame->numbers[slot->sizes[i]], last;
         if (size == 0)
             return reach(plan, frame, slot, frame->numbers[slot->base] + 1);
-        if (__builtin_mul_overflow(size - 1, frame->numbers[slot->strides[i]], &last) || __builtin_add_overflow(end, last, &end))
+        if (__builtin_mul_overflow(size - 1, frame->numbers[slot->strides[i]], &last)
+            || __builtin_add_overflow(end, last, &end))
             return -1;
     }
-    if (__builtin_mul_overflow(end, slot->item_size, &end) || __builtin_add_overflow(end, frame->numbers[slot->base], &end))
+    if (__builtin_mul_overflow(end, slot->item_size, &end)
+        || __builtin_add_overflow(end, frame->numbers[slot->base], &end))
         return -1;
     return reach(plan, frame, slot, end);
 }

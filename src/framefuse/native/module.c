@@ -1,5 +1,20 @@
 /* Makes the extension module framefuse._native out of its types and functions. */
-#include "border.h"
+#include "arena.h"
+#include "autograd.h"
+#include "bind.h"
+#include "cuda.h"
+#include "dispatch.h"
+#include "frame_hook.h"
+#include "frames.h"
+#include "guard_set.h"
+#include "numbers.h"
+#include "plan_type.h"
+#include "steps.h"
+#include "tables.h"
+#include "tags.h"
+#include "threads.h"
+#include "torch_abi.h"
+#include "watch.h"
 
 static PyMethodDef functions[] = {
     {"abi_initialise", abi_initialise_py, METH_O, "Sets what is known of torch's binary interface."},
@@ -7,37 +22,56 @@ static PyMethodDef functions[] = {
     {"tensor_facts", tensor_facts_py, METH_O, "What native code reads of a tensor."},
     {"bypass", bypass_py, METH_O, "While on, every Dispatch of this thread calls its original function."},
     {"headroom", headroom_py, METH_O, "Lets this thread's calls go so many frames deeper, or as many less."},
-    {"open_door", open_door_py, METH_VARARGS, "open_door(dispatch, first=None): calls of its function itself (with that first argument) reach it."},
-    {"forget_first", forget_first_py, METH_VARARGS, "forget_first(function, address): no door leads from a first argument that dies."},
-    {"behind_door", behind_door_py, METH_VARARGS, "behind_door(function, first): the Dispatch that a call reaches, or None."},
+    {"open_door", open_door_py, METH_VARARGS,
+     "open_door(dispatch, first=None): calls of its function itself (with that first argument) reach it."},
+    {"forget_first", forget_first_py, METH_VARARGS,
+     "forget_first(function, address): no door leads from a first argument that dies."},
+    {"behind_door", behind_door_py, METH_VARARGS,
+     "behind_door(function, first): the Dispatch that a call reaches, or None."},
     {"close_door", close_door_py, METH_O, "Undoes open_door."},
     {"watch_calls", watch_calls_py, METH_VARARGS,
-     "watch_calls(function or code, watcher, outermost=False): watcher(function, first argument) is called before a call without an open door."},
+     "watch_calls(function or code, watcher, outermost=False): watcher(function, first argument) is called before "
+     "a call without an open door."},
     {"bound_names", bound_names, METH_O, "The names of the bound arguments of a code object."},
     {"instance_dict", instance_dict_py, METH_O, "The instance dict itself, or None."},
     {"type_lookup", type_lookup_py, METH_VARARGS, "The raw attribute found along the MRO."},
     {"dict_tag", dict_tag_py, METH_O, "The dict's version tag."},
     {"type_tag", type_tag_py, METH_O, "The type's version tag, 0 for none."},
     {"trust_tags", trust_tags_py, METH_VARARGS, "Says which version tags are sound."},
-    {"watch_open", watch_open_py, METH_O, "Says whether CPython's reports of changed dicts are sound; False where it has none."},
-    {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL, "at_frame(prepare, *args): calls as a running frame further out."},
-    {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL, "saved_drop(list, *indices): puts None there."},
-    {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL, "raise_versions(*tensors): one write each, as autograd counts them."},
+    {"watch_open", watch_open_py, METH_O,
+     "Says whether CPython's reports of changed dicts are sound; False where it has none."},
+    {"at_frame", (PyCFunction)(void (*)(void))at_frame_py, METH_FASTCALL,
+     "at_frame(prepare, *args): calls as a running frame further out."},
+    {"saved_drop", (PyCFunction)(void (*)(void))saved_drop_py, METH_FASTCALL,
+     "saved_drop(list, *indices): puts None there."},
+    {"raise_versions", (PyCFunction)(void (*)(void))raise_versions_py, METH_FASTCALL,
+     "raise_versions(*tensors): one write each, as autograd counts them."},
     {"load_module", (PyCFunction)(void (*)(void))load_module_py, METH_VARARGS | METH_KEYWORDS,
      "load_module(image, name, shared, device=0): the address of the kernel for launches."},
     {"use_driver", use_driver_py, METH_O, "The library to take for the GPU's driver; None: the driver's own."},
     {"spare_bytes", spare_bytes_py, METH_NOARGS, "The bytes of arenas that no run holds."},
+    {"tables", tables_py, METH_NOARGS,
+     "The names by which native code tells places, steps, templates and instructions."},
     {"numbers_run", numbers_run_py, METH_VARARGS, "Runs number instructions over raw words."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "framefuse._native", "Guards, plans and dispatch of compiled functions.", -1, functions, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    "framefuse._native",
+    "Guards, plans and dispatch of compiled functions.",
+    -1,
+    functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 static int add_types(PyObject *module)
 {
-    PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type, make_dispatch_type, make_attach_type};
+    PyTypeObject *(*const make[])(PyObject *) = {make_guard_set_type, make_plan_type, make_compiled_type,
+                                                 make_dispatch_type, make_attach_type};
     for (size_t i = 0; i < sizeof make / sizeof *make; i++) {
         PyTypeObject *type = make[i](module);
         if (!type || PyModule_AddType(module, type) < 0)

@@ -1,34 +1,27 @@
 /* Runs number instructions: checked 64-bit integer and IEEE double arithmetic with Python's meaning, or declines. */
-#include "border.h"
+#include "numbers.h"
 
 #include <math.h>
 
 enum {
-    CONST, ADD, SUB, MUL, FLOORDIV, MOD, MIN, MAX,
-    AND, OR, XOR, LSHIFT, RSHIFT, POWER,
-    TRUNC, FLOOR, CEIL, ROUND, /* of a real to an int */
-    REAL_CONST, REAL_OF_INT, REAL_ADD, REAL_SUB, REAL_MUL, REAL_DIV, REAL_NEG, REAL_ABS, REAL_MIN, REAL_MAX, REAL_POW, REAL_SQRT, REAL_FLOOR, REAL_FLOAT32,
-    REAL_FLOORDIV, REAL_MOD, REAL_FMOD, REAL_ATAN2, REAL_COPYSIGN,
-    REAL_SIN, REAL_COS, REAL_TAN, REAL_ASIN, REAL_ACOS, REAL_ATAN, REAL_SINH, REAL_COSH, REAL_TANH, REAL_ASINH, REAL_ACOSH, REAL_ATANH,
-    REAL_EXP, REAL_EXPM1, REAL_LOG, REAL_LOG1P, REAL_LOG2, REAL_LOG10,
+#define X(op, name) op,
+    NUMBER_OPERATIONS(X)
+#undef X
     OPS
 };
 
 static const char *const NAMES[OPS] = {
-    "const", "add", "sub", "mul", "floordiv", "mod", "min", "max",
-    "and", "or", "xor", "lshift", "rshift", "power",
-    "trunc", "floor", "ceil", "round",
-    "real_const", "real_of_int", "real_add", "real_sub", "real_mul", "real_div", "real_neg", "real_abs", "real_min", "real_max", "real_pow",
-    "real_sqrt", "real_floor", "real_float32",
-    "real_floordiv", "real_mod", "real_fmod", "real_atan2", "real_copysign",
-    "real_sin", "real_cos", "real_tan", "real_asin", "real_acos", "real_atan", "real_sinh", "real_cosh", "real_tanh", "real_asinh", "real_acosh", "real_atanh",
-    "real_exp", "real_expm1", "real_log", "real_log1p", "real_log2", "real_log10",
+#define X(op, name) name,
+    NUMBER_OPERATIONS(X)
+#undef X
 };
 
 /* The functions of CPython's math are those of the C library, which it calls as well. */
 typedef double (*Function)(double);
-static const Function FUNCTIONS[] = { sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh, acosh, atanh, exp, expm1, log, log1p, log2, log10 };
-_Static_assert(sizeof FUNCTIONS / sizeof *FUNCTIONS == OPS - REAL_SIN, "a function for each operation from REAL_SIN on");
+static const Function FUNCTIONS[] = {sin,  cos,   tan,   asin,  acos, atan,  sinh,  cosh, tanh,
+                                     asinh, acosh, atanh, exp,  expm1, log,  log1p, log2, log10};
+_Static_assert(sizeof FUNCTIONS / sizeof *FUNCTIONS == OPS - REAL_SIN,
+               "a function for each operation from REAL_SIN on");
 
 bool number_is_const(const Number *number) { return number->op == CONST || number->op == REAL_CONST; }
 
@@ -172,7 +165,8 @@ bool number_run(const Number *number, int64_t *words)
     case AND: *to = a & b; return true;
     case OR: *to = a | b; return true;
     case XOR: *to = a ^ b; return true;
-    case LSHIFT: return b >= 0 && !__builtin_mul_overflow(a, a == 0 ? (__int128)1 : (__int128)1 << (b < 64 ? b : 64), to);
+    case LSHIFT:
+        return b >= 0 && !__builtin_mul_overflow(a, a == 0 ? (__int128)1 : (__int128)1 << (b < 64 ? b : 64), to);
     case RSHIFT:
         if (b < 0)
             return false;
@@ -194,7 +188,8 @@ bool number_run(const Number *number, int64_t *words)
         break;
     case REAL_NEG: real = -x; break;
     case REAL_ABS: real = fabs(x); break;
-    case REAL_MIN: real = y < x ? y : x; break; /* Python's min keeps the first of equals, and of what does not compare */
+    /* Python's min keeps the first of equals, and of what does not compare */
+    case REAL_MIN: real = y < x ? y : x; break;
     case REAL_MAX: real = y > x ? y : x; break;
     case REAL_POW:
         if (!power(x, y, &real))

@@ -1,20 +1,32 @@
 /* Compiles a Plan of dataclasses into arrays of C structs, and refuses what breaks the rules of framefuse.ir.plan. */
+#include "plan_compile.h"
+
+#include "autograd.h"
 #include "fields.h"
+#include "launch.h"
+#include "numbers.h"
 #include "plan.h"
+#include "replay.h"
+#include "template.h"
+#include "torch_abi.h"
 
 /* ---- slots ---- */
 
 static int read_place(PyObject *source, Slot *slot)
 {
-    static const char *const PLACES[] = {"input", "arena", "fresh", "view", "call"};
+    static const char *const PLACES[PLACE_COUNT] = {
+#define X(place, name) name,
+        SLOT_PLACES(X)
+#undef X
+    };
     PyObject *place = PyObject_GetAttrString(source, "place");
     const char *text = place && PyUnicode_Check(place) ? PyUnicode_AsUTF8(place) : "";
-    slot->place = 255;
-    for (int i = 0; i < 5; i++)
+    slot->place = PLACE_COUNT;
+    for (int i = 0; i < PLACE_COUNT; i++)
         if (strcmp(PLACES[i], text) == 0)
             slot->place = (uint8_t)i;
     Py_XDECREF(place);
-    return slot->place == 255 ? wrong("an unknown place", source) : 0;
+    return slot->place == PLACE_COUNT ? wrong("an unknown place", source) : 0;
 }
 
 static int read_element(PyObject *source, Slot *slot)
@@ -34,7 +46,8 @@ static int find_arena(const PlanProgram *plan, PyObject *source, Slot *slot)
 {
     slot->arena = plan->arena_count - 1;
     while (slot->arena >= 0
-           && (plan->arenas[slot->arena].device_type != slot->device_type || plan->arenas[slot->arena].device_index != slot->device_index))
+           && (plan->arenas[slot->arena].device_type != slot->device_type
+               || plan->arenas[slot->arena].device_index != slot->device_index))
         slot->arena--;
     bool own = slot->device_type == 0 ? plan->arena_number >= 0 : slot->arena >= 0;
     return own ? 0 : wrong("no arena of the device", source);
@@ -92,12 +105,12 @@ static int keep_rules(Template *template, void *context)
 {
     TemplateRules *rules = context;
     PlanProgram *plan = rules->plan;
-    if (template->tag == T_TENSOR) {
+    if (template->tag == TAG_TENSOR) {
         uint8_t place = plan->slots[template->index].place;
         if (!rules->inside && (place == ARENA || place == VIEW))
             return wrong("arena memory would be seen outside", rules->where);
     }
-    if (template->tag != T_REGISTER)
+    if (template->tag != TAG_REGISTER)
         return 0;
     for (int32_t i = 0; i < plan->register_count; i++)
         if (plan->registers[i] == template->index) {
@@ -143,7 +156,8 @@ static int read_kernel(PlanProgram *plan, PyObject *source, KernelInfo *info)
         return wrong("no address", source);
     if (field_indices(source, "buffers", plan->slot_count, &info->buffers, &info->buffer_count) < 0
         || field_indices(source, "numbers", plan->count, &info->numbers, &info->number_count) < 0
-        || field_int(source, "extent", 0, plan->count, &info->extent) < 0 || field_int(source, "work", 0, plan->count, &info->work) < 0
+        || field_int(source, "extent", 0, plan->count, &info->extent) < 0
+        || field_int(source, "work", 0, plan->count, &info->work) < 0
         || field_bool(source, "parallel", &info->parallel) < 0)
         return -1;
     if (info->number_count > 4096)
@@ -154,12 +168,16 @@ static int read_kernel(PlanProgram *plan, PyObject *source, KernelInfo *info)
 
 static int read_matmul(PlanProgram *plan, PyObject *source, MatmulInfo *info)
 {
-    if (field_int(source, "out", 0, plan->slot_count, &info->out) < 0 || field_int(source, "a", 0, plan->slot_count, &info->a) < 0
-        || field_int(source, "c", 0, plan->slot_count, &info->c) < 0 || field_int(source, "batch", 0, plan->count, &info->batch) < 0
+    if (field_int(source, "out", 0, plan->slot_count, &info->out) < 0
+        || field_int(source, "a", 0, plan->slot_count, &info->a) < 0
+        || field_int(source, "c", 0, plan->slot_count, &info->c) < 0
+        || field_int(source, "batch", 0, plan->count, &info->batch) < 0
         || field_int(source, "m", 0, plan->count, &info->m) < 0 || field_int(source, "n", 0, plan->count, &info->n) < 0
-        || field_int(source, "k", 0, plan->count, &info->k) < 0 || field_triple(source, "a_strides", plan->count, info->a_strides) < 0
+        || field_int(source, "k", 0, plan->count, &info->k) < 0
+        || field_triple(source, "a_strides", plan->count, info->a_strides) < 0
         || field_triple(source, "c_strides", plan->count, info->c_strides) < 0
-        || field_triple(source, "out_strides", plan->count, info->out_strides) < 0 || field_bool(source, "accumulate", &info->accumulate) < 0)
+        || field_triple(source, "out_strides", plan->count, info->out_strides) < 0
+        || field_bool(source, "accumulate", &info->accumulate) < 0)
         return -1;
     const Slot *out = &plan->slots[info->out], *a = &plan->slots[info->a], *c = &plan->slots[info->c];
     if (out->dtype != a->dtype || out->dtype != c->dtype || (out->item_size != 4 && out->item_size != 8))
@@ -175,7 +193,8 @@ static int read_outs(PlanProgram *plan, PyObject *source, CallInfo *call)
         PyObject *path;
         struct CallOut *out = &call->outs[call->out_count++];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "O!i", &PyTuple_Type, &path, &out->slot)
-            || !(out->path = zeros((size_t)PyTuple_GET_SIZE(path), sizeof *out->path)) || items_as_indices(path, INT32_MAX, out->path) < 0)
+            || !(out->path = zeros((size_t)PyTuple_GET_SIZE(path), sizeof *out->path))
+            || items_as_indices(path, INT32_MAX, out->path) < 0)
             status = -1;
         else if (out->slot < 0 || out->slot >= plan->slot_count || plan->slots[out->slot].place != CALL)
             status = wrong("a result that goes to no call slot", source);
@@ -194,7 +213,8 @@ static int read_binds(PlanProgram *plan, PyObject *source, CallInfo *call)
         struct CallBind *bind = &call->binds[call->bind_count++];
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tuple, i), "iii", &bind->slot, &bind->dimension, &bind->number))
             status = -1;
-        else if (bind->slot < 0 || bind->slot >= plan->slot_count || bind->dimension < ELEMENT || bind->number < 0 || bind->number >= plan->count)
+        else if (bind->slot < 0 || bind->slot >= plan->slot_count || bind->dimension < ELEMENT || bind->number < 0
+                 || bind->number >= plan->count)
             status = wrong("a binding out of range", source);
     }
     Py_XDECREF(tuple);
@@ -205,7 +225,8 @@ static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, P
 {
     bool inside;
     Py_ssize_t positional = PyTuple_GET_SIZE(args), named = PyTuple_GET_SIZE(kwargs);
-    if (field_bool(source, "inside", &inside) < 0 || !(call->args = zeros((size_t)(positional + named), sizeof *call->args)))
+    if (field_bool(source, "inside", &inside) < 0
+        || !(call->args = zeros((size_t)(positional + named), sizeof *call->args)))
         return -1;
     call->positional = (int32_t)positional, call->arg_count = (int32_t)(positional + named);
     if (named && !(call->names = PyTuple_New(named)))
@@ -223,13 +244,14 @@ static int read_arguments(PlanProgram *plan, PyObject *source, CallInfo *call, P
     }
     call->straight = !named;
     for (int32_t i = 0; i < call->arg_count; i++)
-        call->straight &= call->args[i].tag == T_TENSOR && call->args[i].index == i && plan->slots[i].place == INPUT;
+        call->straight &= call->args[i].tag == TAG_TENSOR && call->args[i].index == i && plan->slots[i].place == INPUT;
     return 0;
 }
 
 static int read_call(PlanProgram *plan, PyObject *source, CallInfo *call)
 {
-    PyObject *function = PyObject_GetAttrString(source, "function"), *args = field_tuple(source, "args"), *kwargs = field_tuple(source, "kwargs");
+    PyObject *function = PyObject_GetAttrString(source, "function"), *args = field_tuple(source, "args"),
+             *kwargs = field_tuple(source, "kwargs");
     int status = function && args && kwargs ? read_arguments(plan, source, call, args, kwargs) : -1;
     call->function = function;
     plan->attaches |= function && is_attach(function);
@@ -257,40 +279,50 @@ static int read_numbers_step(PlanProgram *plan, PyObject *source, Step *step)
     return status;
 }
 
-static int read_step(PlanProgram *plan, PyObject *source, Step *step)
+/* The kind of a step by the name of its class; STEP_COUNT for none. */
+static uint8_t kind_of(PyObject *source)
 {
+    static const char *const KINDS[STEP_COUNT] = {
+#define X(kind, name) name,
+        STEP_KINDS(X)
+#undef X
+    };
     const char *name = Py_TYPE(source)->tp_name, *dot = strrchr(name, '.');
-    name = dot ? dot + 1 : name;
-    if (strcmp(name, "KernelStep") == 0) {
-        step->kind = STEP_KERNEL;
-        return read_kernel(plan, source, &step->as.kernel);
-    }
-    if (strcmp(name, "MatmulStep") == 0) {
-        step->kind = STEP_MATMUL;
-        return read_matmul(plan, source, &step->as.matmul);
-    }
-    if (strcmp(name, "CallStep") == 0) {
-        step->kind = STEP_CALL;
-        return (step->as.call = zeros(1, sizeof(CallInfo))) ? read_call(plan, source, step->as.call) : -1;
-    }
-    if (strcmp(name, "ReleaseStep") == 0) {
-        step->kind = STEP_RELEASE;
-        return field_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
-    }
-    if (strcmp(name, "NumbersStep") == 0) {
-        step->kind = STEP_NUMBERS;
-        return read_numbers_step(plan, source, step);
-    }
-    if (strcmp(name, "LaunchStep") == 0) {
-        step->kind = STEP_LAUNCH;
-        return (step->as.launch = zeros(1, sizeof(LaunchInfo))) ? launch_read(plan, source, step->as.launch) : -1;
-    }
-    step->kind = STEP_ALLOC;
-    if (strcmp(name, "AllocStep"))
-        return wrong("an unknown step", source);
+    uint8_t kind = 0;
+    while (kind < STEP_COUNT && strcmp(KINDS[kind], dot ? dot + 1 : name))
+        kind++;
+    return kind;
+}
+
+static int read_alloc(PlanProgram *plan, PyObject *source, Step *step)
+{
     if (field_int(source, "slot", 0, plan->slot_count, &step->slot) < 0)
         return -1;
     return plan->slots[step->slot].place == FRESH ? 0 : wrong("an allocation of no fresh slot", source);
+}
+
+static int read_step(PlanProgram *plan, PyObject *source, Step *step)
+{
+    uint8_t kind = kind_of(source);
+    step->kind = kind == STEP_COUNT ? STEP_ALLOC : kind;
+    switch (kind) {
+    case STEP_KERNEL:
+        return read_kernel(plan, source, &step->as.kernel);
+    case STEP_MATMUL:
+        return read_matmul(plan, source, &step->as.matmul);
+    case STEP_CALL:
+        return (step->as.call = zeros(1, sizeof(CallInfo))) ? read_call(plan, source, step->as.call) : -1;
+    case STEP_RELEASE:
+        return field_indices(source, "slots", plan->slot_count, &step->slots, &step->slot_count);
+    case STEP_NUMBERS:
+        return read_numbers_step(plan, source, step);
+    case STEP_LAUNCH:
+        return (step->as.launch = zeros(1, sizeof(LaunchInfo))) ? launch_read(plan, source, step->as.launch) : -1;
+    case STEP_ALLOC:
+        return read_alloc(plan, source, step);
+    default:
+        return wrong("an unknown step", source);
+    }
 }
 
 /* ---- numbers ---- */
@@ -358,13 +390,15 @@ static int read_numbers(PlanProgram *plan, PyObject *tuple)
 
 /* ---- the plan ---- */
 
-/* Only what native code reads needs an address: asking torch for one touches two more lines of memory for each tensor. */
+/* Only what native code reads needs an address: asking torch for one touches two more lines of memory for each
+   tensor. */
 static void mark_addressed(PlanProgram *plan)
 {
     for (int32_t i = 0; i < plan->step_count; i++) {
         const Step *step = &plan->steps[i];
         if (step->kind == STEP_MATMUL)
-            plan->slots[step->as.matmul.out].addressed = plan->slots[step->as.matmul.a].addressed = plan->slots[step->as.matmul.c].addressed = true;
+            plan->slots[step->as.matmul.out].addressed = plan->slots[step->as.matmul.a].addressed =
+                plan->slots[step->as.matmul.c].addressed = true;
         for (int32_t b = 0; step->kind == STEP_KERNEL && b < step->as.kernel.buffer_count; b++)
             plan->slots[step->as.kernel.buffers[b]].addressed = true;
         for (int32_t a = 0; step->kind == STEP_LAUNCH && a < step->as.launch->argument_count; a++)
@@ -401,7 +435,8 @@ static int read_generators(PlanProgram *plan, PyObject *templates)
     return 0;
 }
 
-static int read_parts(PlanProgram *plan, PyObject *arenas, PyObject *numbers, PyObject *slots, PyObject *steps, PyObject *finish, PyObject *result)
+static int read_parts(PlanProgram *plan, PyObject *arenas, PyObject *numbers, PyObject *slots, PyObject *steps,
+                      PyObject *finish, PyObject *result)
 {
     plan->slot_count = (int32_t)PyTuple_GET_SIZE(slots), plan->step_count = (int32_t)PyTuple_GET_SIZE(steps);
     plan->finish_count = (int32_t)PyTuple_GET_SIZE(finish);
@@ -425,7 +460,8 @@ static int read_parts(PlanProgram *plan, PyObject *arenas, PyObject *numbers, Py
         if (read_finish(plan, PyTuple_GET_ITEM(finish, i), &plan->finish[i]) < 0)
             return -1;
     mark_addressed(plan);
-    if (!(plan->own = zeros((size_t)plan->input_count, sizeof *plan->own)) || !(plan->keep = zeros((size_t)plan->input_count, sizeof *plan->keep)))
+    if (!(plan->own = zeros((size_t)plan->input_count, sizeof *plan->own))
+        || !(plan->keep = zeros((size_t)plan->input_count, sizeof *plan->keep)))
         return -1;
     for (int32_t i = 0; i < plan->input_count; i++)
         plan->own[plan->own_count++] = i;
@@ -439,18 +475,22 @@ int plan_compile(PlanProgram *plan)
         PyErr_SetString(PyExc_RuntimeError, "native.abi.initialise() has not run");
         return -1;
     }
-    if (field_int(source, "count", 0, 1 << 24, &plan->count) < 0 || field_int(source, "bound", 0, plan->count + 1, &plan->bound) < 0
+    if (field_int(source, "count", 0, 1 << 24, &plan->count) < 0
+        || field_int(source, "bound", 0, plan->count + 1, &plan->bound) < 0
         || field_int(source, "arena", -1, plan->count, &plan->arena_number) < 0
         || field_indices(source, "inputs", INT32_MAX, &plan->inputs, &plan->input_count) < 0)
         return -1;
-    PyObject *numbers = field_tuple(source, "numbers"), *slots = field_tuple(source, "slots"), *steps = field_tuple(source, "steps"),
-             *finish = field_tuple(source, "finish"), *result = PyObject_GetAttrString(source, "result"),
-             *generators = field_tuple(source, "generators"), *arenas = field_tuple(source, "arenas");
+    PyObject *numbers = field_tuple(source, "numbers"), *slots = field_tuple(source, "slots"),
+             *steps = field_tuple(source, "steps"), *finish = field_tuple(source, "finish"),
+             *result = PyObject_GetAttrString(source, "result"), *generators = field_tuple(source, "generators"),
+             *arenas = field_tuple(source, "arenas");
     int status = -1;
     if (numbers && slots && steps && finish && result && generators && arenas
         && (plan->held = PyTuple_Pack(6, numbers, slots, steps, finish, result, generators)))
-        status = read_parts(plan, arenas, numbers, slots, steps, finish, result) < 0 || read_generators(plan, generators) < 0 ? -1
-                 : region_read(plan, source);
+        status =
+            read_parts(plan, arenas, numbers, slots, steps, finish, result) < 0 || read_generators(plan, generators) < 0
+                ? -1
+                : region_read(plan, source);
     Py_XDECREF(numbers);
     Py_XDECREF(slots);
     Py_XDECREF(steps);

@@ -1,8 +1,16 @@
-/* Runs the first steps of a plan as one: what a device has captured of them for the numbers and addresses at hand is replayed, where there is something.
+/* Runs the first steps of a plan as one: what a device has captured of them for the numbers and addresses at hand is
+   replayed, where there is something.
 
-   What is captured, and how it is replayed, Python decides (framefuse.runtime.captures); here is what each call needs: finding the capture that fits. */
+   What is captured, and how it is replayed, Python decides (framefuse.runtime.captures); here is what each call
+   needs: finding the capture that fits. */
+#include "replay.h"
+
 #include "fields.h"
+#include "frame.h"
+#include "memory.h"
 #include "plan.h"
+#include "steps.h"
+#include "torch_abi.h"
 
 /* ---- reading a Region ---- */
 
@@ -30,7 +38,9 @@ static int read_region(PlanProgram *plan, PyObject *source, Region *region)
             return wrong("an out that is no tensor of its own", source);
     region->asks = true;
     region->captures = PyObject_GetAttrString(source, "captures");
-    return !region->captures ? -1 : PyCallable_Check(region->captures) ? 0 : wrong("captures that cannot be called", source);
+    return !region->captures                    ? -1
+           : PyCallable_Check(region->captures) ? 0
+                                                : wrong("captures that cannot be called", source);
 }
 
 int region_read(PlanProgram *plan, PyObject *source)
@@ -94,7 +104,8 @@ static PyObject *replay(const Region *region, const Captured *captured, const Fr
 
 /* ---- a run ---- */
 
-/* Puts the outs into the frame, and runs what a replay does not do: versions of tensors, and letting go. Steals result. */
+/* Puts the outs into the frame, and runs what a replay does not do: versions of tensors, and letting go. Steals
+   result. */
 static int take(PlanProgram *plan, Frame *frame, PyObject *result)
 {
     const Region *region = plan->region;
@@ -118,7 +129,7 @@ static int take(PlanProgram *plan, Frame *frame, PyObject *result)
         if (!region->host[i])
             continue;
         frame->committed |= step->kind == STEP_CALL && step->as.call->commits; /* what follows it has happened */
-        if (plan_step(plan, frame, step, NULL) < 0)
+        if (step_run(plan, frame, step, NULL) < 0)
             return -1;
     }
     return REGION_DONE;
@@ -140,7 +151,8 @@ static PyObject *addresses(const PlanProgram *plan, const Region *region, const 
     return bytes;
 }
 
-/* Nothing that fits: what is decided for this run. None: its steps are to be run; False: and nobody need ask again; else the outs. */
+/* Nothing that fits: what is decided for this run. None: its steps are to be run; False: and nobody need ask again;
+   else the outs. */
 static int ask(PlanProgram *plan, Frame *frame)
 {
     Region *region = plan->region;
@@ -148,7 +160,8 @@ static int ask(PlanProgram *plan, Frame *frame)
     for (int32_t i = 0; inputs && i < region->input_count; i++)
         PyTuple_SET_ITEM(inputs, i, Py_NewRef(frame->tensors[region->inputs[i]]));
     PyObject *key = words(region, frame), *places = addresses(plan, region, frame);
-    PyObject *state = PyBytes_FromStringAndSize((const char *)frame->numbers, plan->count * (Py_ssize_t)sizeof *frame->numbers);
+    PyObject *state =
+        PyBytes_FromStringAndSize((const char *)frame->numbers, plan->count * (Py_ssize_t)sizeof *frame->numbers);
     if (inputs && key && places && state)
         answer = called(region->captures, (PyObject *[]){(PyObject *)plan, inputs, key, places, state}, 5);
     Py_XDECREF(inputs);
@@ -242,7 +255,7 @@ PyObject *region_steps_py(PlanProgram *plan, PyObject *args)
         int status = lend(plan, &frame, inputs, state);
         for (int32_t i = 0; status == 0 && i < region->steps; i++)
             if (!region->host[i] || plan->steps[i].kind == STEP_RELEASE)
-                status = plan_step(plan, &frame, &plan->steps[i], buffers);
+                status = step_run(plan, &frame, &plan->steps[i], buffers);
         outs = status == 0 ? outs_of(region, &frame) : NULL;
         memory_end(plan, &frame);
         frame_free(plan, &frame);
@@ -273,7 +286,8 @@ static int fill(PlanProgram *plan, Captured *captured, PyObject *inputs, PyObjec
         return -1;
     gather(region->numbers, region->number_count, (const int64_t *)PyBytes_AS_STRING(state), captured->numbers);
     for (int32_t i = 0; i < region->input_count; i++)
-        if (!abi_is_tensor(PyTuple_GET_ITEM(inputs, i)) || !abi_data(PyTuple_GET_ITEM(inputs, i), &captured->addresses[i]))
+        if (!abi_is_tensor(PyTuple_GET_ITEM(inputs, i))
+            || !abi_data(PyTuple_GET_ITEM(inputs, i), &captured->addresses[i]))
             return wrong("no address", PyTuple_GET_ITEM(inputs, i));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(copied); i++) {
         Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(copied, i));

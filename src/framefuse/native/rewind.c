@@ -1,14 +1,21 @@
-/* Keeps what a run draws and sends from happening twice: generators go back to where a declined run found them, and a run whose collective has run does not
-   decline any more. */
-#include "plan.h"
+/* Keeps what a run draws and sends from happening twice: generators go back to where a declined run found them, and
+   a run whose collective has run does not decline any more. */
+#include "rewind.h"
 
-static PyObject *generator(const PlanProgram *plan, Frame *frame, int32_t i) { return template_build(&plan->generators[i], frame); }
+#include "plan.h"
+#include "template.h"
+
+static PyObject *generator(const PlanProgram *plan, Frame *frame, int32_t i)
+{
+    return template_build(&plan->generators[i], frame);
+}
 
 int rewind_save(const PlanProgram *plan, Frame *frame)
 {
     PyObject *states = PyTuple_New(plan->generator_count);
     for (int32_t i = 0; states && i < plan->generator_count; i++) {
-        PyObject *owner = generator(plan, frame, i), *state = owner ? PyObject_CallMethod(owner, "get_state", NULL) : NULL;
+        PyObject *owner = generator(plan, frame, i),
+                 *state = owner ? PyObject_CallMethod(owner, "get_state", NULL) : NULL;
         Py_XDECREF(owner);
         if (!state)
             Py_CLEAR(states);
@@ -24,7 +31,8 @@ void plan_rewind(const PlanProgram *plan, Frame *frame)
     PyErr_Clear();
     for (int32_t i = 0; frame->states && i < plan->generator_count; i++) {
         PyObject *owner = generator(plan, frame, i);
-        PyObject *done = owner ? PyObject_CallMethod(owner, "set_state", "O", PyTuple_GET_ITEM(frame->states, i)) : NULL;
+        PyObject *done =
+            owner ? PyObject_CallMethod(owner, "set_state", "O", PyTuple_GET_ITEM(frame->states, i)) : NULL;
         if (!done)
             PyErr_Clear(); /* a generator takes the state that it gave */
         Py_XDECREF(done);
@@ -36,6 +44,9 @@ void plan_rewind(const PlanProgram *plan, Frame *frame)
 bool run_must_end(const Frame *frame)
 {
     if (frame->committed && !PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "an index is out of range, an integer is divided by zero or memory ran out, after a step of this call that cannot run twice");
+        PyErr_SetString(
+            PyExc_RuntimeError,
+            "an index is out of range, an integer is divided by zero or memory ran out, after a step of this call "
+            "that cannot run twice");
     return frame->committed || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception));
 }

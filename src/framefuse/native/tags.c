@@ -1,5 +1,5 @@
 /* Reads version tags of dicts and types, and the raw places of attributes, where CPython offers no function for it. */
-#include "border.h"
+#include "tags.h"
 
 /* Set after a probe on scratch objects: 3.13.0 stores attributes into a dict's shared values without moving its tag. */
 bool trust_dict_tags, trust_type_tags;
@@ -46,8 +46,8 @@ PyObject *trust_tags_py(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* The instance dict, borrowed. One that CPython has not made yet is empty, and is made here as reading __dict__ makes it;
-   no collection runs meanwhile, as the caller may hold other borrowed objects. */
+/* The instance dict, borrowed. One that CPython has not made yet is empty, and is made here as reading __dict__
+   makes it; no collection runs meanwhile, as the caller may hold other borrowed objects. */
 PyObject *instance_dict(PyObject *instance)
 {
     PyObject **place = _PyObject_GetDictPtr(instance);

@@ -1,7 +1,14 @@
 /* Builds Python values from templates over the slots, numbers and registers of a plan's frame. */
-#include "border.h"
+#include "template.h"
 
-static const char *const NAMES[] = {"tensor", "int", "real", "const", "register", "tuple", "list", "set", "frozenset", "dict", "slice", "build", "object"};
+#include "frame.h"
+#include "numbers.h"
+
+static const char *const NAMES[TEMPLATE_COUNT] = {
+#define X(tag, name) name,
+    TEMPLATE_TAGS(X)
+#undef X
+};
 
 static int bad(PyObject *tuple)
 {
@@ -27,12 +34,14 @@ static int parse_pair(PyObject *pair, Template *out, Py_ssize_t slots, Py_ssize_
          : template_parse(PyTuple_GET_ITEM(pair, 1), &out[1], slots, numbers);
 }
 
-/* ("object", class, builtin, ((key, value)...), ((name, value)...)): the parts are keys and values of the entries, then names and values. */
+/* ("object", class, builtin, ((key, value)...), ((name, value)...)): the parts are keys and values of the entries,
+   then names and values. */
 static int parse_object(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
 {
     PyObject *cls, *builtin, *pairs[2];
     const char *tag;
-    if (!PyArg_ParseTuple(tuple, "sO!O!O!O!", &tag, &PyType_Type, &cls, &PyType_Type, &builtin, &PyTuple_Type, &pairs[0], &PyTuple_Type, &pairs[1])
+    if (!PyArg_ParseTuple(tuple, "sO!O!O!O!", &tag, &PyType_Type, &cls, &PyType_Type, &builtin, &PyTuple_Type,
+                          &pairs[0], &PyTuple_Type, &pairs[1])
         || !((PyTypeObject *)builtin)->tp_new || !PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)builtin)) {
         PyErr_Clear();
         return bad(tuple);
@@ -42,12 +51,14 @@ static int parse_object(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssi
         return bad(tuple);
     if (!(out->parts = PyMem_Calloc((size_t)count + 1, sizeof *out->parts)))
         return PyErr_NoMemory(), -1;
-    out->object = cls, out->builtin = (PyTypeObject *)builtin, out->index = (int32_t)entries, out->count = (int32_t)count;
+    out->object = cls, out->builtin = (PyTypeObject *)builtin, out->index = (int32_t)entries,
+    out->count = (int32_t)count;
     if (Py_EnterRecursiveCall(" in a template"))
         return -1;
     int status = 0;
     for (Py_ssize_t i = 0; i < count / 2 && status == 0; i++)
-        status = parse_pair(PyTuple_GET_ITEM(pairs[i >= entries], i < entries ? i : i - entries), &out->parts[2 * i], slots, numbers);
+        status = parse_pair(PyTuple_GET_ITEM(pairs[i >= entries], i < entries ? i : i - entries), &out->parts[2 * i],
+                            slots, numbers);
     Py_LeaveRecursiveCall();
     return status;
 }
@@ -55,51 +66,52 @@ static int parse_object(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssi
 int template_parse(PyObject *tuple, Template *out, Py_ssize_t slots, Py_ssize_t numbers)
 {
     memset(out, 0, sizeof *out);
-    out->tag = T_CONST;
+    out->tag = TAG_CONST;
     const char *name = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) && PyUnicode_Check(PyTuple_GET_ITEM(tuple, 0))
                      ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : "";
     int tag = 0;
-    while (tag <= T_OBJECT && strcmp(NAMES[tag], name))
+    while (tag < TEMPLATE_COUNT && strcmp(NAMES[tag], name))
         tag++;
-    if (tag > T_OBJECT)
+    if (tag == TEMPLATE_COUNT)
         return bad(tuple);
-    Py_ssize_t first = tag == T_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
+    Py_ssize_t first = tag == TAG_BUILD ? 2 : 1, size = PyTuple_GET_SIZE(tuple);
     out->tag = (uint8_t)tag;
     switch (tag) {
-    case T_TENSOR: return read_index(tuple, slots, out);
-    case T_INT: case T_REAL: return read_index(tuple, numbers, out);
-    case T_REGISTER: return read_index(tuple, INT32_MAX, out);
-    case T_CONST:
+    case TAG_TENSOR: return read_index(tuple, slots, out);
+    case TAG_INT: case TAG_REAL: return read_index(tuple, numbers, out);
+    case TAG_REGISTER: return read_index(tuple, INT32_MAX, out);
+    case TAG_CONST:
         if (size != 2)
             return bad(tuple);
         out->object = PyTuple_GET_ITEM(tuple, 1);
         return 0;
-    case T_OBJECT: return parse_object(tuple, out, slots, numbers);
-    case T_SLICE:
+    case TAG_OBJECT: return parse_object(tuple, out, slots, numbers);
+    case TAG_SLICE:
         if (size != 4)
             return bad(tuple);
         break;
-    case T_BUILD:
+    case TAG_BUILD:
         if (size < 2 || !PyCallable_Check(PyTuple_GET_ITEM(tuple, 1)))
             return bad(tuple);
         out->object = PyTuple_GET_ITEM(tuple, 1);
         break;
     default: break;
     }
-    Py_ssize_t width = tag == T_DICT ? 2 : 1;
+    Py_ssize_t width = tag == TAG_DICT ? 2 : 1;
     out->parts = PyMem_Calloc((size_t)(size - first) * (size_t)width + 1, sizeof *out->parts);
     if (!out->parts) {
         PyErr_NoMemory();
         return -1;
     }
-    out->count = (int32_t)((size - first) * width); /* the parts not yet read are all zero, and clearing them does nothing */
+    /* the parts not yet read are all zero, and clearing them does nothing */
+    out->count = (int32_t)((size - first) * width);
     if (Py_EnterRecursiveCall(" in a template"))
         return -1;
     int status = 0;
     for (Py_ssize_t i = first; i < size && status == 0; i++) {
         PyObject *part = PyTuple_GET_ITEM(tuple, i);
         Template *to = &out->parts[(i - first) * width];
-        status = tag == T_DICT ? parse_pair(part, to, slots, numbers) : template_parse(part, to, slots, numbers);
+        status = tag == TAG_DICT ? parse_pair(part, to, slots, numbers) : template_parse(part, to, slots, numbers);
     }
     Py_LeaveRecursiveCall();
     return status;
@@ -151,7 +163,8 @@ static PyObject *build_dict(const Template *template, Frame *frame)
 {
     PyObject *dict = PyDict_New();
     for (int32_t i = 0; dict && i < template->count; i += 2) {
-        PyObject *key = template_build(&template->parts[i], frame), *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
+        PyObject *key = template_build(&template->parts[i], frame),
+                 *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
         if (!value || PyDict_SetItem(dict, key, value) < 0)
             Py_CLEAR(dict);
         Py_XDECREF(key);
@@ -163,10 +176,12 @@ static PyObject *build_dict(const Template *template, Frame *frame)
 /* As `builtin.__new__(class)`, `builtin.__setitem__` and `object.__setattr__` make it: no code of the class runs. */
 static PyObject *build_object(const Template *template, Frame *frame)
 {
-    PyObject *none = PyTuple_New(0), *made = none ? template->builtin->tp_new((PyTypeObject *)template->object, none, NULL) : NULL;
+    PyObject *none = PyTuple_New(0),
+             *made = none ? template->builtin->tp_new((PyTypeObject *)template->object, none, NULL) : NULL;
     Py_XDECREF(none);
     for (int32_t i = 0; made && i < template->count; i += 2) {
-        PyObject *key = template_build(&template->parts[i], frame), *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
+        PyObject *key = template_build(&template->parts[i], frame),
+                 *value = key ? template_build(&template->parts[i + 1], frame) : NULL;
         int status = !value ? -1
                    : i / 2 < template->index ? template->builtin->tp_as_mapping->mp_ass_subscript(made, key, value)
                                              : PyObject_GenericSetAttr(made, key, value);
@@ -186,9 +201,9 @@ static PyObject *build_from_parts(const Template *template, Frame *frame)
         return NULL;
     PyObject *const *items = ((PyTupleObject *)parts)->ob_item;
     switch (template->tag) {
-    case T_SET: result = PySet_New(parts); break;
-    case T_FROZENSET: result = PyFrozenSet_New(parts); break;
-    case T_SLICE: result = PySlice_New(items[0], items[1], items[2]); break;
+    case TAG_SET: result = PySet_New(parts); break;
+    case TAG_FROZENSET: result = PyFrozenSet_New(parts); break;
+    case TAG_SLICE: result = PySlice_New(items[0], items[1], items[2]); break;
     default: result = PyObject_Vectorcall(template->object, items, (size_t)template->count, NULL);
     }
     Py_DECREF(parts);
@@ -198,15 +213,15 @@ static PyObject *build_from_parts(const Template *template, Frame *frame)
 PyObject *template_build(const Template *template, Frame *frame)
 {
     switch (template->tag) {
-    case T_TENSOR: return frame_tensor(frame, template->index);
-    case T_INT: return PyLong_FromLongLong(frame->numbers[template->index]);
-    case T_REAL: return PyFloat_FromDouble(as_real(frame->numbers[template->index]));
-    case T_CONST: return Py_NewRef(template->object);
-    case T_REGISTER: return Py_NewRef(frame->registers[template->index]);
-    case T_TUPLE: return build_tuple(template, frame);
-    case T_LIST: return build_list(template, frame);
-    case T_DICT: return build_dict(template, frame);
-    case T_OBJECT: return build_object(template, frame);
+    case TAG_TENSOR: return frame_tensor(frame, template->index);
+    case TAG_INT: return PyLong_FromLongLong(frame->numbers[template->index]);
+    case TAG_REAL: return PyFloat_FromDouble(as_real(frame->numbers[template->index]));
+    case TAG_CONST: return Py_NewRef(template->object);
+    case TAG_REGISTER: return Py_NewRef(frame->registers[template->index]);
+    case TAG_TUPLE: return build_tuple(template, frame);
+    case TAG_LIST: return build_list(template, frame);
+    case TAG_DICT: return build_dict(template, frame);
+    case TAG_OBJECT: return build_object(template, frame);
     default: return build_from_parts(template, frame);
     }
 }

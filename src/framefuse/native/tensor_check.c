@@ -1,14 +1,18 @@
 /* Compares a tensor with a TensorSpec and binds its free sizes and strides to numbers. */
-#include "guards.h"
+#include "tensor_check.h"
+
+#include "torch_abi.h"
 
 enum { FREE = -1 };
 static const uint64_t ELEMENT_BYTES = 0xffffffffffull; /* dtype (2), device type, device index, has-device */
 
-/* The bytes of a device behind those of a dtype: its type, its index and that there is one. No tensor of another device than the CPU was there to
-   probe, so this is believed of a check when the getters have said yes to a tensor that has these bytes. */
+/* The bytes of a device behind those of a dtype: its type, its index and that there is one. No tensor of another
+   device than the CPU was there to probe, so this is believed of a check when the getters have said yes to a tensor
+   that has these bytes. */
 static int64_t word_elsewhere(int64_t cpu_word, int32_t type, int32_t index)
 {
-    return (int64_t)(((uint64_t)cpu_word & ~0xffff0000ull) | (uint64_t)(uint8_t)type << 16 | (uint64_t)(uint8_t)index << 24);
+    return (int64_t)(((uint64_t)cpu_word & ~0xffff0000ull) | (uint64_t)(uint8_t)type << 16
+                     | (uint64_t)(uint8_t)index << 24);
 }
 
 static int64_t *read_extents(PyObject *tuple, int ndim)
@@ -69,7 +73,8 @@ static int read_binds(PyObject *numbers, Py_ssize_t count, TensorCheck *out)
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(numbers, i), "sii", &kind, &dimension, &number))
             return -1;
         bool stride = strcmp(kind, "stride") == 0;
-        if ((!stride && strcmp(kind, "size")) || dimension < 0 || dimension >= out->ndim || number < 0 || number >= count) {
+        if ((!stride && strcmp(kind, "size")) || dimension < 0 || dimension >= out->ndim || number < 0
+            || number >= count) {
             PyErr_Format(PyExc_ValueError, "bad binding %R", PyTuple_GET_ITEM(numbers, i));
             return -1;
         }
@@ -78,7 +83,8 @@ static int read_binds(PyObject *numbers, Py_ssize_t count, TensorCheck *out)
     return 0;
 }
 
-static int read_spec(PyObject *type, PyObject *keys, PyObject *name, PyObject *device, PyObject *requires_grad, TensorCheck *out)
+static int read_spec(PyObject *type, PyObject *keys, PyObject *name, PyObject *device, PyObject *requires_grad,
+                     TensorCheck *out)
 {
     if (!PyType_Check(type) || !abi.ready) {
         PyErr_SetString(abi.ready ? PyExc_ValueError : PyExc_RuntimeError,
@@ -92,17 +98,20 @@ static int read_spec(PyObject *type, PyObject *keys, PyObject *name, PyObject *d
     out->keys = PyLong_AsUnsignedLongLong(keys);
     out->dtype = row->code;
     out->word = out->device_type == 0 && out->device_index < 0 ? row->cpu_word : -1;
-    out->expected = out->device_type != 0 && row->cpu_word >= 0 ? word_elsewhere(row->cpu_word, out->device_type, out->device_index) : -1;
+    out->expected = out->device_type != 0 && row->cpu_word >= 0
+                        ? word_elsewhere(row->cpu_word, out->device_type, out->device_index)
+                        : -1;
     out->requires_grad = requires_grad == Py_None ? -1 : requires_grad == Py_True;
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The words of a dense tensor of at most two known sizes. Torch keeps rank and sizes in a row, and element type and key set side by side. */
+/* The words of a dense tensor of at most two known sizes. Torch keeps rank and sizes in a row, and element type and
+   key set side by side. */
 static void flatten(TensorCheck *check)
 {
     int64_t stride = 1, strides[2];
-    if (check->ndim > 2 || check->binds || !check->order || check->word < 0 || abi.handle < 0 || abi.dtype < 0 || abi.ndim < 0
-        || abi.strides < 0 || abi.key_set != abi.dtype + 8 || abi.sizes != abi.ndim + 8)
+    if (check->ndim > 2 || check->binds || !check->order || check->word < 0 || abi.handle < 0 || abi.dtype < 0
+        || abi.ndim < 0 || abi.strides < 0 || abi.key_set != abi.dtype + 8 || abi.sizes != abi.ndim + 8)
         return;
     for (int i = check->ndim - 1; i >= 0; i--) {
         int64_t size = check->sizes[check->order[i]];
@@ -124,7 +133,8 @@ static void flatten(TensorCheck *check)
 
 int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, TensorCheck *out)
 {
-    static const char *const NAMES[] = {"type", "keys", "dtype", "device", "sizes", "order", "strides", "requires_grad"};
+    static const char *const NAMES[] = {"type",  "keys",  "dtype",   "device",
+                                        "sizes", "order", "strides", "requires_grad"};
     PyObject *field[8] = {NULL}, *name = NULL;
     int result = -1;
     memset(out, 0, sizeof *out);
@@ -132,7 +142,8 @@ int tensor_check_parse(PyObject *spec, PyObject *numbers, Py_ssize_t count, Tens
     for (int i = 0; i < 8; i++)
         if (!(field[i] = PyObject_GetAttrString(spec, NAMES[i])))
             goto done;
-    if (!(name = PyObject_GetAttrString(field[2], "name")) || read_spec(field[0], field[1], name, field[3], field[7], out) < 0)
+    if (!(name = PyObject_GetAttrString(field[2], "name"))
+        || read_spec(field[0], field[1], name, field[3], field[7], out) < 0)
         goto done;
     out->ndim = PyTuple_Check(field[4]) ? (int)PyTuple_GET_SIZE(field[4]) : MAX_NDIM + 1;
     if (out->ndim > MAX_NDIM) {
@@ -160,12 +171,14 @@ static bool same_extents(const int64_t *left, const int64_t *right, int count)
 
 bool tensor_check_same(const TensorCheck *left, const TensorCheck *right)
 {
-    if (left->type != right->type || left->keys != right->keys || left->word != right->word || left->dtype != right->dtype
-        || left->device_type != right->device_type || left->device_index != right->device_index || left->ndim != right->ndim
+    if (left->type != right->type || left->keys != right->keys || left->word != right->word
+        || left->dtype != right->dtype || left->device_type != right->device_type
+        || left->device_index != right->device_index || left->ndim != right->ndim
         || left->requires_grad != right->requires_grad || left->binds || right->binds || !left->order != !right->order)
         return false;
-    return same_extents(left->sizes, right->sizes, left->ndim) && same_extents(left->strides, right->strides, left->ndim)
-        && (!left->order || memcmp(left->order, right->order, (size_t)left->ndim * sizeof *left->order) == 0);
+    return same_extents(left->sizes, right->sizes, left->ndim)
+           && same_extents(left->strides, right->strides, left->ndim)
+           && (!left->order || memcmp(left->order, right->order, (size_t)left->ndim * sizeof *left->order) == 0);
 }
 
 void tensor_check_free(TensorCheck *check)
@@ -198,7 +211,8 @@ static inline bool element_agrees(TensorCheck *check, PyObject *tensor)
         return (word & ELEMENT_BYTES) == (uint64_t)check->word;
     }
     int32_t dtype, device_type, device_index;
-    if (!abi_element(tensor, &dtype, &device_type, &device_index) || dtype != check->dtype || device_type != check->device_type
+    if (!abi_element(tensor, &dtype, &device_type, &device_index) || dtype != check->dtype
+        || device_type != check->device_type
         || (device_type != 0 && check->device_index >= 0 && device_index != check->device_index))
         return false;
     if (check->expected >= 0 && device_index == check->device_index && abi.dtype >= 0 && abi.handle >= 0)
@@ -206,8 +220,8 @@ static inline bool element_agrees(TensorCheck *check, PyObject *tensor)
     return true;
 }
 
-/* Dense in `order`: each stride is the product of the sizes inside it. Dimensions of size 1 have no stride that anybody could see, nor has any
-   dimension of a tensor without elements. */
+/* Dense in `order`: each stride is the product of the sizes inside it. Dimensions of size 1 have no stride that
+   anybody could see, nor has any dimension of a tensor without elements. */
 static inline bool dense(const TensorCheck *check, const Layout *layout)
 {
     int64_t expected = 1;
@@ -235,7 +249,8 @@ bool tensor_check_slowly(TensorCheck *check, PyObject *object, int64_t *numbers)
     Layout layout;
     if (UNLIKELY(Py_TYPE(object) != check->type || !abi_keys(object, &keys) || keys != check->keys))
         return false;
-    if (UNLIKELY(!element_agrees(check, object) || (check->requires_grad >= 0 && abi_requires_grad(object) != check->requires_grad)))
+    if (UNLIKELY(!element_agrees(check, object)
+                 || (check->requires_grad >= 0 && abi_requires_grad(object) != check->requires_grad)))
         return false;
     if (UNLIKELY(!abi_layout(object, &layout) || layout.ndim != check->ndim))
         return false;
@@ -282,7 +297,8 @@ static bool span_of(PyObject *tensor, char **begin, char **end)
 bool tensors_disjoint(PyObject *left, PyObject *right)
 {
     char *a, *a_end, *b, *b_end;
-    return span_of(left, &a, &a_end) && span_of(right, &b, &b_end) && (a_end <= b || b_end <= a || a == a_end || b == b_end);
+    return span_of(left, &a, &a_end) && span_of(right, &b, &b_end)
+           && (a_end <= b || b_end <= a || a == a_end || b == b_end);
 }
 
 void apart_free(Apart *apart)

@@ -1,7 +1,9 @@
 /* Splits a range over the threads of the libgomp that torch runs, so that both share one pool. */
-#include "border.h"
+#include "threads.h"
 
 #include <pthread.h>
+
+#include "torch_abi.h"
 
 static bool forked_child; /* libgomp's pool did not survive the fork, and waits for ever */
 static void in_child(void) { forked_child = true; }

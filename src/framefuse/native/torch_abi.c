@@ -1,9 +1,19 @@
-/* Turns the facts of the probe into readers and makers of torch's tensors: raw loads, else the stable C getters, else Python. */
-#include "border.h"
+/* Turns the facts of the probe into readers and makers of torch's tensors: raw loads, else the stable C getters,
+   else Python. */
+#include "torch_abi.h"
 
 #include <dlfcn.h>
 
-Abi abi = {.handle = -1, .key_set = -1, .dtype = -1, .ndim = -1, .sizes = -1, .strides = -1, .autograd_meta = -1, .version_pointer = -1};
+#include "tags.h"
+
+Abi abi = {.handle = -1,
+           .key_set = -1,
+           .dtype = -1,
+           .ndim = -1,
+           .sizes = -1,
+           .strides = -1,
+           .autograd_meta = -1,
+           .version_pointer = -1};
 
 /* Handles of a raw fallback are read into these; the GIL is held and the reader copies before anything else runs. */
 static int64_t slow_sizes[MAX_NDIM], slow_strides[MAX_NDIM];
@@ -58,7 +68,8 @@ bool abi_element(PyObject *tensor, int32_t *dtype, int32_t *device_type, int32_t
 {
     if (LIKELY(abi.handle >= 0 && abi.get_dtype && abi.get_device_type && abi.get_device_index)) {
         Handle handle = abi_handle(tensor);
-        return !abi.get_dtype(handle, dtype) && !abi.get_device_type(handle, device_type) && !abi.get_device_index(handle, device_index);
+        return !abi.get_dtype(handle, dtype) && !abi.get_device_type(handle, device_type)
+               && !abi.get_device_index(handle, device_index);
     }
     int64_t found[MAX_NDIM];
     Py_ssize_t count = 0;
@@ -79,7 +90,8 @@ bool abi_layout_slowly(PyObject *tensor, Layout *layout)
         return true;
     }
     Py_ssize_t sizes, strides;
-    if (!read_slowly(tensor, "sizes", slow_sizes, &sizes) || !read_slowly(tensor, "strides", slow_strides, &strides) || sizes != strides)
+    if (!read_slowly(tensor, "sizes", slow_sizes, &sizes) || !read_slowly(tensor, "strides", slow_strides, &strides)
+        || sizes != strides)
         return false;
     *layout = (Layout){sizes, slow_sizes, slow_strides};
     return true;
@@ -259,7 +271,8 @@ bool abi_autocast_dtype(int device_type, int32_t *dtype)
     return good;
 }
 
-/* With no function mode active only torch.set_default_tensor_type can have moved the default device; a build without accelerators refuses it. */
+/* With no function mode active only torch.set_default_tensor_type can have moved the default device; a build without
+   accelerators refuses it. */
 bool abi_default_device(PyObject *expected)
 {
     if (LIKELY(!abi.default_device))
@@ -282,7 +295,8 @@ int abi_thread_count(void)
     return (int)count;
 }
 
-/* The C interface is asked beside Python until both have said the same: no stream can be read before torch has started the device. */
+/* The C interface is asked beside Python until both have said the same: no stream can be read before torch has
+   started the device. */
 bool abi_stream(int32_t device, void **stream)
 {
     static unsigned compared; /* the generation in which they did */
@@ -322,7 +336,8 @@ int abi_hooks_active(void)
     return deque[2] != deque[6];
 }
 
-/* No probe could see the answer "no", for which the engine has to run: Python is asked too until it has given that one. */
+/* No probe could see the answer "no", for which the engine has to run: Python is asked too until it has given that
+   one. */
 int abi_keeps_graph(void)
 {
     static unsigned compared; /* the generation in which both said no */
@@ -336,7 +351,8 @@ int abi_keeps_graph(void)
     return kept;
 }
 
-/* A walk of the whole graph has no table of what to run; that table starts with two words of libstdc++'s hash table, and its count comes fourth. */
+/* A walk of the whole graph has no table of what to run; that table starts with two words of libstdc++'s hash table,
+   and its count comes fourth. */
 bool abi_wants_some(void)
 {
     if (!abi.wants || !abi.graph_task || abi.node < 0)
@@ -345,7 +361,10 @@ bool abi_wants_some(void)
     return table && table[3];
 }
 
-bool abi_wants(PyObject *node, Py_ssize_t input) { return abi.wants(*(void **)((char *)node + abi.node), (size_t)input); }
+bool abi_wants(PyObject *node, Py_ssize_t input)
+{
+    return abi.wants(*(void **)((char *)node + abi.node), (size_t)input);
+}
 
 /* ---- making tensors ---- */
 
@@ -364,7 +383,8 @@ static PyObject *long_tuple(const int64_t *values, int64_t count)
 }
 
 /* name(sizes, strides, numbers...) of a Python fallback */
-static PyObject *make_slowly(const char *name, int64_t ndim, const int64_t *sizes, const int64_t *strides, const int64_t *rest, int count)
+static PyObject *make_slowly(const char *name, int64_t ndim, const int64_t *sizes, const int64_t *strides,
+                             const int64_t *rest, int count)
 {
     PyObject *args[3] = {long_tuple(sizes, ndim), long_tuple(strides, ndim), long_tuple(rest, count)};
     PyObject *result = args[0] && args[1] && args[2] ? abi_call(name, args, 3) : NULL;
@@ -381,12 +401,13 @@ static PyObject *wrap_handle(Handle handle)
     return result;
 }
 
-PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
-                    char **data)
+PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
+                    int32_t device_index, char **data)
 {
     if (LIKELY(abi.wrap && abi.empty_strided && abi.delete_handle && abi.get_data)) {
         Handle handle;
-        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index, &handle))) {
+        if (UNLIKELY(abi.empty_strided(ndim, sizes, strides, dtype, device_type, device_type == 0 ? 0 : device_index,
+                                       &handle))) {
             PyErr_SetString(PyExc_RuntimeError, "allocation failed");
             return NULL;
         }
@@ -400,12 +421,13 @@ PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, 
 }
 
 /* A tensor over memory that it does not own; the caller sees to it that nobody keeps it. */
-PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
-                   int32_t device_index)
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
+                   int32_t device_type, int32_t device_index)
 {
     if (LIKELY(abi.wrap && abi.from_blob && abi.delete_handle)) {
         Handle handle;
-        if (UNLIKELY(abi.from_blob(data, ndim, sizes, strides, 0, dtype, device_type, device_type == 0 ? 0 : device_index, &handle, 0, NULL, 0))) {
+        if (UNLIKELY(abi.from_blob(data, ndim, sizes, strides, 0, dtype, device_type,
+                                   device_type == 0 ? 0 : device_index, &handle, 0, NULL, 0))) {
             PyErr_SetString(PyExc_RuntimeError, "torch refused a tensor over an arena");
             return NULL;
         }
@@ -451,8 +473,9 @@ PyObject *abi_state_py(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
     State state;
     if (!abi_read_state(&state))
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_RuntimeError, "torch's state cannot be read");
-    return Py_BuildValue("(KKNLiNL)", state.included, state.excluded, PyBool_FromLong(state.grad), (long long)state.modes, state.dtype,
-                         PyBool_FromLong(state.deterministic), (long long)state.dual_level);
+    return Py_BuildValue("(KKNLiNL)", state.included, state.excluded, PyBool_FromLong(state.grad),
+                         (long long)state.modes, state.dtype, PyBool_FromLong(state.deterministic),
+                         (long long)state.dual_level);
 }
 
 PyObject *tensor_facts_py(PyObject *Py_UNUSED(module), PyObject *tensor)
@@ -464,14 +487,16 @@ PyObject *tensor_facts_py(PyObject *Py_UNUSED(module), PyObject *tensor)
     Layout layout;
     char *data;
     int64_t version = -1;
-    if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index) || !abi_data(tensor, &data))
+    if (!abi_keys(tensor, &keys) || !abi_element(tensor, &dtype, &device_type, &device_index)
+        || !abi_data(tensor, &data))
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
     int requires_grad = abi_requires_grad(tensor);
     if (!abi_version(tensor, &version))
         version = -1;
     if (requires_grad < 0 || !abi_layout(tensor, &layout))
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "unreadable tensor");
-    return Py_BuildValue("{sKsisisisNsNsNsNsL}", "keys", keys, "dtype", dtype, "device_type", device_type, "device_index", device_index,
-                         "sizes", long_tuple(layout.sizes, layout.ndim), "strides", long_tuple(layout.strides, layout.ndim), "data",
-                         PyLong_FromVoidPtr(data), "requires_grad", PyBool_FromLong(requires_grad), "version", (long long)version);
+    return Py_BuildValue("{sKsisisisNsNsNsNsL}", "keys", keys, "dtype", dtype, "device_type", device_type,
+                         "device_index", device_index, "sizes", long_tuple(layout.sizes, layout.ndim), "strides",
+                         long_tuple(layout.strides, layout.ndim), "data", PyLong_FromVoidPtr(data), "requires_grad",
+                         PyBool_FromLong(requires_grad), "version", (long long)version);
 }

@@ -1,12 +1,11 @@
 /* What the probe found out about torch's binary interface, and the readers and makers of tensors that stand on it.
 
-   A fact that is unknown (offset -1, address NULL) sends its reader to the next slower way: the stable C getters, then Python. */
+   A fact that is unknown (offset -1, address NULL) sends its reader to the next slower way: the stable C getters,
+   then Python. */
 #ifndef FRAMEFUSE_TORCH_ABI_H
 #define FRAMEFUSE_TORCH_ABI_H
 
-#include <Python.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "base.h"
 
 typedef struct Opaque *Handle; /* AtenTensorHandle: at::Tensor* */
 
@@ -42,7 +41,8 @@ typedef struct {
     int32_t float32, float64; /* their codes */
     int32_t uint8;
     bool hip;            /* torch's "cuda" is ROCm */
-    uint64_t plain_keys[MAX_DEVICE_TYPES]; /* of each type of device: bits that a plain dense tensor may carry, inference or not; 0 unknown */
+    /* of each type of device: bits that a plain dense tensor may carry, inference or not; 0 unknown */
+    uint64_t plain_keys[MAX_DEVICE_TYPES];
 
     /* offsets in bytes, -1 unknown */
     Py_ssize_t handle, key_set, dtype, ndim, sizes, strides, autograd_meta, version_pointer, version_count;
@@ -54,8 +54,8 @@ typedef struct {
     int32_t (*get_device_index)(Handle, int32_t *);
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, Handle *);
     int32_t (*delete_handle)(Handle);
-    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, Handle *, int32_t,
-                         const uint8_t *, int64_t);
+    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t,
+                         Handle *, int32_t, const uint8_t *, int64_t);
     int32_t (*current_stream)(int32_t, void **);
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
@@ -70,10 +70,10 @@ typedef struct {
     int8_t (*autocast_dtype)(int8_t);
     int (*thread_count)(void);
     void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
-    void (*sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *, const float *,
-                  const int *, const float *, float *, const int *);
-    void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *, const double *, const int *,
-                  const double *, const int *, const double *, double *, const int *);
+    void (*sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
+                  const int *, const float *, const int *, const float *, float *, const int *);
+    void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *, const double *,
+                  const int *, const double *, const int *, const double *, double *, const int *);
     const uint64_t *(*hooks_state)(void);
     const volatile bool *anomaly_flag;
     bool (*keeps_graph)(void);
@@ -85,9 +85,11 @@ typedef struct {
 
     PyObject *raw_apply;    /* owned: the descriptor of autograd.Function's apply in C, or NULL */
     PyObject *python;       /* owned dict: name -> Python callable, the last way of each fact */
-    uint16_t (*default_key)(void); /* the dispatch key of the default tensor type; `key_on_cpu` while the default device is the CPU */
+    /* the dispatch key of the default tensor type; `key_on_cpu` while the default device is the CPU */
+    uint16_t (*default_key)(void);
     uint16_t key_on_cpu;
-    PyObject *default_device; /* borrowed from `python`; NULL where the default device cannot move without a function mode */
+    /* borrowed from `python`; NULL where the default device cannot move without a function mode */
+    PyObject *default_device;
     PyObject *device_types; /* owned dict: "cpu" -> 0 */
     PyObject *dual_dict;    /* owned: the dict that holds _current_level */
 } Abi;
@@ -106,15 +108,19 @@ bool abi_autocast_dtype(int device_type, int32_t *dtype);
 bool abi_default_device(PyObject *expected); /* false where the legacy default device differs */
 
 /* Makers give new references, or NULL with an exception. */
-PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type, int32_t device_index,
-                    char **data);
-PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
-                   int32_t device_index);
-bool abi_plain(int32_t device_type, uint64_t keys); /* whether these are the keys of a tensor that is what its memory says */
+PyObject *abi_empty(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device_type,
+                    int32_t device_index, char **data);
+PyObject *abi_over(char *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
+                   int32_t device_type, int32_t device_index);
+/* whether these are the keys of a tensor that is what its memory says */
+bool abi_plain(int32_t device_type, uint64_t keys);
 
-int abi_anomaly(void);                                     /* whether torch looks for anomalies; 1, 0, -1 with an exception */
-int abi_hooks_active(void);                                /* saved_tensors_hooks of this thread; 1, 0, -1 with an exception */
-int abi_keeps_graph(void);                                 /* whether the graph that the engine walks now is kept; the same */
+/* whether torch looks for anomalies; 1, 0, -1 with an exception */
+int abi_anomaly(void);
+/* saved_tensors_hooks of this thread; 1, 0, -1 with an exception */
+int abi_hooks_active(void);
+/* whether the graph that the engine walks now is kept; the same */
+int abi_keeps_graph(void);
 bool abi_wants_some(void);                                 /* whether the engine may leave out some inputs of a node */
 bool abi_wants(PyObject *node, Py_ssize_t input);
 
@@ -124,7 +130,8 @@ int abi_thread_count(void);
 bool abi_stream(int32_t device, void **stream); /* the stream of a GPU that this thread works on; false: unknown */
 
 const DTypeRow *abi_dtype(PyObject *name);                                            /* NULL with ValueError */
-int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index);          /* "cpu", "cuda:0"; -1 with ValueError */
+/* "cpu", "cuda:0"; -1 with ValueError */
+int abi_device(PyObject *text, int32_t *device_type, int32_t *device_index);
 PyObject *abi_call(const char *name, PyObject *const *args, Py_ssize_t count);        /* a Python fallback */
 
 PyObject *abi_initialise_py(PyObject *module, PyObject *facts);

@@ -1,5 +1,8 @@
-/* Turns CPython's reports of changed dicts into marks in the guard sets that rest on them; before 3.12 nothing can be watched. */
-#include "guards.h"
+/* Turns CPython's reports of changed dicts into marks in the guard sets that rest on them; before 3.12 nothing can
+   be watched. */
+#include "watch.h"
+
+#include "guard_program.h"
 
 #if PY_VERSION_HEX >= 0x030C0000
 
@@ -31,7 +34,8 @@ static inline Row *row_of(Row *rows, size_t room, PyObject *dict)
 }
 
 /* Runs before each change of a watched dict, whoever watches it: it has to be quick, and may run nothing. */
-static int dict_changes(PyDict_WatchEvent Py_UNUSED(event), PyObject *dict, PyObject *Py_UNUSED(key), PyObject *Py_UNUSED(value))
+static int dict_changes(PyDict_WatchEvent Py_UNUSED(event), PyObject *dict, PyObject *Py_UNUSED(key),
+                        PyObject *Py_UNUSED(value))
 {
     if (table.room)
         for (Listener *each = row_of(table.rows, table.room, dict)->first; each; each = each->next)
@@ -57,8 +61,8 @@ static bool grow(void)
     return true;
 }
 
-/* CPython 3.13.0 reports no attribute store while the dict shares the values inside its object (gh-125608): an entry taken out and put back
-   gives the dict its own. Nobody can see it: the dict is the same, and so is its order. */
+/* CPython 3.13.0 reports no attribute store while the dict shares the values inside its object (gh-125608): an entry
+   taken out and put back gives the dict its own. Nobody can see it: the dict is the same, and so is its order. */
 static bool own_values(PyObject *dict)
 {
     if (PY_VERSION_HEX < 0x030D0000 || !((PyDictObject *)dict)->ma_values)
