@@ -6,6 +6,7 @@ import collections
 import itertools
 import operator
 import types
+from typing import Any
 
 import numpy as np
 from tests.traps.plainly import with_numbers
@@ -436,6 +437,32 @@ def gen_in_obj2(x, n):
     next(o.g)
     brk(x)
     return list(o.g)
+
+
+def turns(n: int) -> Any:
+    yield from range(n)
+
+
+@with_numbers(TABLE)
+def chain_of_generators(x, n):
+    both = itertools.chain(turns(n), turns(2))
+    next(both)
+    brk(x)
+    return list(both), x * n
+
+
+@with_numbers(TABLE)
+def chain_of_generators_of_which_none_has_begun(x, n):
+    both = itertools.chain(turns(n), turns(2))
+    brk(x)
+    return [a + b for a, b in zip(both, range(9), strict=False)], x * n
+
+
+@with_numbers(TABLE, hits=0)
+def chain_kept_by_an_object(x, n):
+    held = types.SimpleNamespace(both=itertools.chain(turns(n), (n + 1, n + 2)), rest=enumerate((n + 1, n + 2)))
+    brk(x)
+    return list(held.both), list(held.rest)
 
 
 @TABLE.parametrize()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import operator
 import types
 from collections import deque
 from collections.abc import Callable
@@ -185,10 +186,20 @@ def _view_iterator(value: Any, memo: Memo) -> Any:
 
 
 def _driver(value: Any, memo: Memo) -> Any:
-    """An iterator over others."""
-    for held in gc.get_referents(value):
-        settle(held, memo)
-    return value
+    """An iterator over others; where another stands for one of these, one that goes on as it does."""
+    if type(value) is itertools.chain:  # what it is at, if anything, and what is left
+        held = gc.get_referents(value)
+        parts = [settle(part, memo) for part in held]
+        same = all(map(operator.is_, parts, held))
+        return value if same else itertools.chain.from_iterable(itertools.chain(parts[:-1], parts[-1]))
+    make, given, *state = value.__reduce__()
+    parts = [settle(part, memo) for part in given]
+    if all(map(operator.is_, parts, given)):
+        return value
+    made = make(*parts)
+    if state:
+        made.__setstate__(state[0])
+    return made
 
 
 def _method(value: Any, memo: Memo) -> Any:

@@ -78,6 +78,12 @@ def equal_parts(left: Any, right: Any) -> bool:
     return len(left) == len(right)
 
 
+def chain_(*iterables: Any) -> Any:
+    for iterable in iterables:
+        for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
+            yield value
+
+
 def enumerate_(iterable: Any, start: int = 0) -> Any:
     for value in iterable:
         yield start, value
@@ -308,6 +314,7 @@ def inside_ddp_forward(parallel: Any) -> Iterator[None]:
 
 # What an unstarted generator of a twin stands for where it leaves the call.
 REAL: dict[Any, Any] = {
+    chain_: itertools.chain,
     enumerate_: enumerate, map_: map, filter_: filter, zip_: zip, accumulate_: itertools.accumulate,
     dropwhile_: itertools.dropwhile, takewhile_: itertools.takewhile, filterfalse_: itertools.filterfalse,
     starmap_: itertools.starmap, groupby_: itertools.groupby,
