@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads
 from framefuse.capture.saved import unreached
 from framefuse.capture.state import global_state
@@ -264,8 +266,8 @@ def with_cuts(graph: Graph, tensors: Sequence[Any], numbers: Mapping[str, Any]) 
             return (kept, detached(kept))
         cut = []
         if node in results:
-            missing = unreached([found[part] for part in results[node]], [found[operand] for operand in node.inputs])
-            lost = {id(tensor) for tensor in missing}
+            gradients, operands = [found[part] for part in results[node]], [found[operand] for operand in node.inputs]
+            lost = {id(tensor) for tensor in (*unreached(gradients, operands), *given_none(gradients, operands))}
             cut = [place for place, operand in enumerate(node.inputs) if id(found[operand]) in lost]
         changed = tuple(detached(operand) if place in cut else operand for place, operand in enumerate(inputs))
         fresh = [new for new, old in zip(changed, inputs, strict=True) if new is not old]
@@ -273,6 +275,20 @@ def with_cuts(graph: Graph, tensors: Sequence[Any], numbers: Mapping[str, Any]) 
         return (*fresh, node if same else replace(node, inputs=changed))
 
     return rebuilt(graph, change)
+
+
+def given_none(results: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The operands to which a way leads from the results, and for which torch's formula at its end gives nothing."""
+    asking = [operand for operand in operands if operand.requires_grad]
+    roots = [result for result in results if result.requires_grad]
+    if not asking or not roots:
+        return []
+    try:
+        seeds = [torch.ones_like(root) for root in roots]
+        found = torch.autograd.grad(roots, asking, seeds, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # a derivative that torch lacks is an error where the program asks for it
+        return []
+    return [operand for operand, gradient in zip(asking, found, strict=True) if gradient is None]
 
 
 def detached(node: Node) -> Node:

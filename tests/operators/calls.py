@@ -32,15 +32,6 @@ LEFT_OUT = {
     "resize_": "the memory that it grows holds no values",
     "resize_as_": "the memory that it grows holds no values",
 }
-# Operators that are differentiated once only, with what differs the second time.
-ONCE = {
-    "nn.functional.hardsigmoid": "eager has no second derivative and raises, where ours is zero",
-    "nn.functional.pad": "eager's gradient of a reflecting pad requires grad, though it is the same for every input",
-    "nn.functional.nll_loss": "eager's gradient requires grad, though it is the same for every input",
-    "linalg.pinv": "eager gives an empty operand an empty second gradient, where ours is None",
-    "native_layer_norm": "eager gives the shift no second gradient, where ours is zeros",
-    "native_group_norm": "eager gives the shift no second gradient, where ours is zeros",
-}
 LIMIT = 40  # samples that are looked at for a few that differ
 WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -221,7 +212,7 @@ def hold(op: Any, dtype: torch.dtype, tally: Tally, *, samples: int, grad: bool,
         return
     for number, sets in enumerate(found):
         try:
-            problem = _held(op, name, sets, tally, min(orders, 1 if op.name in ONCE else 2) if grad else 0)
+            problem = _held(op, name, sets, tally, min(orders, 2) if grad else 0)
         except Exception as error:
             problem = f"raised {type(error).__name__}: {str(error)[:300]}"
         if problem:

@@ -65,6 +65,8 @@ class Formula:
             return nodes[0].inputs[0]
         if op == "beside":  # the first operand; the others get zeros for a gradient, as from eager's own kernels
             return self.builder.derived(nodes[0], "replaced", nodes)
+        if op == "fixed":  # of which the slope is nothing, where rounding would make it next to nothing
+            return self.builder.detach(nodes[0])
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
         return self.builder.pointwise(op, *nodes)

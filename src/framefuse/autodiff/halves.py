@@ -12,6 +12,7 @@ from framefuse.autodiff.joint import Joint, names_of
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.rules.composites import ASIDE
+from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.errors import CompilerBug
@@ -188,7 +189,7 @@ def _differs_again(node: Node) -> bool:
     """Whether gradients that are differentiated again need more of a node: what is read off a tape is computed then."""
     if node.op == "derived":
         return node.attr("name") in ASIDE
-    return node.op == "library" and isinstance(node.attr("target"), Taped)
+    return node.op == "library" and (isinstance(node.attr("target"), Taped) or reads_border(node))
 
 
 def _runs_once(node: Node) -> bool:

@@ -102,7 +102,8 @@ def _pointwise() -> Iterable[Op]:
     yield row("pow", 2, "torch.pow(a, b)", POW, cost=2.5, **number)
     yield row("atan2", 2, "torch.atan2(a, b)", ATAN2, cost=2.0, **float_)
     yield row("hypot", 2, "torch.hypot(a, b)", ("mul(g, div(a, r))", "mul(g, div(b, r))"), cost=0.8, **float_)
-    yield row("copysign", 2, "torch.copysign(a, b)", ("where(eq(a, 0.0), zero, mul(g, div(r, a)))", "zero"), **float_)
+    sign = "beside(where(eq(a, 0.0), zero, mul(g, fixed(div(r, a)))), r)"
+    yield row("copysign", 2, "torch.copysign(a, b)", (sign, "zero"), **float_)
     yield row("nextafter", 2, "torch.nextafter(a, b)", ("where(ne(a, b), g, zero)", "zero"), cost=0.4, **float_)
     # NaN of either operand wins; of two equal zeros the second operand is the result, as eager's vector kernels give
     yield row("maximum", 2, "torch.where(a == b, b, torch.maximum(a, b))", _extreme("lt", "gt"), **number)

@@ -144,7 +144,7 @@ def nll_loss(
         raise Unsupported("ranks")
     _need_floats(input)
     axis = 1 if len(input.shape) > 1 else 0
-    wide = lo.widen(input)
+    wide = lo.widen(lo.derived(input, "aside", (input,)))
     index = lo.cast(target, INT64)
     counted = lo.pointwise("ne", index, lo.full(ignore_index, INT64, index.shape, index.device))
     index = lo.pointwise("where", counted, index, lo.full(0, INT64, index.shape, index.device))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from framefuse.autodiff.formulas import run
+from framefuse.autodiff.library import call
 from framefuse.autodiff.registry import DERIVED, ZERO, Gradient, Vjp, vjp_derived
 from framefuse.autodiff.rules.indexing import rows_of_table
 from framefuse.autodiff.rules.views import summed
@@ -44,7 +47,6 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "log_sigmoid": ("mul(g, where(lt(a, 0.0), sub(1.0, div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))), "
                     "div(exp(neg(abs(a))), add(1.0, exp(neg(abs(a)))))))",),
     "hardswish": ("where(le(a, -3.0), zero, where(ge(a, 3.0), g, mul(g, add(div(a, 3.0), 0.5))))",),
-    "hardsigmoid": ("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",),
     "erf": ("mul(g, mul(1.1283791670955126, exp(neg(mul(a, a)))))",),
     "shrink": ("beside(where(bit_or(lt(a, neg(p)), gt(a, p)), g, zero), a)",),
     "threshold": ("beside(where(le(a, p), zero, g), a)",),
@@ -65,6 +67,8 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "norm_power": ("where(eq(a, 0.0), zero, mul(g, mul(p, pow(a, sub(p, 1.0)))))",),
     # eager's node of a norm gives all its gradients, so that of the shift requires grad where one of them does
     "shifted": ("g", "beside(g, a)"),
+    # eager's gradient leads to the operand, of which it does not depend
+    "aside": ("beside(g, a)",),
     "straight": ("g",),
     "kept": ("g",),
     "replaced": ("g", "zero"),
@@ -87,8 +91,18 @@ def _formula_rule(texts: Sequence[str | None]) -> Vjp:
 
 
 INF, NAN = float("inf"), float("nan")
-ASIDE = ("shifted",)  # rules that are about more nodes where gradients are differentiated again
+HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
+ASIDE = ("shifted", "aside")  # rules that are about more nodes where gradients are differentiated again
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
+
+
+@vjp_derived("hardsigmoid")
+def hardsigmoid(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Gradients that are differentiated again are eager's call, which refuses that."""
+    if builder.differentiable:
+        return [None, call(builder, torch.ops.aten.hardsigmoid_backward.default, (g, node.inputs[1]), like=g)]
+    return HARDSIGMOID(builder, node, g, need)
+
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from framefuse.autodiff.library import calls, order_in
+from framefuse.autodiff.library import arguments, calls, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.tapes import filled, hollow
 from framefuse.ir.builder import Builder
@@ -68,8 +68,16 @@ def linear_call(builder: Builder, node: Node, given: Given, need: Sequence[bool]
     args = (others, source.shape, hollow(node.attr("args")), hollow(node.attr("kwargs")), tuple(given.values()))
     results = [((), source.dtype, source.shape)]
     parts: list[Gradient] = [None] * len(node.inputs)
-    parts[index] = calls(builder, target, args, results, orders={}, given=[order_in(builder, node, source)])[0]
+    found = calls(builder, target, args, results, orders={}, given=[order_in(builder, node, source)])[0]
+    beside = builder.differentiable and reads_border(node)
+    parts[index] = builder.derived(found, "replaced", (found, source)) if beside else found
     return parts
+
+
+def reads_border(node: Node) -> bool:
+    """Whether this is padding with a tensor's own elements: eager's gradient of it leads to the operand, by zeros."""
+    args = arguments(node, "input pad mode=constant value=None") if node.attr("name") == "pad" else None
+    return args is not None and args["mode"] in ("reflect", "replicate")
 
 
 def _again(node: Node, index: int) -> bool:
