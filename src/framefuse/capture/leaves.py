@@ -285,6 +285,13 @@ def is_wrapper(function: types.FunctionType) -> bool:
     )
 
 
+# What a mode's own code does is run by torch's C: a call recorded below it would be replayed without that.
+ENTERS_MODES = frozenset(
+    "TorchFunctionMode.__enter__ TorchFunctionMode.__exit__ BaseTorchFunctionMode.__enter__ _push_mode _pop_mode "
+    "_pop_mode_temporarily _temporarily_pop_modes_from_mode_stack TorchDispatchMode.__enter__ "
+    "TorchDispatchMode.__exit__ _disable_current_modes "
+    "_enable_torch_function enable_reentrant_dispatch DeviceContext.__enter__ DeviceContext.__exit__".split()
+)
 FOR_TORCH_COMPILE = ("graph_break", "DynamoConfigPatchProxy.")
 
 
@@ -299,6 +306,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     for prefix, code in TORCH_STOPS:
         if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
             return code
+    if function.__qualname__ in ENTERS_MODES:
+        return "native-call"
     if module == "torch.jit._trace":  # they call what they are given, and look at who calls what inside
         return None if function.__name__ in ("is_tracing", "_script_if_tracing") else "native-call"
     if module == "torch":

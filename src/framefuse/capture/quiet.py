@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from framefuse.capture.frame import Frame
+from framefuse.capture.recording_mode import unrecorded
 
 # Questions about the arguments and the modes that are active, and about the modes alone.
 OF_ARGUMENTS = (
@@ -18,28 +18,6 @@ OF_MODES = (
     torch._C._len_torch_function_stack, torch.overrides._get_current_function_mode,
     torch.overrides._get_current_function_mode_stack,
 )  # fmt: skip
-
-
-@contextmanager
-def unrecorded(mode: Any) -> Iterator[None]:
-    """Takes ``mode`` off the stack of torch's function modes; those above it stay."""
-    pop, push = torch.overrides._pop_mode, torch.overrides._push_mode
-    stack = torch.overrides._get_current_function_mode_stack()
-    if mode not in stack:
-        yield
-        return
-    above = stack[stack.index(mode) + 1 :]
-    for _ in (mode, *above):
-        pop()
-    for held in above:
-        push(held)
-    try:
-        yield
-    finally:
-        for _ in above:
-            pop()
-        for held in (mode, *above):
-            push(held)
 
 
 def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any]:

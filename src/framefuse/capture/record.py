@@ -6,7 +6,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -246,6 +246,8 @@ class _Run:
         self.line = _line(function)
         self.bound = tuple(slots) if self.tree is not None else ()
         frame.locals[: len(slots)] = _arguments(sources, function.__code__, slots, owner)
+        if owner is not None and type_get(type(owner), "__call__") is function:  # its class gave what is run
+            sources.typed(owner)
 
     def resume(self, point: Point, values: tuple[Any, ...], error: BaseException | None) -> None:
         """Begins at a point."""
@@ -268,7 +270,8 @@ class _Run:
             frame = machine.frames[0]
             stop: Break | None = None
             try:
-                with recorder.mode:
+                # A dead recorder stays off the stack: the program's own modes come and go above it.
+                with recorder.mode if recorder.alive else nullcontext():
                     if self.owed is not None:
                         (outcome, then), self.owed = self.owed, None
                         machine.settle_outcome(outcome, then)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from framefuse.capture import devices, queries
 from framefuse.capture.attributes import LOOKUPS
@@ -16,6 +15,7 @@ from framefuse.capture.effects import Journal
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
 from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
@@ -125,6 +125,7 @@ class Recorder(Relations):
             self.journal.settle(memo)
             if self.machine is not None:
                 self.machine.settle(memo)
+                self.machine.unsettled = memo
             self.stand_ins = {key: pair for key, pair in memo.items() if type(pair[0]) is InterpretedGenerator}
         self.drop()
 
@@ -554,25 +555,6 @@ def _of_parameter(source: Source) -> bool:
 
 
 NO_TENSOR = object()
-
-
-class RecordingMode(TorchFunctionMode):
-    """Hands each outermost torch call to the recorder."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        recorder, kwargs = self.recorder, kwargs or {}
-        recorder.mode_calls += 1
-        if not recorder.alive or recorder.paused:
-            return func(*args, **kwargs)
-        name = queries.call_name(func)
-        answer = queries.ANSWERS.get(name)
-        if answer is not None:
-            return answer(recorder, func, name, args, kwargs)
-        return recorder.run(func, name, args, kwargs)
 
 
 def strip(value: Any) -> Any:

@@ -53,12 +53,14 @@ def casts_now() -> Casts:
 
 def global_state() -> GlobalState:
     """The state that a trace is bound to, read outside the recorder's own mode."""
+    with torch._C.DisableTorchFunction():  # a mode of the program would be told of the device that is made
+        default_device = str(torch.get_default_device())
     return GlobalState(
         grad_enabled=torch.is_grad_enabled(),
         inference_mode=torch.is_inference_mode_enabled(),
         autocast=autocast_state(),
         default_dtype=_mode_name(torch.get_default_dtype()),
-        default_device=str(torch.get_default_device()),
+        default_device=default_device,
         deterministic=torch.are_deterministic_algorithms_enabled(),
         function_modes=torch._C._len_torch_function_stack(),
         dispatch_keys=(
