@@ -64,9 +64,13 @@ def compile(
         )
     if not callable(model):
         raise UserError(f"a {type(model).__name__} is not callable. Give a function, a method or an nn.Module")
-    if disable or isinstance(model, type) or not _has_bytecode(model):
+    if disable or isinstance(model, type):
         return model
     recompile = functools.partial(_recompile, fullgraph, dynamic, backend, mode, options)
+    if type(model) is functools.partial:
+        return _partial_of(recompile(model.func), model)
+    if not _has_bytecode(model):
+        return model
     return _compile(model, settings, compiler, recompile)
 
 
@@ -124,14 +128,21 @@ def _recompile(
     return compile(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
 
 
-def _compile(
-    model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[Any], Any]
-) -> Any:
+def _partial_of(function: Any, model: functools.partial[Any]) -> functools.partial[Any]:
+    """The partial with ``function`` in the place of its own; later changes of its keywords reach both."""
+    if function is model.func:
+        return model
+    made = functools.partial(function)
+    made.__setstate__((function, model.args, model.keywords, vars(model)))  # type: ignore[attr-defined]
+    return made
+
+
+def _compile(model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[Any], Any]) -> Any:
     state = compiled_function(model)
     if state is not None:  # compiled again, perhaps with other settings: from the original
         model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
     if isinstance(model, torch.nn.Module):
-        made = CompiledFunction(type(model).__call__, model, settings, compiler)
+        made = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
         made.dispatch.__framefuse__ = made  # it is what the twin's __call__ gives
         return compiled_twin(model, made.dispatch, recompile, made)
     if isinstance(model, types.MethodType):
@@ -139,7 +150,7 @@ def _compile(
     elif isinstance(model, types.FunctionType):
         made = CompiledFunction(model, None, settings, compiler)
     else:
-        made = CompiledFunction(type(model).__call__, model, settings, compiler)
+        made = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
     made.dispatch.__framefuse__, made.recompile = made, recompile
     if _is_lazy(made.function):
         made.dispatch.enabled = False

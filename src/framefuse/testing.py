@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +24,7 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
         AssertionError: another number was compiled; the text names the line and the cause of each.
         UserError: something in ``compiled`` was not compiled by framefuse.
     """
-    watched = [compiled_function(function) for function in compiled]
+    watched = [compiled_function(f.func if type(f) is functools.partial else f) for f in compiled]
     if None in watched:
         found = compiled[watched.index(None)]
         raise UserError(f"{found!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")

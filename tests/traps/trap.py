@@ -7,6 +7,7 @@ A program is a generator function of one argument, ``compiled``, which turns a f
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Compiler:
 
     def __call__(self, model: Any) -> Any:
         made = framefuse.compile(model, **self.options)
-        self.made.append(weakref.ref(compiled_function(made)))
+        self.made.append(weakref.ref(compiled_function(made.func if type(made) is functools.partial else made)))
         return made
 
     def count(self) -> None:

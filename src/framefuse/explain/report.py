@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,6 +114,9 @@ def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Exp
     Raises:
         UserError: ``compiled`` is not a result of ``framefuse.compile``.
     """
+    if type(compiled) is functools.partial:
+        given = (*compiled.args, *args), {**compiled.keywords, **kwargs}
+        compiled, (args, kwargs) = compiled.func, given if args or kwargs or time else ((), {})
     state = compiled_function(compiled)
     if state is None:
         raise UserError(f"{compiled!r:.60} was not compiled by framefuse. Pass what framefuse.compile returned")

@@ -149,13 +149,15 @@ class CompiledFunction:
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
     a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt. ``recorder`` is the
-    thread that recorded last, ``recompile`` compiles something else in the same way.
+    thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class`` says that the class
+    of ``owner`` gave ``function`` for its call.
     """
 
     function: Callable[..., Any]
     owner: Any
     options: Options
     compiler: Compiler
+    of_class: bool = False
     products: list[Product] = field(default_factory=list)
     reasons: dict[Reason, int] = field(default_factory=dict)
     eager_calls: int = 0
@@ -220,6 +222,9 @@ class CompiledFunction:
         """A call for which no trace holds: records, compiles and adds traces, or gives Declined where that is vain:
         then the native half calls the function.
         """
+        if self.of_class and type(self.owner).__call__ is not self.function:
+            self.eager_calls += 1
+            return type(self.owner).__call__(*args, **kwargs)
         if self._waiting() or not self.bound.allows():
             self.eager_calls += 1
             return _native.Declined
