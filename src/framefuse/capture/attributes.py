@@ -437,8 +437,8 @@ class Attributes:
         recorder = self.recorder
         if kind in TRACKED:
             setattr(plain_number(holder), name, value)  # raises what a plain number raises
-        if isinstance(holder, (torch.Tensor, type)):
-            if isinstance(holder, type) or type_get(kind, name) is MISSING:
+        if issubclass(kind, (torch.Tensor, type)):
+            if issubclass(kind, type) or type_get(kind, name) is MISSING:
                 return self._store_outside(holder, name, value)
             return self._store_in_tensor(frame, holder, name, value)
         if type(holder) is types.ModuleType:

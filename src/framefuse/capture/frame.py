@@ -216,17 +216,16 @@ def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     if flags & 8:
         extra = slots[-1] = {}
     for name, value in kwargs.items():
-        try:
-            place = names.index(name, code.co_posonlyargcount, total)
-        except ValueError:
+        if name not in names[code.co_posonlyargcount : total]:
             if extra is None:
                 if name in names[: code.co_posonlyargcount]:
                     raise TypeError(
                         f"{title}() got some positional-only arguments passed as keyword arguments: '{name}'"
-                    ) from None
-                raise TypeError(f"{title}() got an unexpected keyword argument '{name}'") from None
+                    )
+                raise TypeError(f"{title}() got an unexpected keyword argument '{name}'")
             extra[name] = value
             continue
+        place = names.index(name, code.co_posonlyargcount, total)
         if slots[place] is not UNBOUND:
             raise TypeError(f"{title}() got multiple values for argument '{name}'")
         slots[place] = value

@@ -279,6 +279,8 @@ class Natives(Operations):
                 return "torch"
             if leaves.is_pure(target):
                 return "pure"
+            if isinstance(holder, (BaseException, types.MappingProxyType)):  # somebody else may change what it shows
+                return "pure" if id(holder) not in recorder.sources.known else None
             if isinstance(holder, torch.Generator):
                 return "generator" if records_generator(recorder, target, args, kwargs) else None
             if isinstance(holder, leaves.MUTABLE_TYPES):
@@ -294,8 +296,6 @@ class Natives(Operations):
                 )
             if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
                 return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
-            if isinstance(holder, BaseException):
-                return "pure" if id(holder) not in recorder.sources.known else None
             if kind is types.MethodWrapperType and target.__name__ in (
                 "__init__",
                 "__repr__",

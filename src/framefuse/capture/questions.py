@@ -37,6 +37,8 @@ def _profiled() -> bool:
 
 
 PROFILER = Question(_profiled)
+# Whether the caller is handling no exception.
+CALM = Question(lambda: sys.exc_info()[1] is None)
 QUESTIONS: dict[Any, Question] = {
     ask: Question(ask)
     for ask in (

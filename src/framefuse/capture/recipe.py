@@ -51,7 +51,7 @@ class Recipes:
             return form_of(value)
         if kind in ATOMS or kind is torch.device:
             return value
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             return self._tensor(value)
         source = self.recorder.sources.source(value)
         if source is None and kind is tuple and self._all_atoms(value):  # functions and classes may be made anew

@@ -66,6 +66,8 @@ class Machine(Calls, Attributes, Generators):
         # The exception that the running handler is for: of the innermost generator, else of the frames at the bottom.
         self.handled: BaseException | None = None
         self.outer = sys.exc_info()[1]
+        # Set where a recording was given up: what the instruction under way had in its hands holds numbers still.
+        self.unsettled: dict[int, Any] | None = None
         self.again: BaseException | None = None
 
     def line(self) -> Line | None:
@@ -132,6 +134,10 @@ class Machine(Calls, Attributes, Generators):
                     current, error = error, None
                     self.unwind(current, base)
                     del current
+                if self.unsettled is not None:
+                    memo, self.unsettled = self.unsettled, None
+                    self.settle(memo)
+                    del memo  # it holds what it names
                 frame = frames[-1]
                 steps = frame.code.steps
                 try:
@@ -182,6 +188,7 @@ class Machine(Calls, Attributes, Generators):
                         frame.stack.append(frame.step - 1)
                     frame.stack.append(error)
                     frame.step = frame.code.index[row.target]
+                    del error  # its traceback may hold this frame, as one of those below a frame that stands in
                     return
             frames.pop()
             self.handled = frame.handled

@@ -36,7 +36,11 @@ def settle(value: Any, memo: Memo | None = None) -> Any:
     kind = type(value)
     if kind in TRACKED:
         return bare(value)
-    if kind in ATOMS or (isinstance(value, torch.Tensor) and kind is not torch.Size):
+    if kind in ATOMS:
+        return value
+    if issubclass(kind, torch.Tensor):
+        if object.__getattribute__(value, "__dict__"):  # what the program hung onto it
+            settle(object.__getattribute__(value, "__dict__"), memo)
         return value
     found = memo.get(id(value))
     if found is not None and found is not ITSELF:
@@ -44,12 +48,12 @@ def settle(value: Any, memo: Memo | None = None) -> Any:
     if found is ITSELF and kind is not slice:  # one with run-time bounds may stand for a slice that existed before
         return value
     taker = TAKERS.get(kind)
-    if taker is None and isinstance(value, CODE_LIKE):
+    if taker is None and issubclass(kind, CODE_LIKE):
         return value
     memo[id(value)] = (value, value)
     if taker is not None:
         made = taker(value, memo)
-    elif isinstance(value, (tuple, frozenset)):
+    elif issubclass(kind, (tuple, frozenset)):
         made = _made_anew(value, memo)
     else:
         _in_place(value, kind, memo)
@@ -79,19 +83,19 @@ def tuple_like(kind: Any, parts: list[Any], state: dict[str, Any] | None = None)
 
 def _in_place(value: Any, kind: type, memo: Memo) -> None:
     """Settles what lies in a container or an object."""
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         _settle_dict(value, memo)
-    elif isinstance(value, (list, deque)):
+    elif issubclass(kind, (list, deque)):
         for place, part in enumerate(elements(value)):
             new = settle(part, memo)
             if new is not part:
                 base_of(value).__setitem__(value, place, new)
-    elif isinstance(value, set):
+    elif issubclass(kind, set):
         old = elements(value)
         if any(type(part) in TRACKED or isinstance(part, tuple) for part in old):
             set.clear(value)
             set.update(value, [settle(part, memo) for part in old])
-    elif isinstance(value, BaseException):
+    elif issubclass(kind, BaseException):
         value.args = settle(value.args, memo)
         for other in (value.__cause__, value.__context__):
             settle(other, memo)
@@ -101,8 +105,8 @@ def _in_place(value: Any, kind: type, memo: Memo) -> None:
             if new is not part:
                 object.__setattr__(value, name, new)
     state = getattr(value, "__dict__", None)
-    own = not written_in_c(kind) or isinstance(value, (BaseException, types.SimpleNamespace))
-    if type(state) is dict and own and not isinstance(value, torch.nn.Module):
+    own = not written_in_c(kind) or issubclass(kind, (BaseException, types.SimpleNamespace))
+    if type(state) is dict and own and not issubclass(kind, torch.nn.Module):
         settle(state, memo)
 
 

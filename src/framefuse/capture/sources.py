@@ -195,24 +195,25 @@ class Sources(Contents):
         if entry is not None and entry[1] is not source:
             if argument or entry[1].is_argument:
                 self.fact(source, "same", entry[1])
-            elif isinstance(value, torch.Tensor):
+            elif issubclass(type(value), torch.Tensor):
                 self.fact(source, "same", entry[1])
             else:
                 self.fact(source, "is", value, id(value))
             return
-        if isinstance(value, torch.Tensor):
+        kind = type(value)  # an object asked for its ``__class__`` may run the program's code
+        if issubclass(kind, torch.Tensor):
             self.known[id(value)] = (value, source)
-        elif isinstance(value, types.MethodType):
+        elif kind is types.MethodType:
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.MethodType)
             self.learn(Source("func", source), value.__func__)
             self.learn(Source("self", source), value.__self__)
-        elif isinstance(value, types.FunctionType) and argument:
+        elif kind is types.FunctionType and argument:
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.FunctionType)
             self.function(value)
-        elif not argument or isinstance(value, (*CODE_LIKE, types.MethodWrapperType)):
-            bound = isinstance(value, BOUND_KINDS) and not isinstance(
+        elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
+            bound = issubclass(kind, BOUND_KINDS) and not isinstance(
                 value.__self__, (types.ModuleType, type, type(None))
             )
             if bound:
@@ -394,7 +395,7 @@ class Sources(Contents):
         if id(holder) in self.stated_types:
             return
         entry = self.known.get(id(holder))
-        if entry is not None and self.host.alive and not isinstance(holder, (type, types.FunctionType)):
+        if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
             self.stated_types.add(id(holder))
             self.fact(entry[1], "type", type(holder))
 

@@ -18,11 +18,13 @@ import torch
 
 from framefuse.capture import twins
 from framefuse.capture.attributes import LOOKUPS, python_method, type_get
-from framefuse.capture.frame import MISSING, SWITCH, Frame, FrameView, InterpretedGenerator
+from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
+from framefuse.capture.kinds import is_plain
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
-from framefuse.capture.questions import PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
+from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
+from framefuse.capture.settle import cell_contents
 from framefuse.capture.sources import ATOMS
 from framefuse.capture.unseen import MADE_FROM, hidden, shown
 
@@ -182,8 +184,28 @@ def _check_class(
             machine.recorder.kill("native-call", f"{type(each).__name__}.{name}")
         if isinstance(each, abc.ABCMeta) and each not in kind.__mro__:
             answered(machine.recorder.sources, REGISTRATIONS)
+            if getattr(each, "_is_protocol", False) and value is not kind:
+                _has_members(machine, value, each)
     frame.stack.append(function(value, classes))
     return None
+
+
+def _has_members(machine: Any, value: Any, protocol: type) -> None:
+    """A protocol is asked about an object, which may have the attributes of its own."""
+    if any(python_method(type(value), name) for name in ("__getattr__", "__getattribute__")):
+        machine.recorder.kill("native-call", f"{type(value).__name__}'s own way to attributes, asked by a protocol")
+    if not is_plain(type(value)) or not hasattr(value, "__dict__"):
+        return
+    members = {
+        name
+        for base in protocol.__mro__
+        if getattr(base, "_is_protocol", False)
+        for name in (*vars(base), *vars(base).get("__annotations__", ()))
+    }
+    state, sources = vars(value), machine.recorder.sources
+    for name in sorted(members.intersection(state)):
+        sources.read(value, "attr", name, state[name])
+    sources.lacks(value, tuple(sorted(members.difference(state))))
 
 
 def _flat(classes: Any) -> Iterator[Any]:
@@ -228,11 +250,20 @@ OWN_KINDS: dict[type, type] = {
 def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args:
         return MISSING
-    cell = frame.locals[frame.code.local_names.index("__class__")]
+    names = frame.code.local_names
+    if not frame.code.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
     owner = frame.locals[0]
     if type(owner) is types.CellType:
-        owner = owner.cell_contents
-    frame.stack.append(super(cell.cell_contents, owner))
+        (owner,) = cell_contents(owner) or (UNBOUND,)
+    if owner is UNBOUND:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in names:
+        raise RuntimeError("super(): __class__ cell not found")
+    held = cell_contents(frame.locals[names.index("__class__")])
+    if not held:
+        raise RuntimeError("super(): empty __class__ cell")
+    frame.stack.append(super(held[0], owner))
     return None
 
 
@@ -384,14 +415,24 @@ def _finalize(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
 @special(sys.exc_info)
 def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     error = machine.current()
+    if _of_caller(machine, error):
+        return MISSING
     frame.stack.append((None, None, None) if error is None else (type(error), error, error.__traceback__))
     return None
 
 
 @special(sys.exception)
 def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    frame.stack.append(machine.current())
+    error = machine.current()
+    if _of_caller(machine, error):
+        return MISSING
+    frame.stack.append(error)
     return None
+
+
+def _of_caller(machine: Any, error: BaseException | None) -> bool:
+    """Whether the caller of compiled code handles this exception; that it handles none becomes a fact."""
+    return error is machine.outer and not (error is None and answered(machine.recorder.sources, CALM))
 
 
 @special(torch.compiler.is_compiling)

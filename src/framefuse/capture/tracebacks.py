@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from torch.overrides import handle_torch_function
@@ -60,17 +61,23 @@ def shown(frame: Frame, found: dict[str, Any] | None = None) -> types.FrameType:
     """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
     locals.
 
-    A code object with the user's names and lines is run until it fails: Python makes frames in no other way.
+    A code object with the user's names and lines is run until it fails: Python makes frames in no other way. A
+    generator calls it, since the frame of a generator that has ended has none before it: a program that keeps an
+    exception would keep the recorder's frames, with all they hold, in a cycle.
     """
     code = frame.code
     if code.stub is None:
         code.stub = _stub(code.code)
     try:
-        exec(code.stub, frame.globals, {} if found is None else found)
+        next(_run(code.stub, frame.globals, {} if found is None else found))
     except ZeroDivisionError as error:
-        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
-        return error.__traceback__.tb_next.tb_frame
+        return error.__traceback__.tb_next.tb_next.tb_frame  # type: ignore[union-attr]
     raise AssertionError("the stub returned")
+
+
+def _run(stub: types.CodeType, variables: dict[str, Any], found: dict[str, Any]) -> Iterator[None]:
+    exec(stub, variables, found)
+    yield
 
 
 def variables(frame: Frame) -> dict[str, Any]:

@@ -292,14 +292,17 @@ def build_class(function: Any, name: str, /, *given: Any, metaclass: Any = ABSEN
 
 
 def _check_cell(cell: Any, made: Any, name: str) -> None:
+    held: tuple[Any, ...] = ()
     try:
-        held = cell.cell_contents
+        held = (cell.cell_contents,)
     except ValueError:
+        pass
+    if not held:
         raise RuntimeError(
             f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
-        ) from None
-    if held is not made:
-        raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")
+        )
+    if held[0] is not made:
+        raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {made!r}")
 
 
 @contextmanager

@@ -94,6 +94,7 @@ def check(program: GuardProgram, arguments: Sequence[Any]) -> Hit | Miss:
         try:
             RULES[instruction[0]](run, *instruction[1:])
         except Failed as failed:
+            failed.__traceback__ = None  # a rule's frame holds the values, and the exception that it raised
             reason: Any = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
             source = getattr(reason, "source", None)
             name = str(reason) if not failed.part else f"{source or reason}{failed.part}"

@@ -172,7 +172,7 @@ class _Builder:
         if node.settled:
             return True
         held = resolve(node)
-        free = isinstance(held, torch.Tensor) or self.types.get(id(node)) is tuple
+        free = issubclass(type(held), torch.Tensor) or self.types.get(id(node)) is tuple
         if held is MISSING or (free and not node.stated):
             return False
         if node.base is not None:
@@ -214,7 +214,7 @@ class _Builder:
         """Whether the program settles what the node holds; so does what lies in a long-lived tuple or method."""
         base = node.base
         if not node.settled and base is not None and resolve(node) is not MISSING:
-            fit = resolve_again(node) is node.known and not isinstance(node.known, torch.Tensor)
+            fit = resolve_again(node) is node.known and not issubclass(type(node.known), torch.Tensor)
             node.settled = fit and self.fixed(base.known, node.source.kind) and self.settle(base)
         return node.settled
 

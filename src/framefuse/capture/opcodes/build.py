@@ -137,13 +137,10 @@ def list_to_tuple(machine: Any, frame: Frame, argument: int) -> None:
 @handles("LIST_EXTEND")
 def list_extend(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
-    try:
-        values = machine.iterable(value)
-        _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
-    except TypeError as error:
-        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
-            raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}") from None
-        raise error
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}")
+    values = machine.iterable(value)
+    _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
 
 
 def _seen(machine: Any, values: Any) -> Any:

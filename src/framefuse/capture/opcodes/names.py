@@ -11,6 +11,7 @@ from framefuse.capture.code import handles
 from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
 from framefuse.capture.numbers import bare
+from framefuse.capture.settle import cell_contents
 
 
 @handles("LOAD_FAST")
@@ -69,10 +70,10 @@ def _unset(frame: Frame, argument: int) -> NameError:
 @handles("LOAD_DEREF")
 def load_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
-    try:
-        value = cell.cell_contents
-    except ValueError:
-        raise _unset(frame, argument) from None
+    held = cell_contents(cell)
+    if not held:
+        raise _unset(frame, argument)
+    value = held[0]
     free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
     frame.stack.append(machine.recorder.sources.cell(cell, value, free))
 
@@ -90,11 +91,7 @@ def load_classderef(machine: Any, frame: Frame, argument: int) -> None:
 def store_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell, value = frame.locals[argument], frame.stack.pop()
     if id(cell) in machine.recorder.sources.known:
-        try:
-            before = cell.cell_contents
-        except ValueError:
-            before = MISSING
-        machine.recorder.journal.place("cell", cell, None, value, before)
+        machine.recorder.journal.place("cell", cell, None, value, *(cell_contents(cell) or (MISSING,)))
         value = bare(value)
     cell.cell_contents = value
 
@@ -102,13 +99,12 @@ def store_deref(machine: Any, frame: Frame, argument: int) -> None:
 @handles("DELETE_DEREF")
 def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
-    try:
-        before = cell.cell_contents
-        del cell.cell_contents
-    except ValueError:
-        raise _unset(frame, argument) from None
+    held = cell_contents(cell)
+    if not held:
+        raise _unset(frame, argument)
+    del cell.cell_contents
     if id(cell) in machine.recorder.sources.known:
-        machine.recorder.journal.place("delcell", cell, None, MISSING, before)
+        machine.recorder.journal.place("delcell", cell, None, MISSING, held[0])
 
 
 @handles("LOAD_GLOBAL")
@@ -242,11 +238,11 @@ def import_name(machine: Any, frame: Frame, argument: int) -> None:
 def import_from(machine: Any, frame: Frame, argument: int) -> None:
     module, name = frame.stack[-1], frame.code.names[argument]
     try:
-        frame.stack.append(machine.attribute_now(frame, module, name))
+        found = machine.attribute_now(frame, module, name)
     except AttributeError:
-        found = sys.modules.get(f"{module.__name__}.{name}")
-        if found is None:
-            place = getattr(module, "__file__", None) or "unknown location"
-            text = f"cannot import name '{name}' from '{module.__name__}' ({place})"
-            raise ImportError(text, name=module.__name__, path=place) from None
-        frame.stack.append(found)
+        found = sys.modules.get(f"{module.__name__}.{name}", MISSING)
+    if found is MISSING:
+        place = getattr(module, "__file__", None) or "unknown location"
+        text = f"cannot import name '{name}' from '{module.__name__}' ({place})"
+        raise ImportError(text, name=module.__name__, path=place)
+    frame.stack.append(found)
