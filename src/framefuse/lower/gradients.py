@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Call, Trace, refs
+from framefuse.ir.trace import Build, Call, Trace, outside, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import Values
 
@@ -78,6 +80,20 @@ class Gradients:
                 text = "A view that was made where gradients are off requires grad by itself"
                 raise Stop(reason("gradient", text, call.line))
 
+    def asked(self) -> None:
+        """Raises Stop where the trace ends at a call of ``autograd.grad`` and a view leaves from which others were
+        computed: that call, or the next, may ask for its gradient, and a view is made last, so that no way leads to it.
+        Behind a step of its own it is an input.
+        """
+        if not self.on or not _asks(self.trace.result):
+            return
+        leaving = set(outside(self.trace.result, ()))
+        for place, call in enumerate(self.trace.calls):
+            for value in leaving.intersection(refs(call.result)):
+                read = any(value in refs((later.args, later.kwargs)) for later in self.trace.calls[place + 1 :])
+                if read and self.trace.metas[value].requires_grad and self._is_view(call, value):
+                    raise Stop(reason("gradient", f"{call.name} gives a view whose own gradient is asked", call.line))
+
     def written(self, call: Call, value: int, node: Node) -> Node:
         """What a tracked write makes of a value: its earlier history gets a gradient of zeros where the new contents
         do not rest on it.
@@ -112,6 +128,12 @@ class Gradients:
             text = "A complex tensor that requires grad is written where gradients are off"
             raise Stop(reason("gradient", text, self.builder.line))
         return self.builder.derived(peel(node), KEPT, (history(before),))
+
+
+def _asks(result: Any) -> bool:
+    """Whether the step at which a trace ends asks for gradients of tensors that it names."""
+    first = result.parts[0] if type(result) is Build and result.kind == "tuple" and result.parts else None
+    return type(first) is Build and first.kind == "source" and first.value.key == "grad"
 
 
 def history(node: Node) -> Node:

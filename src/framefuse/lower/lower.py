@@ -27,7 +27,7 @@ from framefuse.lower.copies import computed
 from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
-from framefuse.lower.gradients import Gradients
+from framefuse.lower.gradients import KEPT, Gradients
 from framefuse.lower.layout import settle
 from framefuse.lower.library import (
     EFFECTS,
@@ -88,6 +88,7 @@ class _Lowerer:
         self.gradients = Gradients(self.builder, trace, self.values)
         self.builder.differentiable = self.gradients.on
         self.taken: set[Node] = set()
+        self.leaving = set(outside(trace.result, trace.effects))
         self.computed: list[Node] = []  # what the program's calls gave and wrote
         self.definer: dict[int, Definition] = {}
         self.index = 0  # of the call at hand
@@ -103,6 +104,7 @@ class _Lowerer:
             except Exception as error:
                 raise Pinned(call.line) from error
         self.builder.line = None
+        self.gradients.asked()
         settle(self.builder, self.trace, self.values)
         leaving = Outputs(
             self.builder, self.trace, self.values, self.definer, self.calls.library, self.gradients, self._late_argument
@@ -181,8 +183,20 @@ class _Lowerer:
         nodes = self._by_rule(call, fresh)
         if nodes is None:
             nodes = self._by_library(call, fresh)
+        elif self.gradients.on and len(fresh) == 1 and self._is_copy(call, fresh[0][1], nodes[0]):
+            (copy,) = self._by_library(call, fresh, [nodes[0].shape])
+            nodes = (self.builder.derived(self.builder.detach(copy), KEPT, nodes),)
         for (path, value), node in zip(fresh, nodes, strict=True):
             self._define(call, path, value, node)
+
+    def _is_copy(self, call: Call, value: int, node: Node) -> bool:
+        """Whether a call copied what requires grad into a tensor that leaves, of which the program may ask the gradient
+        of what it computes from that.
+        """
+        meta = self.trace.metas[value]
+        if not meta.requires_grad or meta.view or not call.grad_enabled or value not in self.leaving:
+            return False
+        return node.dtype.is_float and any(self.values.contents[operand] is node for operand in refs(call.args))
 
     def _define(self, call: Call, path: tuple[int, ...], value: int, node: Node) -> None:
         plain = computed(node)

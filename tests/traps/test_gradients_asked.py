@@ -1,0 +1,119 @@
+"""``autograd.grad`` for a copy or a view from which the rest was computed, in the program and behind it: differential
+equations in the loss, forces, penalties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from tests.traps.trap import Table, Trap, hold, outcome
+from torch import Tensor, nn
+
+TABLE = Table()
+Outputs = tuple[Tensor, ...]
+
+
+def asked(traces: int, hits: int) -> Callable[[Callable[..., Outputs]], Callable[..., Outputs]]:
+    """Adds ``function(x)``, whose last result is differentiated by the first and by x, and then once more."""
+
+    def add(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
+        def program(compiled: Any) -> Iterator[Any]:
+            f = compiled(function)
+            for number in range(6):
+                generator = torch.Generator().manual_seed(number)
+                x = torch.rand(4, 2, generator=generator, dtype=torch.float64, requires_grad=True)
+                found = outcome(f, x)
+                yield found
+                yield outcome(again, found, x)
+                yield x.grad
+
+        program.__name__ = function.__name__
+        TABLE.trap(traces=traces, hits=hits)(program)
+        return function
+
+    return add
+
+
+def again(found: Outputs, x: Tensor) -> list[Tensor | None]:
+    slopes = torch.autograd.grad(found[-1].sum(), [found[0], x], create_graph=True, allow_unused=True)
+    loss = found[-1].sum() + sum(slope.pow(2).sum() for slope in slopes if slope is not None)
+    loss.backward()
+    return list(slopes)
+
+
+@asked(traces=1, hits=5)
+def copy(x: Tensor) -> Outputs:
+    x = x.clone()
+    return x, (x * 2).sin()
+
+
+@asked(traces=1, hits=5)
+def copies_of_what_is_computed(x: Tensor) -> Outputs:
+    first = (x * 2).clone()
+    second = first.clone()
+    return first, second, (first * second).sin()
+
+
+@asked(traces=1, hits=5)
+def written_copy(x: Tensor) -> Outputs:
+    x = x.clone()
+    x.mul_(2)
+    return x, (x * 3).tanh()
+
+
+@asked(traces=2, hits=5)
+def copy_inside(x: Tensor) -> Outputs:
+    x = x.clone().requires_grad_()
+    y = (x * 2).sin()
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    return x, slope, y * slope
+
+
+@asked(traces=6, hits=2)
+def columns_inside(x: Tensor) -> Outputs:
+    t, s = x[:, 0:1], x[:, 1:2]
+    u = (t * s + t**3).sin()
+    u_t, u_s = torch.autograd.grad(u.sum(), [t, s], create_graph=True)
+    return t, u_t, (u_t + u_s * s).cos()
+
+
+@asked(traces=8, hits=2)
+def columns_of_what_is_computed(x: Tensor) -> Outputs:
+    x = x * 2
+    t, s = x[:, 0:1], x[:, 1:2]
+    u = (t * s + t**3).sin()
+    (u_t,) = torch.autograd.grad(u.sum(), t, create_graph=True)
+    (u_s,) = torch.autograd.grad(u.sum(), s, create_graph=True)
+    (u_tt,) = torch.autograd.grad(u_t.sum(), t, create_graph=True)
+    return u, u_s, u_tt
+
+
+@TABLE.trap(traces=8, hits=3)
+def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
+    net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+
+    @compiled
+    def step(points: Tensor) -> Tensor:
+        points = points.clone().requires_grad_()
+        x, t = points[:, [0]], points[:, 1:2]
+        u = net(torch.cat([x, t], 1))
+        u_t = torch.autograd.grad(u, t, torch.ones_like(u), create_graph=True)[0]
+        u_x = torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)[0]
+        u_xx = torch.autograd.grad(u_x, x, torch.ones_like(u), create_graph=True)[0]
+        loss = (u_t + u * u_x - 0.1 * u_xx).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for number in range(7):
+        yield step(torch.randn(6, 2, generator=torch.Generator().manual_seed(number)))
+        yield [parameter.detach().clone() for parameter in net.parameters()]
+
+
+@TABLE.parametrize()
+def test_gradients_asked(trap: Trap) -> None:
+    hold(trap)
