@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import types
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,6 +89,9 @@ TORCH_STOPS = (
     ("torch.cuda.random", "random-state"),
 )
 
+# Folders of libraries.
+INSTALLED = frozenset(("site-packages", "dist-packages"))
+
 # The types of what `framefuse.compile` makes of functions; whoever has them adds them.
 COMPILED: set[type] = set()
 
@@ -122,6 +126,11 @@ def runs_natively(function: types.FunctionType) -> bool:
             _native_code.clear()  # it holds code objects
         _native_code[id(code)] = (code, native)
     return native
+
+
+def is_installed(code: types.CodeType) -> bool:
+    """Whether a code object is that of an installed library, as opposed to the user's own program."""
+    return not INSTALLED.isdisjoint(Path(code.co_filename).parts)
 
 
 def _wraps_foreign(function: types.FunctionType) -> bool:

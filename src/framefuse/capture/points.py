@@ -122,6 +122,11 @@ class Points:
         steps[at] = why
         return True
 
+    def forget(self) -> None:
+        """Drops the points that no compiled code leads to."""
+        kept = {shape: [point for point in alike if point.handle is not None] for shape, alike in self.by_shape.items()}
+        self.by_shape = {shape: alike for shape, alike in kept.items() if alike}
+
     def waits(self, code: CodeType) -> bool:
         """Whether a recording that ended here, as the program made state of its own, shall simply be tried again."""
         self.waited[code] = count = self.waited.get(code, 0) + 1

@@ -153,6 +153,10 @@ class Recipes:
             return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
         if kind is contextvars.Token:
             return self._token(value, number)
+        if kind is types.MappingProxyType:
+            return Build("call", kind, (build(dict_behind(value)),), None, number)
+        if kind.__module__ == "typing" and self._says_types(value):
+            return Build("const", value)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
         if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in self.recorder.sources.made):
@@ -167,6 +171,12 @@ class Recipes:
                 return self.refuse(f"a {kind.__name__} made during the call")
             return Build("const", value)
         return self._instance(value, kind, number)
+
+    def _says_types(self, value: Any) -> bool:
+        """Whether a type of ``typing`` names none that the call made: nothing about it changes."""
+        parts = getattr(value, "__args__", ())
+        known = all(id(part) not in self.recorder.sources.made for part in parts)
+        return known and all(self._says_types(part) for part in parts if type(part).__module__ == "typing")
 
     def _token(self, value: Any, number: int) -> Any:
         """What a context variable gives that is set: to make it is to set the variable."""

@@ -304,6 +304,8 @@ class _Run:
         why = reason(stop.code, stop.detail, recorder.line())
         closed = recorder.attempt(lambda: self._close(stop, why), None)
         if closed is None:  # the recording is dead, the frames are whole
+            if recorder.bug is None:
+                machine.learn_call(stop.code, stop.detail)
             recorder.kill(stop.code, stop.detail)
             inner = recorder.reason
             if inner is not None and inner != why:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
@@ -13,6 +14,7 @@ from framefuse.capture.buckets import cut_before
 from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
+from framefuse.capture.leaves import is_installed
 from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.retreat import Before, watched
 from framefuse.capture.settle import settle, settle_values
@@ -332,6 +334,20 @@ class Machine(Calls, Attributes, Generators):
     def learn_step(self, frame: Frame, code: str, detail: str) -> None:
         """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
         self.learnt |= self.points.learn(frame.code.code, frame.step - 1, (code, detail))
+
+    def learn_call(self, code: str, detail: str) -> None:
+        """No break is possible here: the next recording runs the call that led here as a step. That is the call by
+        which the program went into a library, or else the innermost that can be one.
+        """
+        callers = [frame for frame, called in pairwise(self.frames) if called.generator is None]
+        own = [frame for frame in callers if not is_installed(frame.code.code)]
+        if own and is_installed(self.frames[-1].code.code):
+            callers.append(own[-1])
+        for frame in reversed(callers):
+            if not is_ours(frame.globals) and self.points.learn(frame.code.code, frame.step - 1, (code, detail)):
+                self.learnt = True
+                self.points.forget()
+                return
 
     def learn_readers(self, places: list[tuple[Any, int] | None], detail: str) -> bool:
         """The next recording runs the instructions that read numbers from tensors as steps; False where none can be."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import dataclasses
 import functools
 import operator
 import sys
@@ -11,7 +12,6 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
+from framefuse.capture.leaves import is_installed
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
@@ -42,8 +43,6 @@ PLAIN_ITERABLES = frozenset(
 )
 
 
-# Folders of libraries, as opposed to the user's own program.
-INSTALLED = frozenset(("site-packages", "dist-packages"))
 # What builtins with a twin ask of the elements that they are given.
 ASKED: dict[Any, tuple[str, ...]] = dict.fromkeys((any, all, filter), ("__bool__", "__len__"))
 ASKED[map] = (*MADE_FROM, "__bool__", "__abs__", "__hash__", "__index__")  # by the function that is called, if native
@@ -440,8 +439,8 @@ def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
     # Libraries would go another way, to another result: torch's optimizers compute step sizes in tensors, which round
     # otherwise than floats; transformers leaves out masks and fast paths. They need not, where a break is no error.
     # What the user keeps from compilers is told of none either.
-    name, path = frame.globals.get("__name__", ""), frame.code.code.co_filename
-    own = name.startswith("torch.") or (machine.points is not None and not INSTALLED.isdisjoint(Path(path).parts))
+    own = frame.globals.get("__name__", "").startswith("torch.")
+    own = own or (machine.points is not None and is_installed(frame.code.code))
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
     frame.stack.append(not own and not kept)
     return None
@@ -488,6 +487,18 @@ def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
     if len(args) != 2 or kwargs:
         return MISSING
     frame.stack.append(args[1])
+    return None
+
+
+@special(dataclasses.is_dataclass)
+def _is_dataclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The class says it, whatever the object holds."""
+    if len(args) != 1 or kwargs or type(args[0]) in OWN_KINDS:
+        return MISSING
+    kind = args[0] if isinstance(args[0], type) else type(args[0])
+    machine.recorder.sources.typed(args[0])
+    machine.recorder.sources.version(kind)
+    frame.stack.append(dataclasses.is_dataclass(kind))
     return None
 
 
