@@ -153,8 +153,6 @@ class Recipes:
             return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
         if kind is contextvars.Token:
             return self._token(value, number)
-        if kind is types.MappingProxyType:
-            return Build("call", kind, (build(dict_behind(value)),), None, number)
         if kind.__module__ == "typing" and self._says_types(value):
             return Build("const", value)
         if kind in DESCRIPTORS:
