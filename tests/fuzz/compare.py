@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,11 @@ import torch
 
 ATOMS = (int, str, bool, type(None), bytes, complex, slice, range, torch.dtype, torch.device, torch.Size, type(...))
 QUICK = frozenset((int, str, bool, type(None)))
+ROUNDING = {torch.float32: 2e-5, torch.float64: 2e-5, torch.complex64: 2e-5, torch.complex128: 2e-5,
+            torch.bfloat16: 4e-2, torch.float16: 5e-3}  # fmt: skip
+LEAVES = ((True, True), (False, True))  # that require grad or not
 Versions = dict[int, tuple[torch.Tensor, int]]
+CONTAINERS = (list, tuple, deque, dict, set, frozenset)
 FUNCTIONS = (
     types.BuiltinFunctionType,
     types.MethodWrapperType,
@@ -65,16 +70,9 @@ class Comparison:
             return self._walk(a.__self__, e.__self__, f"{path}.__self__") or self._walk(a.__func__, e.__func__, path)
         if isinstance(e, FUNCTIONS):
             return "" if a.__qualname__ == e.__qualname__ else f"{path}: {a}, eager {e}"
-        if isinstance(e, (list, tuple)):
-            if len(a) != len(e):
-                return f"{path}: length {len(a)}, eager {len(e)}"
-            return self._first(zip(a, e, range(len(e))), path)
-        if isinstance(e, dict):
-            if list(map(repr, a)) != list(map(repr, e)):
-                return f"{path}: keys {list(a)}, eager {list(e)}"
-            return self._first(zip(a.values(), e.values(), e), path)
-        if isinstance(e, (set, frozenset)):
-            return "" if a == e else f"{path}: {a}, eager {e}"
+        if isinstance(e, CONTAINERS):
+            own = [getattr(value, "__dict__", None) for value in (a, e)]
+            return self._container(a, e, path) or self._walk(own[0], own[1], path)
         if isinstance(e, BaseException):
             return "" if str(a) == str(e) else f"{path}: {a!r}, eager {e!r}"
         if isinstance(e, type):
@@ -84,6 +82,24 @@ class Comparison:
         if type(state) is dict:
             return self._walk(a.__dict__, state, path)
         return ""
+
+    def _container(self, a: Any, e: Any, path: str) -> str:
+        """The elements of a container, whatever its own methods say of them."""
+        base = next(kind for kind in CONTAINERS if isinstance(e, kind))
+        parts: list[list[Any]] = [list(base.items(c) if base is dict else base.__iter__(c)) for c in (a, e)]
+        if len(parts[0]) != len(parts[1]):
+            return f"{path}: length {len(parts[0])}, eager {len(parts[1])}"
+        if base in (set, frozenset):  # objects are in an order of no meaning
+            plain = all(isinstance(part, (*ATOMS, float)) for part in parts[1])
+            return f"{path}: {parts[0]}, eager {parts[1]}" if plain and set(parts[0]) != set(parts[1]) else ""
+        if base is not dict:
+            return self._first(zip(*parts, range(len(parts[1]))), path)
+        keys = [[key for key, _ in pairs] for pairs in parts]
+        if not all(isinstance(key, (*ATOMS, float, tuple)) for key in keys[1]):
+            return self._first(zip(*parts, range(len(parts[1]))), path)
+        if list(map(repr, keys[0])) != list(map(repr, keys[1])):
+            return f"{path}: keys {keys[0]}, eager {keys[1]}"
+        return self._first(((one, other, key) for (_, one), (key, other) in zip(*parts)), path)
 
     def _first(self, parts: Iterable[tuple[Any, Any, Any]], path: str) -> str:
         for one, other, key in parts:
@@ -111,15 +127,15 @@ class Comparison:
         if e.numel() and any(s != t for s, t, size in zip(a.stride(), e.stride(), e.shape) if size > 1):
             return f"{path}: strides {a.stride()}, eager {e.stride()} of {tuple(e.shape)}"
         with torch.no_grad():
-            same = (
-                torch.equal(a, e) if not e.is_floating_point() else torch.allclose(a, e, 2e-5, 2e-5, equal_nan=True)
-            )
+            rounding = ROUNDING.get(e.dtype)
+            same = torch.equal(a, e) if rounding is None else torch.allclose(a, e, rounding, rounding, equal_nan=True)
         if not same:
             return f"{path}: {a.tolist()}, eager {e.tolist()}"
         held = [t.__dict__ for t in (a, e)]
         if held[0].keys() != held[1].keys():
             return f"{path}: attributes {list(held[0])}, eager {list(held[1])}"
-        return ""
+        grads = [t.grad if fact[3] in LEAVES else None for t, fact in zip((a, e), facts)]
+        return self._walk(grads[0], grads[1], f"{path}.grad")
 
     def _memory(self) -> str:
         """Tensors share memory in one world as in the other; where shared, at the same place."""
@@ -134,12 +150,14 @@ class Comparison:
                 return f"{path}: shares memory in one world only"
             if users[other] > 1 and a.storage_offset() != e.storage_offset():
                 return f"{path}: offset {a.storage_offset()}, eager {e.storage_offset()}"
-            if a._is_view() != e._is_view():
+            if a._is_view() != e._is_view() and not path.endswith(".grad"):
                 return f"{path}: a view: {a._is_view()}, eager {e._is_view()}"
         return ""
 
     def _versions(self) -> str:
         for path, a, e in self.tensors:
+            if path.endswith(".grad"):  # how gradients are added up is nobody's business
+                continue
             before = self.versions[1].get(id(a)), self.versions[0].get(id(e))
             if before[0] is None or before[1] is None:  # made during the call
                 if _count(a) != _count(e):

@@ -89,6 +89,85 @@ DEFINITIONS: dict[str, str] = {
 
     def times(self, a):
         return super().times(a) + self.extra""",
+    "Bag": """class Bag(list):
+    def __init__(self, *items):
+        super().__init__(items)
+        self.asked = 0
+
+    def append(self, item):
+        self.asked += 1
+        super().append(item)
+
+    def __getitem__(self, index):
+        self.asked += 1
+        return super().__getitem__(index)
+
+    def __contains__(self, item):
+        return any(item is each for each in super().__iter__())
+
+    def __eq__(self, other):
+        return isinstance(other, Bag) and len(self) == len(other)
+
+    def __iter__(self):
+        self.asked += 10
+        return super().__iter__()""",
+    "Store": """class Store(dict):
+    def __missing__(self, key):
+        self[key] = len(self)
+        return self[key]
+
+    def __setitem__(self, key, value):
+        COUNT[0] += 1
+        super().__setitem__(key, value)
+
+    def get(self, key, default=3):
+        return super().get(key, default)
+
+    def items(self):
+        return [(key, value) for key, value in super().items() if key != 'z']
+
+    def __len__(self):
+        return super().__len__() + 1
+
+    def __eq__(self, other):
+        return super().__eq__(other) or len(other) == 9
+
+    def __ne__(self, other):
+        return not self == other""",
+    "Marks": """class Marks(set):
+    def add(self, item):
+        super().add(item)
+        super().add(len(self))
+
+    def __contains__(self, item):
+        return not super().__contains__(item)""",
+    "Key": """class Key:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and self.n % 2 == other.n % 2
+
+    def __hash__(self):
+        return self.n % 2""",
+    "Loudest": """class Loudest(Louder):
+    def __init__(self, n):
+        super().__init__(n)
+        self.base = super().times
+
+    def times(self, a):
+        before = super().times
+        return super(Louder, self).times(a) + before(a)
+
+    @classmethod
+    def of(cls, n):
+        made = super().of(n)
+        made.extra = n
+        return made
+
+    @property
+    def twice(self):
+        return self.n * 2""",
     "Mood": "class Mood(enum.Enum):\n    BAD = 0\n    GOOD = 1",
     "COUNT": "COUNT = [0]",
     "LOG": "LOG = []",
@@ -108,6 +187,11 @@ DEFINITIONS: dict[str, str] = {
     "SEEN": "SEEN = {1, 2}",
     "VARIABLE": "VARIABLE = contextvars.ContextVar('variable', default=3)",
     "BOX": "BOX = Box(2)",
+    "BAG": "BAG = Bag(1, 2)",
+    "STORE": "STORE = Store(a=1)",
+    "MARKS": "MARKS = Marks([1])",
+    "NAMES": "NAMES = {}",
+    "HELD": "HELD = [data(1, 2), data(2, 2)]",
     "SLOTS": "SLOTS = Slots(2)",
     "LAZY": "LAZY = Lazy()",
     "adder": """class Adder:

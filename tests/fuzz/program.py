@@ -13,7 +13,10 @@ from tests.fuzz.scope import Kind, Scope
 from tests.fuzz.statements import TABLE, result, statements
 
 # Features that are in fewer programs than the others, which are in three of five.
-RARE = {"items": 45, "print": 40, "errors": 35, "risk": 15, "with": 45, "wild": 15, "random": 20}
+RARE = {
+    "supers": 30, "keyed": 30, "items": 45, "print": 40, "errors": 35, "risk": 15, "with": 45, "wild": 15, "random": 20,
+}  # fmt: skip
+OTHERS = {"views", "shapes", "items", "wild", "random", "numbers", "supers", "keyed"}  # beside those of statements
 
 # What stands before the entry function, its first line, and what stands after it.
 ENTRIES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
@@ -52,7 +55,7 @@ def programs(draw: st.DrawFn) -> Program:
     backend = choice.pick(["native", "eager"])
     features = frozenset(
         name
-        for name in sorted({row[2] for row in TABLE} - {""} | {"views", "shapes", "items", "wild", "random", "numbers"})
+        for name in sorted({row[2] for row in TABLE} - {""} | OTHERS)
         if choice.chance(RARE.get(name, 60))
     )
     entry = "module" if "module" in features else choice.pick(("function",) * 4 + ("closure", "object", "method"))

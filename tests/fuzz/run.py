@@ -30,22 +30,23 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--go-on", action="store_true", help="collect differences instead of ending at the first")
     parser.add_argument("--writes", action="store_true", help="only programs about memory and history")
+    parser.add_argument("--training", action="store_true", help="only programs that train")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--last", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.chunk is not None:
-        draw(options.chunk, options.last, options.writes)
+        draw(options.chunk, options.last, options.writes, options.training)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("XDG_CACHE_HOME", folder)  # the user's own cache stays as it is
-        further = ["--writes"] if options.writes else []
+        further = [*(["--writes"] if options.writes else []), *(["--training"] if options.training else [])]
         return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), further).run()
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
-def draw(seed: int, last: Path, writes: bool = False) -> None:
+def draw(seed: int, last: Path, writes: bool = False, training: bool = False) -> None:
     """Runs the programs of one seed; writes a line of JSON for every few, and one for a difference."""
     os.environ.setdefault("FRAMEFUSE_CHECK", "1")
     import torch
@@ -53,6 +54,7 @@ def draw(seed: int, last: Path, writes: bool = False) -> None:
     from hypothesis import seed as from_seed
     from tests.fuzz.oracle import Difference, run
     from tests.fuzz.program import Program, programs
+    from tests.fuzz.training import training_programs
     from tests.fuzz.writes import writing_programs
 
     torch.set_num_threads(1)
@@ -73,7 +75,7 @@ def draw(seed: int, last: Path, writes: bool = False) -> None:
     @from_seed(seed)
     @settings(max_examples=CHUNK, database=None, deadline=None, report_multiple_bugs=False,
               phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(writing_programs() if writes else programs())
+    @given(writing_programs() if writes else training_programs() if training else programs())
     def each(program: Program) -> None:
         if failed_at and time.monotonic() - failed_at[0] > SHRINKING:
             end()

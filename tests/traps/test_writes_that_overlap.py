@@ -266,6 +266,77 @@ def test_a_fresh_tensor_with_new_sizes_is_no_view(backend: str, change: Callable
     assert compiled_function(compiled).dispatch.hits == 2
 
 
+def a_sum_that_is_not_tracked(x, s):
+    with torch.no_grad():
+        s.add_(x.sum())
+    return x
+
+
+def a_product_that_is_not_tracked(x, s):
+    with torch.no_grad():
+        y = x * 2
+    return y, s + 1
+
+
+@pytest.mark.parametrize("function", [a_sum_that_is_not_tracked, a_product_that_is_not_tracked])
+def test_a_backend_sees_the_gradient_modes_of_the_program(function: Callable[..., Any]) -> None:
+    compiled = framefuse.compile(function, backend="eager")
+    for size in (3, 4, 5):
+        x, ours, theirs = torch.randn(size, requires_grad=True), torch.zeros(()), torch.zeros(())
+        assert alike(compiled(x, ours), function(x, theirs)) and alike(ours, theirs)
+    assert compiled_function(compiled).dispatch.hits == 2
+
+
+def test_the_new_sizes_of_a_detached_input_count_for_the_input() -> None:
+    def turned(x):
+        x.detach().t_().add_(2)
+        return x.detach().unsqueeze_(0)
+
+    compiled = framefuse.compile(turned)
+    for size in (3, 4, 5):
+        x = torch.randn(size, 2)
+        same = x.clone()
+        assert alike(compiled(x), turned(same)) and x._version == same._version
+
+
+def complex_factor(x, y):
+    x.mul_(y)
+    return x
+
+
+def complex_zeros(x, y):
+    v = y.view_as(y)
+    x.zero_()
+    return v, v
+
+
+def complex_copy(x, y):
+    x.copy_(y)
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [complex_factor, complex_zeros, complex_copy])
+@pytest.mark.parametrize("turned", [False, True])
+def test_complex_inputs_that_a_call_writes_have_gradients(function: Callable[..., Any], turned: bool) -> None:
+    def train(call: Callable[..., Any], size: int) -> Any:
+        torch.manual_seed(size)
+        x, y = (torch.randn(size, 2, dtype=torch.complex64, requires_grad=True) for _ in range(2))
+        here = (x * 1).t() if turned else x * 1
+        given = (here, y.t() if turned else y)
+        result = call(*given)
+        parts = [*(result if isinstance(result, tuple) else (result,)), given[0]]
+        loss = sum(t.abs().square().sum() for t in parts)
+        first = torch.autograd.grad(loss, (x, y), create_graph=True, allow_unused=True)
+        again = sum((g.abs() ** 2).sum() for g in first if g is not None)
+        second = torch.autograd.grad(again, (x, y), allow_unused=True)
+        return [None if g is None else g.detach().contiguous() for g in (*first, *second)]
+
+    compiled = framefuse.compile(function)
+    for size in (3, 4, 5):
+        assert alike(train(compiled, size), train(function, size)), size
+    assert compiled_function(compiled).dispatch.hits == 2
+
+
 # ---- rows of empty memory --------------------------------------------------------------------------------------------
 
 

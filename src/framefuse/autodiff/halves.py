@@ -9,6 +9,7 @@ from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.holding import Group, Holding, holds
 from framefuse.autodiff.joint import Joint, names_of
+from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.rules.composites import ASIDE
@@ -55,6 +56,7 @@ class _Maker:
         self.seen = seen  # outputs; the further ones nobody can write
         self.holding = None if holders is None else Holding(division, holders)
         self.nodes = dict.fromkeys(graph.nodes)
+        self.copies: dict[Node, Node] = {}
         self.hidden: dict[Node, int] = {}  # nodes of the graph, by place among the forward graph's outputs
         self.relations = dict.fromkeys(graph.relations)
 
@@ -165,6 +167,9 @@ class _Maker:
         made = extract(joint.builder.nodes, own, part.origin, marks=True)
         self.nodes.update(dict.fromkeys(made.values()))
         for node in own:
+            if node.dtype.kind == "complex" and made[node].op != "result":  # kernels have no complex numbers
+                made[node] = self.copies.setdefault(made[node], copied(made[node]))
+                self.nodes.update(dict.fromkeys((*made[node].inputs, made[node])))
             self.hidden.setdefault(made[node], len(self.graph.outputs) + len(self.hidden))
         return [self.hidden[made[node]] for node in own]
 

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import torch
+
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Arg, Node
@@ -64,6 +66,17 @@ def calls(
         made = known.get(path)
         found.append(made or builder.opaque("result", (node,), (("path", path),), dtype, shape, lies[path], device))
     return tuple(found)
+
+
+def copied(node: Node) -> Node:
+    """A row-major copy of a node, by the library."""
+    attrs: tuple[tuple[str, Any], ...] = (
+        ("target", torch.clone), ("name", "clone"), ("args", (Arg(0),)),
+        ("kwargs", {"memory_format": torch.contiguous_format}), ("random", False), ("orders", (None,)),
+    )  # fmt: skip
+    call = Node("library", (node,), attrs, node.dtype, (), None, node.line, node.device)
+    strides = row_major(node.shape)
+    return Node("result", (call,), (("path", ()),), node.dtype, node.shape, strides, node.line, node.device)
 
 
 def row_major(shape: Shape) -> Shape:

@@ -123,7 +123,10 @@ class Natives(Operations):
             return None
         recorder = self.recorder
         number = recorder.number(args[0])
-        if number is None or number in recorder.inputs or recorder.metas[number].view:
+        if number is None or recorder.metas[number].view:
+            return None
+        memory = recorder.metas[number].storage
+        if any(recorder.metas[given].storage == memory for given in recorder.inputs):  # which counts the change as well
             return None
         with torch._C.DisableTorchFunction():
             return recorder.reshaped(target, name, args, kwargs)

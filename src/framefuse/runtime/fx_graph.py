@@ -94,12 +94,18 @@ class _Writer:
             name = str(number)
             self.numbers[number] = self.graph.placeholder(f"s_{name}")
             self.feeds.append(number)
-        ambient = self.trace.assumptions.state.casts
+        ambient, begun = self.trace.assumptions.state.casts, self.trace.assumptions.state.grad_enabled
+        mode = begun
         for call in self.trace.calls:
+            if call.grad_enabled != mode:
+                mode = call.grad_enabled
+                self.graph.call_function(torch._C._set_grad_enabled, (mode,))
             if call.autocast != ambient:
                 what = f"{call.name} is called under another autocast than the function"
                 raise Stop(Reason("autocast", what, "Enter autocast around the compiled function.", call.line))
             self._call(call)
+        if mode != begun:
+            self.graph.call_function(torch._C._set_grad_enabled, (begun,))
         outputs = tuple(dict.fromkeys(_tensors(self.trace)))
         self.graph.output(tuple(self.nodes[value] for value in outputs))
         module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
@@ -262,7 +268,9 @@ def backend_plan(
     written = {entry.value for entry in trace.written_inputs}
     tensors = ((place, feed.value) for place, feed in enumerate(captured.feeds) if isinstance(feed, Ref))
     places = tuple(place for place, value in tensors if value in written)
-    whole = _undoing(function, places) if places else function
+    modes = {trace.assumptions.state.grad_enabled, *(call.grad_enabled for call in trace.calls)}
+    whole = _in_its_mode(function) if len(modes) > 1 else function
+    whole = _undoing(whole, places) if places else whole
     commits = any(getattr(call.target, "commits", False) for call in trace.calls)
     step = CallStep("backend", whole, args, (), tuple(outs), keeps_mode=True, commits=commits)
     devices = dict.fromkeys(("cpu", *(meta.device for meta in trace.metas)))
@@ -274,6 +282,16 @@ def backend_plan(
         trace.name, number_count, numbers.count, tuple(numbers.early), tuple(slots), registers, (step,), -1, (), result,
         generators,
     )  # fmt: skip
+
+
+def _in_its_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which changes the gradient mode, with the mode put back where it fails."""
+
+    def call(*args: Any) -> Any:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            return function(*args)
+
+    return call
 
 
 def _refuse_element(trace: Trace, value: Expr | Real) -> None:
