@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -95,6 +95,7 @@ class OnCopies:
 
     target: Callable[..., Any]
     places: tuple[int | str, ...]
+    writes: ClassVar[bool] = True  # its results count writes
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         positional, named, copies = list(args), dict(kwargs), []

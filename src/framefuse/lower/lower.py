@@ -434,8 +434,8 @@ class _Lowerer:
         if len(found.shape) > len(old.shape):
             return None
         try:
-            if self.builder.broadcast(found.shape, old.shape) != old.shape:
-                return None
+            for size, own in zip(self.builder.broadcast(found.shape, old.shape), old.shape, strict=True):
+                self.builder.require("==", size, own, "a write")
         except Unprovable:
             return None
         self.calls.kept += self.builder.drawn

@@ -68,6 +68,21 @@ def as_it_came(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def uncounted(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with a count of writes of its own: what torch keeps for its gradient keeps the other one."""
+    return tensor.data
+
+
+def _was_written(node: Node) -> bool:
+    """Whether a node is what a call wrote that ran on copies; what a tape holds of that stays as the tape knows it."""
+    if node.op != "result":
+        return False
+    target = node.inputs[0].attr("target")
+    if hasattr(target, "tape"):
+        return node.attr("path")[0] == 0 and bool(getattr(getattr(target, "target", None), "writes", False))
+    return bool(getattr(target, "writes", False))
+
+
 def refuse_unwritable(*tensors: torch.Tensor) -> None:
     """Raises where autograd lets nobody write one of the tensors: then the call runs eagerly, with eager's error."""
     kinds = torch._C._autograd
@@ -385,6 +400,8 @@ class _Assembler:
             elif output.version:  # a library may have counted by itself
                 args = (("tuple", tensor), ("const", (output.version,)))
                 self._add(CallStep("versions", torch._C._autograd._unsafe_set_version_counter, args, (), ()))
+            elif _was_written(output.node):
+                self._add(CallStep("versions", uncounted, (tensor,), (), (((), self._slot(memory)),)))
         if counted:
             self._add(CallStep("versions", _native.raise_versions, tuple(counted), (), ()))
 
