@@ -54,6 +54,7 @@ class Generators:
         generator.state = "running"
         generator.arguments = []
         frame.handled, self.handled = self.handled, frame.handled
+        self.teach(frame)  # type: ignore[attr-defined]
         self.frames.append(frame)
 
     def suspend(self, frame: Frame, generator: InterpretedGenerator) -> None:

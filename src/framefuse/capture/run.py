@@ -385,14 +385,19 @@ class Machine(Calls, Attributes, Generators):
 
     # Frames ---------------------------------------------------------------------------------------------------------
 
+    def teach(self, frame: Frame) -> None:
+        """Has a frame that is about to run, or to go on, break where earlier recordings learnt to."""
+        if self.points is None:
+            return
+        if self.points.learnt:
+            frame.code = self.points.cut(frame.code)
+        cut_before(self, frame)
+        if self.watching:
+            frame.code = watched(frame.code)
+
     def push(self, frame: Frame) -> None:
         """Enters a frame."""
-        if self.points is not None:
-            if self.points.learnt:
-                frame.code = self.points.cut(frame.code)
-            cut_before(self, frame)
-            if self.watching:
-                frame.code = watched(frame.code)
+        self.teach(frame)
         frame.handled = self.handled
         self.frames.append(frame)
         self.inlined += 1
