@@ -353,6 +353,7 @@ SIZED_BY_NUMBERS = FACTORIES | frozenset(
 )
 
 
+TAKING_SIZES = SIZED_BY_NUMBERS | {"as_strided"}
 CUTTING = frozenset(
     "__getitem__ narrow split chunk topk unflatten select_scatter repeat_interleave randperm tril_indices triu_indices "
     "one_hot multinomial tensor_split split_with_sizes unsafe_split bincount histc roll resize_ as_strided".split()

@@ -371,6 +371,7 @@ class Recorder(Relations):
 
     def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a torch call for real and records it."""
+        args, kwargs = self.scalars.sized(name, args, kwargs)
         prepared = self._prepare(name, args, kwargs)
         if self._has_numbers:
             args, kwargs = strip(args), strip(kwargs)
@@ -390,8 +391,7 @@ class Recorder(Relations):
         self._operands, self._has_numbers = [], False
         recorded = tuple([self.argument(value) for value in args])
         named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
-        operands = self._operands
-        self._operands = []
+        operands, self._operands = self._operands, []
         if not self.alive:
             return None
         state = devices.random_states() if queries.may_be_random(name, kwargs) else None

@@ -1,13 +1,18 @@
-"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float."""
+"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float; and sizes that
+torch keeps in tensors into run-time ints.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from framefuse.capture import queries
+from framefuse.capture.numbers import Integer, bare, integer
 from framefuse.ir.numbers import Expr, Real, constant_real
 from framefuse.ir.trace import Call, Ref
 
@@ -18,6 +23,12 @@ ARITHMETIC = {
     "_foreach_div_": "div",
 }  # fmt: skip
 FLOATS = (torch.float32, torch.float64)
+# Calls of torch on whole numbers -> the operators that do the same to ints that are not negative.
+DIVISIONS = frozenset(("div", "divide", "__floordiv__", "floor_divide"))
+WHOLE = dict.fromkeys(DIVISIONS, operator.floordiv) | {
+    "add": operator.add, "__add__": operator.add, "sub": operator.sub, "__sub__": operator.sub, "mul": operator.mul,
+    "__mul__": operator.mul, "__radd__": operator.add, "__rmul__": operator.mul,
+}  # fmt: skip
 
 
 class Scalars:
@@ -58,6 +69,58 @@ class Scalars:
                 return None
             form = self._written(recorder.calls[place], number, form, single)
         return form
+
+    def sized(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone."""
+        if name not in queries.TAKING_SIZES:
+            return args, kwargs
+        first = 0 if name in queries.FACTORIES else 1
+        sizes = tuple([self._sized(part) for part in args[first:]])
+        return (*args[:first], *sizes), {key: self._sized(part) for key, part in kwargs.items()}
+
+    def _sized(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind([self._sized(part) for part in value])
+        if kind is not torch.Tensor or value.ndim or value.dtype is not torch.int64:
+            return value
+        number = self.recorder.numbers.get(id(value))
+        found = self.whole(number, value) if number is not None else None
+        return value if found is None else found
+
+    def whole(self, number: int, tensor: Any) -> Any:
+        """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
+        self._index()
+        made = self.makers.get(number)
+        if made is None or tensor.ndim or tensor.dtype is not torch.int64:
+            return None
+        if self.recorder.metas[number].storage in self.writers:
+            return None
+        call = self.recorder.calls[made]
+        operation = WHOLE.get(call.name)
+        if operation is None or len(call.args) != 2 or set(call.kwargs) - {"rounding_mode"}:
+            return None
+        left, right = map(self._part, call.args)
+        if left is None or right is None:
+            return None
+        if call.name in DIVISIONS:
+            if call.kwargs.get("rounding_mode") not in ("trunc", "floor") or not (left >= 0 and right > 0):
+                return None
+        elif call.kwargs:
+            return None
+        found = operation(left, right)
+        with torch._C.DisableTorchFunction():
+            return found if type(found) in (int, Integer) and bare(found) == tensor.item() else None
+
+    def _part(self, value: Any) -> Any:
+        """An operand of a call as a run-time int."""
+        if type(value) is int:
+            return value
+        if type(value) is Ref:
+            return self.whole(value.value, self.recorder.tensors[value.value])
+        if not isinstance(value, Expr):
+            return None
+        return integer(value.evaluate(self.recorder.hints), value, self.recorder)
 
     def _index(self) -> None:
         """Looks at the calls that were recorded since."""

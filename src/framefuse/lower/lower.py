@@ -334,11 +334,14 @@ class _Lowerer:
         return probed(call, operands, metas, known, self.builder.hints, relations, self._number)
 
     def _check_layout(self, call: Call) -> None:
-        """A call that reads memory order needs operands whose memory is eager's own or row-major."""
+        """A call that reads memory order needs operands whose memory is eager's own or row-major; strides that the
+        program gives need one without gaps, as the library's operands lie in eager's order.
+        """
         for value in refs(call.args):
             meta, node = self.trace.metas[value], self.values.contents[value]
-            row_major = dense_order(meta.sizes, meta.strides) == tuple(range(len(meta.sizes)))
-            if node.op != "input" and not row_major:
+            order = dense_order(meta.sizes, meta.strides)
+            lies = order is not None if call.name == "as_strided" else order == tuple(range(len(meta.sizes)))
+            if node.op != "input" and not lies:
                 fact = f"{call.name} reads the memory order of a tensor."
                 raise Stop(Reason("memory-order", fact, "Call .contiguous() on it first.", call.line))
 
