@@ -13,7 +13,7 @@ PIP   := $(PY) -m pip install -qq --disable-pip-version-check
 BUILD := $(wildcard src/framefuse/native/*.c src/framefuse/native/*.h) setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test gpu fuzz soak lint map ops bench clean missing
+.PHONY: help setup demo test gpu fuzz soak lint map ops bench page clean missing
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,8 +50,11 @@ stops: $(VENV)/.built ## write the pages under docs/stops from the catalogue of 
 ops: $(VENV)/.built ## the primitives by element type, and which of torch's functions become them
 	@$(PY) -m framefuse.cli ops
 
-bench: $(VENV)/.built ## the README's figures of the CPU, into bench-out/ (about half an hour)
+bench: $(VENV)/.built ## the figures of the CPU, into bench-out/ (about half an hour)
 	@for part in "curve --fresh" "models --fresh" train kernels guards memory; do $(PY) -m benchmarks $$part || exit 1; done
+
+page: $(VENV)/.built ## write what was measured into docs/performance.md
+	@$(PY) -m benchmarks page
 
 bench-%: $(VENV)/.built ## one of them, as in `make bench-models ARGS="--only bert"`; `make bench-list` names them
 	@$(PY) -m benchmarks $(if $(filter list,$*),--help,$* $(ARGS))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.demo import demo
+from benchmarks.page import add_page_options, write
 from benchmarks.run import BENCHES, add_common_options, run
 
 
@@ -25,6 +26,10 @@ def parser() -> argparse.ArgumentParser:
     part = parts.add_parser("demo", help=summary, description=summary)
     add_common_options(part, "demo-out")
     part.set_defaults(call=demo)
+    summary = "write what was measured into docs/performance.md"
+    part = parts.add_parser("page", help=summary, description=summary)
+    add_page_options(part)
+    part.set_defaults(call=write)
     return top
 
 

@@ -140,7 +140,7 @@ def fresh_findings(compilers: Sequence[str], count: int = COUNTS[-1]) -> list[st
 
 
 def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
-    """Draws the five curves over n with the crossover of eager and torch.compile marked, as PNG."""
+    """Draws the five curves over n with the crossover of eager and torch.compile marked."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
 
@@ -178,4 +178,4 @@ def plot(rows: Sequence[Row], path: Path, caption: str) -> None:
     axes.legend(frameon=False, fontsize=8)
     figure.text(0.01, -0.02, caption, fontsize=6, color="#6b7280")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight")
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None} if path.suffix == ".svg" else None)

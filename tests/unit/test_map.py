@@ -30,8 +30,7 @@ def test_first_sentence_of_each_language(tmp_path):
 
 def test_the_files_that_the_advice_names_exist():
     advice = module_map.ARCHITECTURE.read_text().partition("## To add something")[2].partition("\n## ")[0]
-    rows = "\n".join(line for line in advice.splitlines()[4:] if line.startswith("|"))
-    named = re.findall(r"`([\w/]+/|[\w/]+\.(?:py|c))`", rows)
+    named = re.findall(r"`([\w/]+/|[\w/]+\.(?:py|c|h))`", advice)
     roots = (module_map.PACKAGE, module_map.ROOT)
     missing = [name for name in named if not any((root / name).exists() for root in roots)]
     assert named and not missing
