@@ -251,7 +251,7 @@ BENCHES = (
     ),
     Bench(
         "optimizers",
-        "steps of SGD, Adam and AdamW over 200 parameters: eager's for-loop, foreach and fused against compiled",
+        "steps of SGD, Adam and AdamW over 200 parameters",
         optimizers.TITLE,
         optimizers.FIELDS,
         no_options,
