@@ -20,7 +20,9 @@ hypothesis.settings.load_profile("same")
 os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
 # Folders whose tests are held to call what they compile until compiled code runs.
-HELD = ("tests/unit/lower/", "tests/unit/autodiff/")
+HELD = (
+    "tests/unit/autodiff/", "tests/unit/lower/", "tests/unit/native/", "tests/unit/runtime/", "tests/unit/training/",
+)  # fmt: skip
 GOLDEN = Path(__file__).parent / "golden"
 
 

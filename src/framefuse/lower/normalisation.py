@@ -118,9 +118,12 @@ def batch_norm(
 
     shift = lo.compute(offset, mean, scale, *([lo.cast(bias, inner)] if bias is not None else []))
     rank = len(input.shape)
-    node = lo.compute(
-        lambda a, s, b: a * s + b, lo.cast(input, inner), lo.along(scale, 1, rank), lo.along(shift, 1, rank)
-    )
+
+    def normalised(a: Element, s: Element, b: Element) -> Element:
+        product = a * s
+        return (product + b).derived("shifted", product, b)
+
+    node = lo.compute(normalised, lo.cast(input, inner), lo.along(scale, 1, rank), lo.along(shift, 1, rank))
     return lo.cast(node, input.dtype)
 
 
