@@ -47,7 +47,8 @@ def fixed_seed() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def compiled_code_runs(request: pytest.FixtureRequest) -> Iterator[None]:
     """What a test of the folders HELD compiles runs compiled code in one call or more: the first call is eager's own,
-    so a test that calls once compares eager with eager. The mark ``first_call`` is for tests about that call.
+    so a test that calls once compares eager with eager. The mark ``first_call`` is for tests about
+    such calls, which nothing compiled serves.
     """
     if not request.node.nodeid.startswith(HELD) or request.node.get_closest_marker("first_call"):
         yield

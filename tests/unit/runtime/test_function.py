@@ -1,5 +1,6 @@
 """A compiled function counts its attempts, waits longer after each vain one, and stops at its limit of traces."""
 
+import pytest
 import torch
 from torch.overrides import BaseTorchFunctionMode
 
@@ -61,6 +62,7 @@ def test_the_limit_of_traces_is_said_once():
     assert "trace_limit" in str(framefuse.explain(f))
 
 
+@pytest.mark.first_call
 def test_a_function_whose_every_call_is_a_new_case_is_looked_at_ever_more_rarely():
     compiled = framefuse.compile(lambda x, text: x * 2 if text.startswith("a") else x + len(text))
     record, x = compiled_function(compiled), torch.ones(2)

@@ -96,7 +96,9 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         g = given[value]
         total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
         if bias is not None:
-            found[bias] = total
+            # eager's node gives all gradients, so that of the shift leads to the input too, by zeros
+            again = builder.derived(g, "replaced", (g, input)) if builder.differentiable else g
+            found[bias] = total if again is g else summed(builder, again, axes)
         if weight is not None:
             found[weight] = weighted
         if wanted:
