@@ -117,6 +117,19 @@ def modes_of_the_program_entered_inside(compiled):
             yield f(ones(step)), list(log)
 
 
+@trap(traces=4, hits=4)
+def an_operator_of_tensors_replaced(compiled):
+    f = compiled(lambda x: x * 2.0 + 1)
+    multiply = torch.Tensor.__mul__
+    for step in range(6):
+        if step == 3:
+            torch.Tensor.__mul__ = lambda a, b: a - b
+        try:
+            yield f(ones(step))
+        finally:
+            torch.Tensor.__mul__ = multiply
+
+
 @trap(traces=8, hits=1, waits="torch-mode")
 def a_device_for_what_is_made_inside(compiled):
     def inner(x):

@@ -75,6 +75,8 @@ def _state_types(recorder: Recorder) -> None:
     """What was looked up on a type, or was not found there, decided something."""
     for kind in recorder.looked_up:
         recorder.sources.version(kind)
+    if recorder.calls:
+        recorder.sources.version(torch.Tensor)  # operators on tensors look there too
 
 
 def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
