@@ -32,6 +32,17 @@ def functions_of_the_c_library(compiled):
         yield f(ones(3), k)
 
 
+@trap(traces=6, hits=8)
+def the_least_and_greatest_of_ints_and_floats(compiled):
+    @compiled
+    def f(x, k):
+        few = min(k, 2.0), max(k, 2.0), min((k, 2.0, 1.5)), max([k, 2.0]), min(2.0, k), max(True, k), max(k, 2, 1.5)
+        return x, few, [type(part).__name__ for part in few]
+
+    for k in (3, 1, 2, 0, 5, 2, 3, 1, -4, 2, 7, 0, 4, 3, 1):
+        yield f(ones(2), k)
+
+
 @trap(traces=1, hits=15)
 def roots_powers_and_remainders(compiled):
     @compiled

@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -324,12 +324,26 @@ def _extreme(name: str) -> Callable[..., Any]:
             return _extreme_of_tensors(machine, frame, name, args)
         if kwargs.get("key") is not None or needs_twin(args, "__gt__", "__lt__"):
             return machine.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
+        values = list(machine.iterable(args[0])) if len(args) == 1 else args
+        if values and all(type(value) in NUMBERS for value in values):
+            frame.stack.append(_extreme_of_numbers(name, values))
+            return None
         if len(args) == 1:
-            args = (machine.iterable(args[0]),)
+            args = (values,)
         frame.stack.append((max if name == "max" else min)(*args, **kwargs))
         return None
 
     return call
+
+
+def _extreme_of_numbers(name: str, values: Sequence[Any]) -> Any:
+    """One of numbers of several classes, by the comparisons that C makes: of floats these would ask no tracked int."""
+    best = values[0]
+    for value in values[1:]:
+        better, reflected = (operator.gt, "__lt__") if name == "max" else (operator.lt, "__gt__")
+        if applied(better, value, best, reflected):
+            best = value
+    return best
 
 
 def _extreme_of_tensors(machine: Any, frame: Frame, name: str, args: tuple[Any, ...]) -> Any:
