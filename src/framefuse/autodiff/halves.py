@@ -261,15 +261,16 @@ class _Gradients:
             raise CompilerBug(f"the gradients of {primal.name} rest on {strangers}, which forward did not keep")
         outputs: dict[Node, Output] = {}
         places: list[int | None] = []
+        held, given = frozenset(primal.relations), frozenset(self.joint.tangents)
         for gradient, place in zip(self.joint.results, primal.differentiable, strict=True):
             if gradient is None:
                 places.append(None)
                 continue
             node = made[gradient]
             if node not in outputs:
-                same = inputs.index(node) if gradient in self.joint.tangents else None
+                same = inputs.index(node) if gradient in given else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
-            places.append(list(outputs).index(node))
+            places.append(outputs[node].value - len(inputs))
         came = [self.leaves[node] for node in self.joint.tangents if node in self.leaves]
         graph = Graph(
             name=f"{primal.name}_{kind}",
@@ -277,7 +278,7 @@ class _Gradients:
             nodes=tuple(late(tuple(dict.fromkeys((*inputs, *made.values()))), came)),
             outputs=tuple(outputs.values()),
             writes=(),
-            relations=tuple(relation for relation in self.joint.relations if relation not in primal.relations),
+            relations=tuple(relation for relation in self.joint.relations if relation not in held),
             hints=primal.hints,
             consumed=() if self.again else tuple(range(len(self.saved))),
         )

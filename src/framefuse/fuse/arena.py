@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from framefuse.fuse.layout import estimate
 from framefuse.ir.numbers import Expr, Symbol, expr
 
 ALIGN = 64
+MEETINGS_LIMIT = 1 << 16  # pairs of pieces alive at once
 
 
 @dataclass(slots=True)
@@ -37,7 +40,45 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "ar
     The recorded sizes decide which piece lies above which: the largest are placed first, each in the smallest gap that
     it fits in among those alive with it (greedy by size: Pisarchyk and Lee, Efficient Memory Management for Deep Neural
     Net Inference, 2020). An offset is then the end of the highest piece below, so that it is right for other sizes too.
+    Where very many are alive at once, as what a thousand steps save, only pieces of one size follow one another.
     """
+    if _meetings(pieces) > MEETINGS_LIMIT:
+        return _pooled(pieces, hints, name)
+    return _apart(pieces, hints, name)
+
+
+def _meetings(pieces: Sequence[Piece]) -> int:
+    """How many pairs of pieces are in use at one time."""
+    firsts, lasts = sorted(piece.first for piece in pieces), sorted(piece.last for piece in pieces)
+    return sum(number - bisect_left(lasts, first) for number, first in enumerate(firsts))
+
+
+def _pooled(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> Places:
+    """Places in time that is linear in the pieces: those of one size share a row of slots, and the rows are placed."""
+    free: dict[Expr, list[tuple[int, int]]] = {}  # by size: when a slot's last piece ends, and which slot it is
+    slots = []
+    for number in sorted(range(len(pieces)), key=lambda n: pieces[n].first):
+        piece = pieces[number]
+        ends = free.setdefault(piece.size, [])
+        slot = heappop(ends)[1] if ends and ends[0][0] < piece.first else len(ends)
+        heappush(ends, (piece.last, slot))
+        slots.append((number, slot))
+    first: dict[Expr, int] = {}
+    for number, _ in slots:
+        first.setdefault(pieces[number].size, pieces[number].first)
+    rows = {size: Piece(_aligned(size) * len(ends), first[size], max(ends)[0]) for size, ends in free.items()}
+    made = _apart(tuple(rows.values()), hints, name)
+    starts = dict(zip(rows, made.offsets, strict=True))
+    offsets = {number: starts[pieces[number].size] + _aligned(pieces[number].size) * slot for number, slot in slots}
+    return Places(tuple(offsets[number] for number in range(len(pieces))), made.size, made.largest)
+
+
+def _aligned(size: Expr) -> Expr:
+    return (size + (ALIGN - 1)) // ALIGN * ALIGN
+
+
+def _apart(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> Places:
+    """Places that let pieces of any sizes follow one another; the time grows with the pairs that are in use at once."""
     together = _together(pieces)
     sizes = [-(-max(1, estimate(piece.size, hints)) // ALIGN) * ALIGN for piece in pieces]
     recorded = _recorded(pieces, sizes, together)
@@ -49,7 +90,7 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "ar
         below = [other for other in together[number] if other in ends]
         tops, under[number] = _tops(below, recorded, ends, under)
         offsets[number] = maker.largest(tops)
-        ends[number] = offsets[number] + (pieces[number].size + (ALIGN - 1)) // ALIGN * ALIGN
+        ends[number] = offsets[number] + _aligned(pieces[number].size)
     tops, _ = _tops(list(ends), recorded, ends, under)
     whole = maker.largest(tops)
     return Places(tuple(offsets[number] for number in range(len(pieces))), whole, tuple(maker.made))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -25,6 +26,7 @@ from framefuse.ir.target import Targets, on_cpu
 CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
 ROOTS_LIMIT = 8
 PIECES_LIMIT = 16  # of a cat that a kernel computes
+SIBLINGS_LIMIT = 32  # kernels that read an operand already, the nearest ones, which are asked to compute a value too
 SOURCES_LIMIT = 12  # operands of a value that are looked at for a kernel that reads them already
 KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
 VIEW = 1500  # nanoseconds: what a call costs that makes a view
@@ -304,7 +306,8 @@ class Grouping:
     def join_sibling(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
         """A kernel that already reads an operand of ``node`` and has a root of the same shape."""
         for source in self.sources(node):
-            for group in sorted(self.demands.get(source, {}), key=lambda g: -g.number):
+            near = itertools.islice(reversed(self.demands.get(source, {})), SIBLINGS_LIMIT)
+            for group in sorted(near, key=lambda g: -g.number):
                 if group in users or not self.may_host(group, node, users):
                     continue
                 twin = next((c for root, c in group.roots.items() if root.shape == node.shape), None)

@@ -1,9 +1,12 @@
 """Pieces that live together lie apart at all sizes, and take little more room than what lives at once."""
 
+from unittest import mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import symbol
 
+from framefuse.fuse import arena
 from framefuse.fuse.arena import ALIGN, Piece, places
 from framefuse.ir.numbers import Symbol, expr
 
@@ -62,10 +65,11 @@ PIECES = st.lists(
 )
 
 
-@given(PIECES, st.integers(0, 200), st.integers(0, 70))
-def test_what_lives_together_lies_apart(lives, s, t):
+@given(PIECES, st.integers(0, 200), st.integers(0, 70), st.sampled_from([0, arena.MEETINGS_LIMIT]))
+def test_what_lives_together_lies_apart(lives, s, t, limit):
     spans = [(size, first, first + more) for size, first, more in lives]
-    found = laid(*spans)
+    with mock.patch.object(arena, "MEETINGS_LIMIT", limit):
+        found = laid(*spans)
     values = values_of(found, {Symbol("s0"): s, Symbol("s1"): t, Symbol("u0"): 5})
     starts = [offset.evaluate(values) for offset in found.offsets]
     ends = [start + span[0].evaluate(values) for start, span in zip(starts, spans, strict=True)]
@@ -75,6 +79,15 @@ def test_what_lives_together_lies_apart(lives, s, t):
         for b, (_, other, until) in enumerate(spans[:a]):
             if first <= until and other <= last:
                 assert ends[a] <= starts[b] or ends[b] <= starts[a]
+
+
+def test_many_that_live_at_once_are_placed_row_by_row():
+    lives = [(expr(100), 0, last) for last in range(400)] + [(64 * S, last, last + 1) for last in range(400, 409)]
+    found = laid(*lives)
+    values = values_of(found, {Symbol("s0"): 1})
+    assert found.size.evaluate(values) == 400 * 128
+    assert [offset.evaluate(values) for offset in found.offsets[:400]] == [128 * number for number in range(400)]
+    assert {offset.evaluate(values) for offset in found.offsets[400:]} == {0, 64}
 
 
 @given(PIECES)

@@ -1,0 +1,86 @@
+"""A program that is twice as long compiles with twice the work, counted in calls of our own functions."""
+
+import sys
+from collections import Counter
+from unittest import mock
+
+import framefuse
+import pytest
+import torch
+
+from framefuse.fuse import arena
+
+MEETINGS = 60  # few enough that places are chosen row by row in both lengths
+FEW = 2000  # calls of a function that say nothing about how it grows
+STEEP = 3.2  # kernels come in whole numbers, so that 2 may be 3; what looks at pairs is called 4 times as often
+
+
+def recurrent(steps):
+    weight = torch.nn.Parameter(torch.randn(4, 4) / 4)
+
+    def program(x):
+        h = x
+        for _ in range(steps):
+            h = torch.tanh(h @ weight + x)
+        return h.sum()
+
+    return program, (3, 4)
+
+
+def sequence(steps):
+    def program(x):
+        h, kept = x[:, 0], []
+        for step in range(steps):
+            h = torch.tanh(h * 0.5 + x[:, step])
+            kept.append(h)
+        return torch.stack(kept).sum()
+
+    return program, (3, steps, 4)
+
+
+def chain(steps):
+    def program(x):
+        for _ in range(steps):
+            x = torch.sin(x) * 0.9 + 0.1
+        return x.sum()
+
+    return program, (3, 4)
+
+
+def work(make, steps):
+    """How often each function is called until forward and backward are compiled."""
+    program, sizes = make(steps)
+    compiled, found = framefuse.compile(program), Counter()
+
+    def count(frame, event, _):
+        code = frame.f_code
+        if event == "call" and "framefuse" in code.co_filename:
+            found[f"{code.co_filename.rpartition('framefuse/')[2]} {code.co_qualname}"] += 1
+
+    for _ in range(2):  # the second backward is the compiled one
+        x = torch.randn(sizes, requires_grad=True)
+        sys.setprofile(count)
+        try:
+            compiled(x).backward()
+        finally:
+            sys.setprofile(None)
+    y = torch.randn(sizes, requires_grad=True)
+    z = y.detach().clone().requires_grad_()
+    with framefuse.assert_compiles(0):
+        compiled(y).backward()
+    program(z).backward()
+    torch.testing.assert_close(y.grad, z.grad)
+    return found
+
+
+# Both lengths of the chain are more than one kernel.
+@pytest.mark.parametrize(
+    ("make", "steps"), [(recurrent, 60), (sequence, 60), (chain, 160)], ids=["recurrent", "sequence", "chain"]
+)
+def test_work_grows_with_the_length(make, steps):
+    with mock.patch.object(arena, "MEETINGS_LIMIT", MEETINGS):
+        work(make, 3)  # what happens once
+        short, long = work(make, steps), work(make, 2 * steps)
+    steep = {name: (short[name], count) for name, count in long.items() if count > max(FEW, STEEP * short[name])}
+    assert not steep
+    assert sum(long.values()) < 2.3 * sum(short.values())
