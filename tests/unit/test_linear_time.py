@@ -4,10 +4,10 @@ import sys
 from collections import Counter
 from unittest import mock
 
-import framefuse
 import pytest
 import torch
 
+import framefuse
 from framefuse.fuse import arena
 
 MEETINGS = 60  # few enough that places are chosen row by row in both lengths
