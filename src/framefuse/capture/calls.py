@@ -44,6 +44,7 @@ from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.scans import associative_scan, scanned
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin
+from framefuse.capture.texts import QUESTIONS
 from framefuse.capture.twins import equal_parts, inside_ddp_forward
 from framefuse.capture.unseen import PLAIN, compared, compares, hidden, shown, walked
 from framefuse.ir.classes import immutable
@@ -89,6 +90,7 @@ SPECIALS.update(CONSTRUCTORS)
 SPECIALS.update(GENERATOR_CALLS)
 SPECIALS.update(SLOT_METHODS)
 SPECIALS.update(QUIET)
+SPECIALS.update(QUESTIONS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 

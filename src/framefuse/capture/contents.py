@@ -12,6 +12,7 @@ import torch
 
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
+from framefuse.capture.texts import Text, bare_text
 from framefuse.ir.containers import elements, entries, held, size
 from framefuse.ir.facts import Source
 
@@ -137,6 +138,8 @@ class Contents:
 
     def count(self, container: Any, free: bool) -> int:
         """``len(container)``: a run-time number where ``free`` or where a known container has changed."""
+        if type(container) is Text:
+            return self._text_length(container)
         length = size(container) if isinstance(container, CONTAINERS) else len(container)
         entry = self.known.get(id(container))
         if entry is None or not self.host.alive:
@@ -157,6 +160,21 @@ class Contents:
             self.seen[place] = integer(before, symbol.expr, self.host)
         total: int = self.seen[place] + (length - before)
         return total
+
+    def _text_length(self, value: Text) -> int:
+        """The length of a string of the caller as a run-time number."""
+        source, length = value.recipe.value, len(bare_text(value))
+        moves = value.recipe.kind == "source" and source.root.key not in self.volatile
+        if not moves or not self.host.symbolic or not self.host.alive:
+            return len(value)
+        place = (id(source), "count", None)
+        if place not in self.seen:
+            symbol = self.symbol("n")
+            self.fact(source, "count", symbol)
+            self.host.hint(symbol, length)
+            self.seen[place] = integer(length, symbol.expr, self.host)
+        counted: int = self.seen[place]
+        return counted
 
     def filled(self, container: Any) -> None:
         """Whether a known container holds anything is what it was."""

@@ -298,7 +298,11 @@ class Natives(Operations):
                     else None
                 )
             if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
-                return "pure" if not isinstance(holder, type) else self._class_method(holder, target, args)
+                if isinstance(holder, type):
+                    return self._class_method(holder, target, args)
+                if isinstance(holder, (int, float, complex, str, bytes)):  # of a class of the user's: no fact tells it
+                    recorder.sources.inside(holder)
+                return "pure"
             if kind is types.MethodWrapperType and target.__name__ in (
                 "__init__",
                 "__repr__",

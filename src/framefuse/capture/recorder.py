@@ -14,7 +14,7 @@ from framefuse.capture.attributes import LOOKUPS
 from framefuse.capture.effects import Journal
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.numbers import TRACKED, Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
 from framefuse.capture.saved import Entrances, Stale, unreached
@@ -23,6 +23,7 @@ from framefuse.capture.settle import HELD, ITSELF
 from framefuse.capture.sources import ATOMS, Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import DIMENSIONS, describe, keys_of, special
+from framefuse.capture.texts import Text
 from framefuse.errors import Reason
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.containers import elements
@@ -340,6 +341,9 @@ class Recorder(Relations):
         if kind is Integer or kind is Float:
             self._has_numbers = True
             return form_of(value)
+        if kind is Text:
+            self._has_numbers = True
+            return value.plain()
         if kind is tuple or kind is torch.Size:
             return tuple([self.argument(part) for part in self.parts(value)])
         if kind is list:
@@ -560,7 +564,7 @@ NO_TENSOR = object()
 def strip(value: Any) -> Any:
     """A copy of nested arguments with plain numbers."""
     kind = type(value)
-    if kind is Integer or kind is Float:
+    if kind in TRACKED:
         return bare(value)
     if kind is tuple:
         return tuple([strip(part) for part in value])

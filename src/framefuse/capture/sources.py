@@ -145,11 +145,11 @@ class Sources(Contents):
                 self._volatile(source, name)
                 return _found(floating(value, Real("symbol", (name,)), self.host), value, source)
             self.fact(source, "float", value, repr(value))
-        elif kind is str and free and free != CARRIED and source.is_argument and source.root.key in self.volatile:
+        elif kind is str and free is True and source.is_argument and self._is_free(source):
             self.host.tracked = True
             self._volatile(source, str(source))
             self.fact(source, "type", str)
-            return text(value, Build("source", source), (), self.host)
+            return _found(text(value, Build("source", source), (), self.host), value, source)
         elif kind in TEXTS:
             self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
         elif kind is torch.device:
@@ -165,6 +165,20 @@ class Sources(Contents):
         else:
             self.meet(source, value)
         return value
+
+    def _is_free(self, source: Source) -> bool:
+        """Whether a string among the arguments may be another one at the next call."""
+        return source.root.key in self.volatile or source in self.host.moving
+
+    def answer(self, source: Source, question: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]) -> bool:
+        """What a function gives for a string of the caller; False for one that comes out of a break, whose points know
+        values alone.
+        """
+        if source.root.key in self.volatile:
+            return False
+        function, before, behind, answer = question
+        self.fact(source, "answer", question, (function.__name__, before, behind, type(answer), answer))
+        return True
 
     def _volatile(self, source: Source, name: Symbol | str) -> None:
         """Notes a run-time value that comes out of a break."""

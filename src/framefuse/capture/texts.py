@@ -33,6 +33,27 @@ class Text(str):
                 part.plain()
         return value
 
+    def answers(self, function: Any, before: tuple[Any, ...], behind: tuple[Any, ...], answer: Any) -> bool:
+        """States what a function of C gives for this string; False where its value is to be the fact."""
+        if not self.owner.alive:
+            return True
+        if type(answer) not in (bool, int) or self.recipe.kind != "source":
+            return False
+        return bool(self.owner.sources.answer(self.recipe.value, (function, before, behind, answer)))
+
+    def method(self, name: str) -> Any:
+        """A method that asks little of the string, for the call that comes next; None for any other."""
+        return getattr(self, name) if name in ASKING else None
+
+    def lacking(self, keys: list[Any]) -> bool:
+        """Whether this string is known to be none of the keys of a dict or set."""
+        if not all(type(key) is str for key in keys) or bare_text(self) in keys:
+            return False
+        return self.answers(frozenset.__contains__, (frozenset(keys),), (), False)
+
+    def __bool__(self) -> bool:
+        return self != ""
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return (str, (self.plain(),))
 
@@ -62,9 +83,54 @@ def _reading(name: str) -> Callable[..., Any]:
     return read
 
 
+def _asking(name: str) -> Callable[..., Any]:
+    """A method that tells little of the string: what it answers is the fact, where the arguments are known."""
+    method, read = getattr(str, name), _reading(name)
+
+    def ask(self: Text, *args: Any, **kwargs: Any) -> Any:
+        plain = tuple([part.plain() if type(part) is Text else part for part in args])
+        if kwargs or len(plain) > ARGUMENTS or not all(map(_is_known, plain)):
+            return read(self, *plain, **kwargs)
+        try:
+            answer = method(bare_text(self), *plain)
+        except Exception:
+            return read(self, *plain)
+        return answer if self.answers(method, (), plain, answer) else read(self, *plain)
+
+    ask.__name__ = name
+    return ask
+
+
+ARGUMENTS = 4
+
+
+def _is_known(argument: Any) -> bool:
+    """Whether an argument of a method is the same at each call."""
+    kind = type(argument)
+    return kind in (str, int, type(None)) or (kind is tuple and all(type(part) is str for part in argument))
+
+
+# Methods that tell little of a string.
+ASKING = frozenset(
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ startswith endswith find rfind count isalnum isalpha isascii "
+    "isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper".split()
+)
 for _name in dir(str):
     if _name not in vars(Text) and _name not in (
         "__class__", "__new__", "__init__", "__getattribute__", "__setattr__", "__delattr__", "__dir__", "__doc__",
         "__init_subclass__", "__subclasshook__", "__reduce__", "__sizeof__", "maketrans", "__getstate__",
     ):  # fmt: skip
-        setattr(Text, _name, _reading(_name))
+        setattr(Text, _name, _asking(_name) if _name in ASKING else _reading(_name))
+
+
+def _as_special(method: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(machine: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        frame.stack.append(method(*args, **kwargs))
+
+    return ask
+
+
+# As SPECIALS of capture.specials.
+QUESTIONS: dict[Any, Callable[..., Any]] = {
+    method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
+}

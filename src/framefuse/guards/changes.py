@@ -13,13 +13,16 @@ from framefuse.guards.nodes import MISSING
 from framefuse.ir.facts import Assumptions, Source
 
 NUMBERS = {"int": int, "float": float}
-FREE = ("integer", "real")
+TEXTS = ("str", "count")
+FREE = ("integer", "real", "answer")
 
 
 def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[Source]:
-    """The sources of ints and floats that were held to a value and have another one now, or are free already.
+    """The sources of ints and floats, and of strings among arguments, that were held to a value and have another one
+    now, or are free already.
 
-    The next recording makes them symbols: a number that changed once will change again.
+    The next recording makes them symbols: a number that changed once will change again. Of a string it holds what the
+    program asks.
     """
     found: set[Source] = set()
     values: dict[Source, Any] = {}
@@ -30,6 +33,10 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[
             elif fact.kind in NUMBERS and fact.source not in found:
                 now = _value(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
+                    found.add(fact.source)
+            elif fact.kind in TEXTS and fact.source.is_argument:
+                now = _value(fact.source, arguments, values)
+                if type(now) is str and now != fact.value:
                     found.add(fact.source)
     return frozenset(found)
 

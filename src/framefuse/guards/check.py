@@ -282,6 +282,15 @@ class _Run:
     def equal(self, r: int, value: Any) -> None:
         self.demand(same_atom(self.registers[r], value), value, self.registers[r])
 
+    def answer(self, r: int, question: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]) -> None:
+        function, before, behind, answer = question
+        held = self.registers[r]
+        try:
+            found = function(*before, held, *behind) if type(held) is str else MISSING
+        except Exception:
+            found = MISSING
+        self.demand(same_atom(found, answer), Said(repr(answer)), held)
+
     def length(self, r: int, count: int) -> None:
         held = self.registers[r]
         size = _size(held)
@@ -341,7 +350,8 @@ class _Run:
         self.numbers[number] = word_of(held.item())
 
     def count(self, r: int, number: int) -> None:
-        self.numbers[number] = size = _size(self.registers[r])
+        held = self.registers[r]
+        self.numbers[number] = size = len(held) if type(held) is str else _size(held)
         self.demand(size >= 0, Said("a length"), self.registers[r])
 
     def code(self, r: int, code: Any, defaults: Any, keyword_defaults: Any) -> None:
@@ -559,7 +569,7 @@ RULES: dict[str, Callable[..., None]] = {
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
     "context": _Run.context,
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
-    "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
+    "float_eq": _Run.equal, "str_eq": _Run.equal, "answer": _Run.answer, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":

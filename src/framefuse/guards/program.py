@@ -333,6 +333,11 @@ class _Builder:
         if not node.settled or not same_atom(node.known, fact.value):
             (node.where or self.late).add(fact, f"{fact.kind}_eq", register, fact.value)
 
+    def answer(self, fact: Fact, node: Node) -> None:
+        """What a function gives for a string, whichever it is."""
+        register = self.load(node)
+        (node.where or self.late).add(fact, "answer", register, fact.value)
+
     def content_of(self, fact: Fact, node: Node) -> None:
         """Length, keys, presence: of a long-lived dict in its own block, of a list as a word."""
         arguments = (fact.value,)
@@ -547,6 +552,7 @@ RULES: dict[str, Callable[[_Builder, Fact, Node], None]] = {
     "int": _Builder.atom,
     "float": _Builder.atom,
     "str": _Builder.atom,
+    "answer": _Builder.answer,
     "length": _Builder.content_of,
     "keys": _Builder.content_of,
     "absent": _Builder.content_of,

@@ -120,6 +120,8 @@ FACTS: dict[str, str] = {
     "int": "{source} == {value}",  # exact type int (or bool for bool values) and equal value, any size
     "float": "{source} == {value!r}",  # exact type float and equal bits (-0.0 differs from 0.0, NaN equals itself)
     "str": "{source} == {value!r}",  # exact type str (or bytes, complex) and equal
+    # a string as an argument; value: (function, arguments before it, arguments behind it, what the function gave)
+    "answer": "{value[0].__name__}{value[2]} of {source} is {value[3]!r}",
     "length": "len({source}) == {value}",  # list, tuple, dict, set, deque
     "keys": "list({source}) == {value}",  # dict keys or set members in order, exact atoms
     "absent": "{value!r} not in {source}",  # a dict or set without that key
@@ -129,7 +131,7 @@ FACTS: dict[str, str] = {
     "tensor": "{source} is {value}",  # value: TensorSpec
     # exact type int; value: Symbol that takes the value at run time (must fit 64 bits)
     "integer": "{source} is int {value}",
-    "count": "len({source}) is {value}",  # list, dict, set, deque; value: Symbol that takes the length at run time
+    "count": "len({source}) is {value}",  # list, dict, set, deque, str; value: Symbol that takes the length at run time
     "real": "{source} is float {value}",  # exact type float; value: name of the Real symbol that takes the value
     # a tensor of the CPU without dimensions, of float32 or float64; value: name of the Real symbol that takes its value
     "scalar": "{source}.item() is float {value}",

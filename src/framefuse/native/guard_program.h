@@ -11,9 +11,11 @@
 /* One row an instruction of GUARD_OPS of framefuse.ir.plan; `watch` and `object` leave no operation behind. */
 #define GUARD_OPERATIONS(X) \
     X(arg) X(dict) X(item_dict) X(item_seq) X(entry) X(global) X(cell) X(type) X(type_attr) X(getattr) X(context) \
-    X(func) X(self) X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(length) X(keys) X(absent) X(present) \
+    X(func) X(self) X(is) X(type_is) X(int_eq) X(float_eq) X(str_eq) X(answer) X(length) X(keys) X(absent) X(present) \
     X(type_absent) X(unset) X(tensor) X(integer) X(real) X(scalar) X(count) X(address) X(code) X(same) \
     X(different) X(disjoint) X(apart) X(distinct) X(version) X(relation) X(real_relation) X(number)
+
+#define ASKED 8 /* room for the arguments of a question about a string */
 
 enum {
 #define X(name) G_##name,

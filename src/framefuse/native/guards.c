@@ -258,6 +258,26 @@ static bool version_holds(PyTypeObject *type, GuardOp *op)
     return same;
 }
 
+/* Whether a function of C gives for a string what it gave: (function, arguments before, arguments behind, answer). */
+static bool answers(PyObject *text, PyObject *question)
+{
+    if (!PyUnicode_CheckExact(text))
+        return false;
+    PyObject *before = PyTuple_GET_ITEM(question, 1), *behind = PyTuple_GET_ITEM(question, 2), *arguments[ASKED];
+    Py_ssize_t count = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(before); i++)
+        arguments[count++] = PyTuple_GET_ITEM(before, i);
+    arguments[count++] = text;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(behind); i++)
+        arguments[count++] = PyTuple_GET_ITEM(behind, i);
+    PyObject *found = PyObject_Vectorcall(PyTuple_GET_ITEM(question, 0), arguments, (size_t)count, NULL);
+    bool same = found && atoms_equal(found, PyTuple_GET_ITEM(question, 3));
+    if (!found)
+        PyErr_Clear();
+    Py_XDECREF(found);
+    return same;
+}
+
 bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, Py_ssize_t count)
 {
     PyObject *from = op->code == G_arg || op->code == G_apart || op->code == G_distinct || op->code >= G_relation
@@ -298,6 +318,7 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
     case G_is: return from == op->object;
     case G_type_is: return (PyObject *)Py_TYPE(from) == op->object;
     case G_int_eq: case G_float_eq: case G_str_eq: return atoms_equal(from, op->object);
+    case G_answer: return answers(from, op->object);
     case G_length: return length_of(from) == op->index;
     case G_keys: return keys_agree(from, op->object);
     case G_absent:
@@ -318,7 +339,9 @@ bool guard_op_run(GuardSet *set, const GuardOp *op, PyObject *const *arguments, 
         set->numbers[op->index] = as_word(PyFloat_AS_DOUBLE(from));
         return true;
     case G_scalar: return scalar_read(from, &set->numbers[op->index]);
-    case G_count: return (set->numbers[op->index] = length_of(from)) >= 0;
+    case G_count:
+        set->numbers[op->index] = PyUnicode_CheckExact(from) ? PyUnicode_GET_LENGTH(from) : length_of(from);
+        return set->numbers[op->index] >= 0;
     case G_code: return code_is(from, op);
     case G_same: return from == set->registers[op->index];
     case G_different: return from != set->registers[op->index];

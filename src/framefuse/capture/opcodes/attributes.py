@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.attributes import python_method
-from framefuse.capture.code import handles
+from framefuse.capture.code import HANDLERS, handles
 from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
@@ -18,6 +18,7 @@ from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.protocols import checked
 from framefuse.capture.queries import STOPPED, own_writes
 from framefuse.capture.recorder import strip
+from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, key_in
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in STOPPED if name.startswith("get "))
@@ -44,11 +45,26 @@ def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
 def load_method(machine: Any, frame: Frame, argument: int) -> Any:
     holder = frame.stack.pop()
     frame.stack.append(NULL)
+    if type(holder) is Text and _is_called_at_once(frame):
+        asking = holder.method(frame.code.names[argument])
+        if asking is not None:
+            frame.stack.append(asking)
+            return None
     found = machine.attribute(frame, holder, frame.code.names[argument])
     if type(found) is tuple:
         frame.stack.append(found[0])
         return None
     return found
+
+
+def _is_called_at_once(frame: Frame) -> bool:
+    """Whether nothing but loads of constants and variables stands between here and the call."""
+    for handler, _ in frame.code.steps[frame.step : frame.step + 5]:
+        if handler is HANDLERS["CALL"]:
+            return True
+        if handler not in (HANDLERS["LOAD_CONST"], HANDLERS["LOAD_FAST"]):
+            return False
+    return False
 
 
 @handles("LOAD_SUPER")

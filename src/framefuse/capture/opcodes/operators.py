@@ -14,6 +14,7 @@ from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
+from framefuse.capture.texts import Text
 from framefuse.capture.twins import contains_
 from framefuse.capture.unseen import HASHING, compared, hidden, key_in
 from framefuse.ir.containers import elements
@@ -31,6 +32,7 @@ REFLECTED_COMPARE = {
     "__ge__": "__le__",
 }
 DIRECT = NUMBERS | {torch.Tensor, torch.nn.Parameter}
+TEXT_KINDS = frozenset((str, Text))
 MUTATED_IN_PLACE = {
     "add": "__iadd__",
     "or": "__ior__",
@@ -88,6 +90,9 @@ def compare_op(machine: Any, frame: Frame, argument: int) -> Any:
     if (type(left) in DIRECT or type(left) is str) and (type(right) in DIRECT or type(right) is str):
         frame.stack.append(applied(function, left, right, REFLECTED_COMPARE[name]))
         return None
+    if TEXT_KINDS.issuperset((type(left), type(right))):
+        frame.stack.append(function(left, right))
+        return None
     return machine.binary(frame, function, left, right, name, REFLECTED_COMPARE[name])
 
 
@@ -143,6 +148,11 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
         return machine.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
     hidden(machine, container, "__contains__", "__iter__")
     sources = machine.recorder.sources
+    if type(value) is Text and kind in (dict, set, frozenset) and id(container) not in sources.changed:
+        if value.lacking(elements(container)):
+            sources.extent(container)
+            frame.stack.append(bool(argument))
+            return None
     if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
         value = key_in(machine, container, value) if isinstance(container, HASHING) else value.plain()
     if not sources.membership(container, value):
