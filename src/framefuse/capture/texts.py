@@ -112,8 +112,8 @@ def _is_known(argument: Any) -> bool:
 
 # Methods that tell little of a string.
 ASKING = frozenset(
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ startswith endswith find rfind count isalnum isalpha isascii "
-    "isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper".split()
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ startswith endswith find rfind count isalnum isalpha "
+    "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper".split()
 )
 for _name in dir(str):
     if _name not in vars(Text) and _name not in (

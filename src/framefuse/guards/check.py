@@ -569,7 +569,8 @@ RULES: dict[str, Callable[..., None]] = {
     "global": _Run.global_, "cell": _Run.cell, "type": _Run.type, "type_attr": _Run.type_attr, "getattr": _Run.getattr_,
     "context": _Run.context,
     "func": _Run.func, "self": _Run.self_, "is": _Run.is_, "type_is": _Run.type_is, "int_eq": _Run.equal,
-    "float_eq": _Run.equal, "str_eq": _Run.equal, "answer": _Run.answer, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
+    "float_eq": _Run.equal, "str_eq": _Run.equal, "length": _Run.length, "keys": _Run.keys, "absent": _Run.absent,
+    "answer": _Run.answer,
     "present": _Run.present, "type_absent": _Run.type_absent, "unset": _Run.unset, "tensor": _Run.tensor, "integer":
     _Run.integer, "real": _Run.real, "scalar": _Run.scalar, "count": _Run.count, "code": _Run.code,
     "same": _Run.same, "different": _Run.different, "disjoint":

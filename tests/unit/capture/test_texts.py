@@ -1,8 +1,9 @@
 """A string that is another one at each call: what the program asks of it is checked, not which one it is."""
 
-import framefuse
 import pytest
 import torch
+
+import framefuse
 
 NAMES = {"first": 2.0, "second": 3.0}
 
