@@ -34,11 +34,16 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[
                 now = _value(fact.source, arguments, values)
                 if type(now) is NUMBERS[fact.kind] and not same_atom(now, fact.value):
                     found.add(fact.source)
-            elif fact.kind in TEXTS and fact.source.is_argument:
+            elif fact.kind in TEXTS and _is_given(fact.source):
                 now = _value(fact.source, arguments, values)
                 if type(now) is str and now != fact.value:
                     found.add(fact.source)
     return frozenset(found)
+
+
+def _is_given(source: Source) -> bool:
+    """Whether a value is an argument itself, also one of ``*args`` and ``**kwargs``."""
+    return source.kind == "arg" or (source.kind == "item" and source.base is not None and source.base.kind == "arg")
 
 
 def _value(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -> Any:
