@@ -111,6 +111,12 @@ OBJECTS: list[Any] = [
 KEYS: list[Any] = ["a", "b", "shared", "method", 0, 1, True, None, -1, "COUNTER", "len", "nothing"]
 NAMES = [key for key in KEYS if isinstance(key, str)]
 INDICES = [0, 1, 2, -1, -3]
+QUESTIONS = [
+    (str.startswith, (), ("a",), True), (str.startswith, (), ("a",), False), (str.__eq__, (), ("",), True),
+    (str.startswith, (), (1,), True),  # raises
+    (str.find, (), ("a", 0, None), 0), (str.find, (), ("a",), False),  # 0 is not False
+    (frozenset.__contains__, (frozenset(("a", "c")),), (), True),
+]  # fmt: skip
 
 
 def spec_of(tensor: torch.Tensor, free: bool = False) -> TensorSpec:
@@ -189,7 +195,7 @@ LOADS = [
 CHECKS = [
     "is", "type_is", "int_eq", "float_eq", "str_eq", "length", "keys", "absent", "present", "type_absent", "unset",
     "tensor", "integer", "real", "scalar", "count", "code", "same", "different", "disjoint", "apart",
-    "distinct", "address",
+    "distinct", "address", "answer",
 ]  # fmt: skip
 
 
@@ -210,6 +216,8 @@ def draw_load(draw: Any, op: str, registers: int, arguments: int) -> tuple[Any, 
 def draw_check(draw: Any, op: str, registers: int, numbers: int) -> tuple[Any, ...]:
     if op in ("is", "int_eq", "float_eq", "str_eq"):
         return (draw(picked),)
+    if op == "answer":
+        return (draw(st.sampled_from(QUESTIONS)),)
     if op == "type_is":
         return (type(draw(picked)),)
     if op == "length":
@@ -269,6 +277,8 @@ def operands_of(op: str, held: Any) -> list[tuple[Any, ...]]:
         return [(2, 0, key) for key in (KEYS if op == "item_dict" else NAMES)]
     if op in ("is", "int_eq", "float_eq", "str_eq"):
         return [(0, value) for value in OBJECTS]
+    if op == "answer":
+        return [(0, question) for question in QUESTIONS]
     if op == "type_is":
         return [(0, kind) for kind in (int, bool, dict, OrderedDict, torch.Tensor, Thing)]
     if op == "length":
