@@ -12,7 +12,7 @@ from benchmarks.processes import Failed, Process, reason
 from benchmarks.training_zoo import Training, classes, labelled_features, sgd
 
 SMALL = vit_steps.Settings("test_vit", 1)
-FAST = ["bench", "vit", "--device", "cpu", "--model", "test_vit", "--batch", "1", "--seconds", "0"]
+FAST = ["vit", "--device", "cpu", "--model", "test_vit", "--batch", "1", "--seconds", "0"]
 
 
 class Here:

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 
+from benchmarks.processes import ROOT
 from benchmarks.zoo import optional
 from framefuse.capture.versions import CURRENT
 from framefuse.cli import main
@@ -235,7 +236,9 @@ def test_a_model_of_transformers(tmp_path, capsys):
     path = script(tmp_path, BERT)
     runpy.run_path(path)
     command = [sys.executable, "-m", "framefuse.cli", "run", path]
-    ours = subprocess.run(command, capture_output=True, text=True)
+    path_of_modules = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path_of_modules}
+    ours = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ours.returncode == 0, ours.stderr
     assert ours.stdout == capsys.readouterr().out
     assert rows(ours.stderr)["BertModel"] == (4, 3, 1)
