@@ -9,9 +9,12 @@ import random
 import sys
 import time
 
+import pytest
 import torch
 from tests.traps.trap import Table, Trap, hold
 from torch import nn
+
+import framefuse
 
 TABLE = Table()
 trap = TABLE.trap
@@ -449,3 +452,19 @@ def a_grown_default_dict(compiled):
 @TABLE.parametrize()
 def test_compilations_are_bounded(trap: Trap) -> None:
     hold(trap)
+
+
+def test_a_function_that_raises_at_every_call_is_recorded_ever_less() -> None:
+    settings = {"w": 2.0}
+    compiled = framefuse.compile(lambda x: x * settings["w"])
+    for _ in range(2):
+        compiled(torch.ones(2))
+    del settings["w"]
+    for _ in range(60):
+        with pytest.raises(KeyError, match="w"):
+            compiled(torch.ones(2))
+    recorded = sum(count for reason, count in framefuse.explain(compiled).stops if reason.code == "raises")
+    assert 4 <= recorded <= 8
+    settings["w"] = 2.0
+    assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert framefuse.explain(compiled).hits == 2

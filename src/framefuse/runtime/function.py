@@ -148,9 +148,9 @@ class CompiledFunction:
     a compiled module) or None. ``products`` are in the order of compiling; ``reasons`` are the distinct reasons for
     which calls ran eagerly, with counts; ``breaks`` are the reasons of the breaks between compiled stretches. ``bound``
     limits the products that start at the function's beginning. ``failures`` counts, by gradient mode, the recordings in
-    a row that gave no trace, and ``waits`` the calls that run eagerly before the next attempt. ``recorder`` is the
-    thread that recorded last, ``recompile`` compiles something else in the same way. ``of_class`` says that the class
-    of ``owner`` gave ``function`` for its call.
+    a row that gave no trace, ``raises`` those that raised, and ``waits`` the calls that run eagerly before the next
+    attempt. ``recorder`` is the thread that recorded last, ``recompile`` compiles something else in the same way.
+    ``of_class`` says that the class of ``owner`` gave ``function`` for its call.
     """
 
     function: Callable[..., Any]
@@ -163,6 +163,7 @@ class CompiledFunction:
     eager_calls: int = 0
     bound: Bound = field(init=False)
     failures: dict[bool, int] = field(default_factory=dict)
+    raises: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
     points: Any = None
     continuations: list[Continuation] = field(default_factory=list)
@@ -301,6 +302,7 @@ class CompiledFunction:
         if start is None:
             mode = torch.is_grad_enabled()
             self.failures.pop(mode, None)
+            self.raises.pop(mode, None)
             self.waits.pop(mode, None)
 
     def new_bound(self) -> Bound:
@@ -330,7 +332,11 @@ class CompiledFunction:
             return
         self.eager_calls += start is None
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
-        if outcome.exception is not None:
+        if outcome.exception is not None:  # the next call may return; one that raises again and again runs eagerly
+            if start is None:
+                mode = torch.is_grad_enabled()
+                self.raises[mode] = raised = self.raises.get(mode, 0) + 1
+                self.waits[mode] = PATIENCE ** (raised - RAISES) if raised > RAISES else 0
             return
         if start is not None:
             self.prune(start)
@@ -406,6 +412,7 @@ SLOW_SHARE = 16  # and once more for so many hits
 # A recording that gave no trace cost several eager calls for nothing: the n-th in a row is followed by PATIENCE**n
 # calls that run eagerly at once, so that a function which never compiles costs ever less.
 PATIENCE = 4
+RAISES = 4  # recordings in a row that may end with an exception before calls wait
 NEVER = 1 << 62  # a fault of ours comes again
 
 
