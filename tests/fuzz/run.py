@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 CHUNK = 300  # programs that Hypothesis draws in one process; the process then ends, and its memory with it
-SILENCE = 120  # seconds without a sign of life after which a process counts as hanging
+SILENCE = 600  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
 SHRINKING = 60  # seconds that a failing program may take to be cut down
 
 
