@@ -40,7 +40,7 @@ def note(function, *args, **kwargs):
     """
     try:
         found = function(*args, **kwargs)
-        NOTES.append([t if t is None else t.detach().clone() for t in found] if isinstance(found, tuple) else found)
+        NOTES.append([t if t is None else t.detach().contiguous().clone() for t in found] if isinstance(found, tuple) else found)
     except RuntimeError as error:
         NOTES.append((type(error).__name__, "" if BROKEN else str(error)[:40]))
         BROKEN.append(1)
