@@ -390,3 +390,18 @@ def test_a_copy_of_what_was_written_counts_no_write(dtype: torch.dtype) -> None:
         wanted = [torch.autograd.grad(total, module.scale)[0].clone() for total in sums]
         assert alike(*wanted)
     assert compiled_function(compiled).dispatch.hits == 3
+
+
+def test_memory_that_is_empty_when_recorded_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAMEFUSE_CHECK", "1")
+
+    def loss(y):
+        part = y[:1]
+        lost = torch.nn.functional.cross_entropy(part, torch.zeros(part.shape[0], dtype=torch.long))
+        return y * 2, lost
+
+    compiled = framefuse.compile(loss)
+    for rows in (0, 0, 3, 0, 2):
+        y = torch.randn(rows, 2)
+        assert alike(compiled(y), loss(y))
+    assert compiled_function(compiled).dispatch.hits >= 2

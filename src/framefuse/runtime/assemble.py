@@ -147,7 +147,8 @@ class _Assembler:
             self.numbers.largest(symbol, values)
         inputs = self._input_slots()
         arena = -1
-        if self.schedule.arena.constant != 0:
+        inside = any(memory.place == "arena" and memory.device == "cpu" for memory in self.schedule.memories)
+        if inside or self.schedule.arena.constant != 0:  # what it holds may be empty in every call
             arena = self.numbers.slot_of(self.schedule.arena)
         arenas = tuple((device, self.numbers.slot_of(size)) for device, size in self.schedule.arenas)
         self._check_written()
