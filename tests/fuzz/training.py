@@ -40,7 +40,8 @@ def note(function, *args, **kwargs):
     """
     try:
         found = function(*args, **kwargs)
-        NOTES.append([t if t is None else t.detach().contiguous().clone() for t in found] if isinstance(found, tuple) else found)
+        found = [t if t is None else t.detach().contiguous().clone() for t in found] if type(found) is tuple else found
+        NOTES.append(found)
     except RuntimeError as error:
         NOTES.append((type(error).__name__, "" if BROKEN else str(error)[:40]))
         BROKEN.append(1)
