@@ -85,6 +85,29 @@ def a_call_into_a_library(compiled):
     yield from counted(compiled, f)
 
 
+BUSY = installed("""
+class State:
+    pass
+
+def told(x):
+    State.a = 1
+    State.b = State.a + 1
+    State.c = State.b + 1
+    State.d = State.c + 1
+    State.e = State.d + 1
+    State.f = State.e + 1
+    State.g = State.f + 1
+    State.h = State.g + 1
+    DONE.append(State.h)
+    return x * State.h
+""")
+
+
+@trap(traces=4, hits=6)
+def a_library_that_ends_many_recordings(compiled):
+    yield from counted(compiled, lambda x: (BUSY["told"](x.sin() * 2) + 1).cos().sum(), 14)
+
+
 @dataclasses.dataclass
 class Setting:
     k: float = 2.0

@@ -130,7 +130,13 @@ def runs_natively(function: types.FunctionType) -> bool:
 
 def is_installed(code: types.CodeType) -> bool:
     """Whether a code object is that of an installed library, as opposed to the user's own program."""
-    return not INSTALLED.isdisjoint(Path(code.co_filename).parts)
+    return library_of(code) is not None
+
+
+def library_of(code: types.CodeType) -> str | None:
+    """The installed library to which a code object belongs; None for the user's own program."""
+    parts = Path(code.co_filename).parts
+    return next((name for folder, name in itertools.pairwise(parts) if folder in INSTALLED), None)
 
 
 def _wraps_foreign(function: types.FunctionType) -> bool:

@@ -9,11 +9,13 @@ from typing import Any
 
 from framefuse.capture.code import HANDLERS, Code, decode
 from framefuse.capture.learnt import can_step, step
+from framefuse.capture.leaves import library_of
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.errors import Reason
 from framefuse.ir.source import Line
 
 # Beyond this many points of one shape every number is a run-time value.
+CROWD = 4  # steps learnt in one library, from which on the call into it is one
 ALIKE = 3
 # So many recordings may end at one place because the program made something there that it keeps.
 FIRST_USES = 4
@@ -121,6 +123,10 @@ class Points:
             return False
         steps[at] = why
         return True
+
+    def crowded(self, library: str) -> bool:
+        """Whether so many steps were learnt in a library that the call into it had better be one."""
+        return sum(len(steps) for code, steps in self.learnt.items() if library_of(code) == library) > CROWD
 
     def forget(self) -> None:
         """Drops the points that no compiled code leads to."""

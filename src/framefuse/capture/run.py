@@ -14,7 +14,7 @@ from framefuse.capture.buckets import cut_before
 from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
-from framefuse.capture.leaves import is_installed
+from framefuse.capture.leaves import is_installed, library_of
 from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.retreat import Before, watched
 from framefuse.capture.settle import settle, settle_values
@@ -334,6 +334,18 @@ class Machine(Calls, Attributes, Generators):
     def learn_step(self, frame: Frame, code: str, detail: str) -> None:
         """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
         self.learnt |= self.points.learn(frame.code.code, frame.step - 1, (code, detail))
+        library = library_of(frame.code.code)
+        if library is not None and self.points.crowded(library):
+            self._learn_entry(library, code, detail)
+
+    def _learn_entry(self, library: str, code: str, detail: str) -> None:
+        """Many recordings have ended in a library: the next one runs the call that went into it as a step."""
+        for caller, called in reversed(list(pairwise(self.frames))):
+            if library_of(caller.code.code) == library or library_of(called.code.code) != library:
+                continue
+            if called.generator is None and self.points.learn(caller.code.code, caller.step - 1, (code, detail)):
+                self.points.forget()
+            return
 
     def learn_call(self, code: str, detail: str) -> None:
         """No break is possible here: the next recording runs the call that led here as a step. That is the call by
