@@ -10,9 +10,10 @@ Run it: each part asserts what its comment says.
     torch.compiler.disable, allow_in_graph, ...     framefuse.disable, allow_in_graph, assume_constant_result
     torch._dynamo.reset()                           framefuse.reset()
     backend="eager" to bisect                       backend="eager"
-    torch.compiler.is_compiling()                   the same function: True in your own code. Installed libraries are
-                                                    told False, so that they go eager's way, to eager's result; under
-                                                    fullgraph=True they are told True, as a branch would be an error
+    torch.compiler.is_compiling()                   the same function: True in your code and in libraries, not in
+                                                    torch's own. A library that computes something else when it hears
+                                                    True (PaliGemma's mask in transformers) does so here too; leave
+                                                    such a model out by framefuse.disable
 """
 
 import logging

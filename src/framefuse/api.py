@@ -184,8 +184,7 @@ def reset() -> None:
         function.reset()
 
 
-# True in the user's code that is being recorded, False elsewhere: torch's own function, which the recorder answers.
-# Installed libraries are told False, unless a break would be an error: they would go another way, to another result.
+# True in code that is being recorded, except torch's own, False elsewhere: torch's function; the recorder answers it.
 is_compiling = torch.compiler.is_compiling
 list_backends = registry.list_backends
 register_backend = registry.register_backend

@@ -14,6 +14,7 @@ from tests.gpu.programs import FUNCTIONS, MODELS, loss_of
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.ir.code import LaunchedCode, PythonCode
 from framefuse.ir.schedule import RunKernel
 
 DEVICE = os.environ.get("FRAMEFUSE_TEST_DEVICE", "cuda")
@@ -46,7 +47,7 @@ def kernels(products):
         code
         for product in products
         for code in product.stages["kernels"].values()
-        if hasattr(code, "variant") or hasattr(code, "by_python")
+        if isinstance(code, (LaunchedCode, PythonCode))
     ]
     assert bool(launched) is bool(there)
     return len(there)

@@ -12,6 +12,7 @@ import types
 import warnings
 from typing import Any
 
+import pytest
 import torch
 from tests.traps.plainly import with_numbers
 from tests.traps.trap import Table, Trap, hold
@@ -106,32 +107,19 @@ def what_is_kept_from_compilers_meets_none(compiled):
         yield f(torch.ones(size))
 
 
-def installed(text: str) -> Any:
-    """The function ``asks`` of a text, as if it came from an installed library."""
+def asks_of_an_installed_library() -> Any:
+    """A function as if it came from an installed library."""
     space: dict[str, Any] = {"torch": torch, "__name__": "a_library.modeling"}
+    text = "asks = lambda x: x * 100 if torch.compiler.is_compiling() else x * x.sum().item()"
     exec(compile(text, "/usr/lib/python3/site-packages/a_library/modeling.py", "exec"), space)
     return space["asks"]
 
 
-@trap(traces=2, hits=3)
-def a_library_goes_no_other_way_for_a_compiler(compiled):
-    asks = installed("""
-def compiling():
-    return torch.compiler.is_compiling()
-
-def asks(x, mask):
-    if not compiling() and mask.all():
-        return x * 2
-    return x * 100
-""")
-    f = compiled(lambda x, mask: asks(x + 1, mask) - 1)
-    for number in range(5):
-        yield f(torch.full((2,), number + 1.0), torch.ones(2))
-
-
-def test_a_library_is_told_where_a_break_is_an_error():
-    asks = installed("asks = lambda x: x * 100 if torch.compiler.is_compiling() else x * x.sum().item()")
-    f = framefuse.compile(lambda x: asks(x) + 1, fullgraph=True)
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_library_is_told(fullgraph):
+    """Those that ask leave out branches on values, which would be breaks."""
+    asks = asks_of_an_installed_library()
+    f = framefuse.compile(lambda x: asks(x) + 1, fullgraph=fullgraph)
     for number in (1.0, 2.0, 3.0):
         assert f(torch.full((2,), number)).tolist() == [number * 100 + 1] * 2
 

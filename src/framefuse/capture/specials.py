@@ -21,7 +21,6 @@ from framefuse.capture.attributes import LOOKUPS, python_method, type_get
 from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
-from framefuse.capture.leaves import is_installed
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
@@ -450,11 +449,10 @@ def _of_caller(machine: Any, error: BaseException | None) -> bool:
 
 @special(torch.compiler.is_compiling)
 def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # Libraries would go another way, to another result: torch's optimizers compute step sizes in tensors, which round
-    # otherwise than floats; transformers leaves out masks and fast paths. They need not, where a break is no error.
-    # What the user keeps from compilers is told of none either.
+    # Torch's own code would go another way: optimizers compute step sizes in tensors, which round otherwise than
+    # floats, and encoders leave out their fast path. What the user keeps from compilers is told of none either. Other
+    # libraries are told: transformers asks in every decoder, before it branches on a mask's values, which is a break.
     own = frame.globals.get("__name__", "").startswith("torch.")
-    own = own or (machine.points is not None and is_installed(frame.code.code))
     kept = any(getattr(each.function, "_torchdynamo_disable", False) for each in machine.frames)
     frame.stack.append(not own and not kept)
     return None
