@@ -36,6 +36,8 @@ def attention(
     shapes = [part.shape for part in (query, key, value)]
     if any(len(shape) != 4 for shape in shapes) or query.device != "cpu" or not query.dtype.is_float:
         return None
+    if any(order_in(builder, node, part)[-1] != 3 for part in (query, key, value)):
+        return None  # eager takes another way then: the kernel reads rows that lie together
     same = [(query.shape[0], key.shape[0]), (query.shape[1], key.shape[1]), (query.shape[3], value.shape[3])]
     if not all(builder.known_equal(a, b) or builder.size(a) == builder.size(b) for a, b in same):
         return None
