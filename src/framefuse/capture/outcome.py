@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import itertools
 from collections.abc import Sequence
 
@@ -14,6 +15,11 @@ from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Input, TensorSpec
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.trace import Autograd
+
+# The first copy or pickle of a tensor notes the names of its slots in its class, as this does: later that would change
+# the version of the class, by which every trace is guarded.
+for _kind in (torch.Tensor, torch.nn.Parameter):
+    copyreg._slotnames(_kind)  # type: ignore[attr-defined]
 
 
 def inputs_of(recorder: Recorder) -> tuple[Input, ...]:

@@ -293,10 +293,12 @@ static int read_check(Compiler *c, PyObject *instruction, GuardOp *op)
         return keyed(op, operand) < 0 ? bad(instruction) : 0;
     case G_answer:
         op->object = operand;
-        if (!PyTuple_CheckExact(operand) || PyTuple_GET_SIZE(operand) != 4 || !PyTuple_CheckExact(PyTuple_GET_ITEM(operand, 1))
+        if (!PyTuple_CheckExact(operand) || PyTuple_GET_SIZE(operand) != 4
+            || !PyTuple_CheckExact(PyTuple_GET_ITEM(operand, 1))
             || !PyTuple_CheckExact(PyTuple_GET_ITEM(operand, 2)))
             return bad(instruction);
-        return PyTuple_GET_SIZE(PyTuple_GET_ITEM(operand, 1)) + PyTuple_GET_SIZE(PyTuple_GET_ITEM(operand, 2)) < ASKED ? 0 : bad(instruction);
+        return PyTuple_GET_SIZE(PyTuple_GET_ITEM(operand, 1)) + PyTuple_GET_SIZE(PyTuple_GET_ITEM(operand, 2)) < ASKED
+            ? 0 : bad(instruction);
     case G_keys:
         op->object = operand;
         return PyTuple_CheckExact(operand) ? 0 : bad(instruction);

@@ -2,6 +2,7 @@
 
 import logging
 
+import pytest
 import torch
 
 import framefuse
@@ -45,6 +46,7 @@ def test_a_program_that_moves_on_is_compiled_again(caplog):
     assert "trace_limit" in line
 
 
+@pytest.mark.first_call
 def test_seconds_bound_a_function():
     compiled = framefuse.compile(lambda x: torch.sin(x), dynamic=False, options={"compile_seconds": 1e-9})
     with torch.no_grad():

@@ -231,6 +231,7 @@ def test_a_child_of_a_process_that_records_in_another_thread():
         thread.join(30)
 
 
+@pytest.mark.first_call
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_that_is_born_in_a_first_call():
     @framefuse.compile
