@@ -4,7 +4,7 @@ generation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.fx
@@ -12,7 +12,17 @@ import torch.fx
 from framefuse.api import compile
 
 
-def framefuse_backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    """The compiled twin of a graph that torch.compile captured; sizes stay free as its own guards decide them."""
+def framefuse_backend(
+    gm: torch.fx.GraphModule,
+    example_inputs: list[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The compiled twin of a graph that torch.compile captured; sizes stay free as its own guards decide them.
+
+    ``mode`` and ``options`` are those of torch.compile, with the meaning that they have for :func:`framefuse.compile`.
+    Raises UserError for one that framefuse does not know.
+    """
     _ = gm.code  # torch makes the Python function of a graph when its text is first asked for
-    return compile(gm.forward)
+    return compile(gm.forward, mode=mode, options=options)

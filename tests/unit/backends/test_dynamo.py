@@ -41,6 +41,27 @@ def test_results_and_hits(dynamic):
     assert sum(state.dispatch.hits for state in made) >= 2, [state.reasons for state in made]
 
 
+@pytest.mark.parametrize(
+    "given", [{"mode": "max-autotune-no-cudagraphs"}, {"mode": "reduce-overhead"}, {"options": {"numerics": "eager"}}]
+)
+def test_modes_and_options_of_torch_compile_are_those_of_framefuse(given):
+    before = set(live_functions())
+    compiled = torch.compile(f, backend="framefuse", **given)
+    with torch.no_grad():
+        for seed in range(4):
+            x, y = torch.randn(3, 8) + seed, torch.randn(8)
+            torch.testing.assert_close(compiled(x, y), f(x, y))
+    (state,) = (state for state in live_functions() if state not in before)
+    assert state.dispatch.hits >= 2
+    assert state.options.mode == given.get("mode", "default")
+    assert state.options["numerics"] == given.get("options", {}).get("numerics", "default")
+
+
+def test_an_option_that_framefuse_lacks_is_named():
+    with pytest.raises(Exception, match=r"unknown option 'triton\.cudagraphs'"):
+        torch.compile(f, backend="framefuse", options={"triton.cudagraphs": True})(torch.ones(2, 8), torch.ones(8))
+
+
 def test_training_through_it_is_eagers():
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
     compiled = torch.compile(model, backend="framefuse")
