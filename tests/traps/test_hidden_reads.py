@@ -330,6 +330,46 @@ def a_getitem_of_a_list_appears(compiled):
     yield from appearing(compiled, rows, "__getitem__", lambda self, k: 9.0, lambda x, a: x * a[0])
 
 
+class Counting(list):
+    """Counts what is asked of it."""
+
+    def __init__(self, *items: float) -> None:
+        super().__init__(items)
+        self.asked = 0
+
+    def __iter__(self) -> Any:
+        self.asked += 10
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        self.asked += 1
+        return super().__getitem__(index)
+
+
+def _replaced(x: Any, a: Counting) -> Any:
+    first = max(list(a))
+    a[:] = a[:2]
+    a.asked += 100
+    a.sort()
+    return x * first
+
+
+def _cleared(x: Any, a: Counting) -> Any:
+    a.asked += 5
+    a.clear()
+    a.asked += 7
+    a.extend([3.0, 2.0])
+    return x * a[0]
+
+
+@trap(traces=3, hits=6)
+def attributes_of_a_list_that_is_written_whole(compiled):
+    for program in (_replaced, _cleared):
+        f, a = compiled(program), Counting(2.0, 3.0)
+        for number in range(5):
+            yield f(ones(2) * number, a), a.asked, list.copy(a)
+
+
 @trap(traces=3, hits=2)
 def a_contains_of_a_dict_appears(compiled):
     def make() -> Any:

@@ -114,6 +114,43 @@ def step_with_one_row(compiled: Any) -> Iterator[Any]:
         yield net[1].running_mean, net[1].num_batches_tracked
 
 
+ROWS = ((1, 2), (3, 2), (4, 3), (1, 1), (2, 1), (5, 2))
+
+
+def _strides(compiled: Any, function: Callable[[Any], Any], grad: bool) -> Iterator[Any]:
+    """How results lie that a library lays out as its operand lies, at sizes behind a first one of 1."""
+    for first in ((1, 2), (1, 1), (2, 1)):
+        f = compiled(function)
+        for shape in (first, first, *ROWS, *ROWS):
+            yield f(torch.randn(shape, requires_grad=grad))
+
+
+@TABLE.trap(traces=12, hits=12)
+def a_copy_of_a_transpose(compiled: Any) -> Iterator[Any]:
+    yield from _strides(compiled, lambda x: x.t().clone(), True)
+
+
+@TABLE.trap(traces=12, hits=12)
+def a_copy_of_a_computed_transpose(compiled: Any) -> Iterator[Any]:
+    yield from _strides(compiled, lambda x: (x * 2).t().unsqueeze(1).clone(), True)
+
+
+@TABLE.trap(traces=12, hits=12)
+def a_sorted_transpose(compiled: Any) -> Iterator[Any]:
+    yield from _strides(compiled, lambda x: (x * 2).t().sort(0)[0], False)
+
+
+@TABLE.trap(traces=12, hits=12)
+def library_calls_on_one_another(compiled: Any) -> Iterator[Any]:
+    i1 = torch.special.i1
+    yield from _strides(compiled, lambda x: i1(i1((x * 2).t())), False)
+
+
+@TABLE.trap(traces=3, hits=30)
+def running_sums_lie_row_major(compiled: Any) -> Iterator[Any]:
+    yield from _strides(compiled, lambda x: (x * 2).t().cumsum(0), False)
+
+
 @TABLE.trap(traces=6, hits=2)
 def written_after_it_was_given_back(compiled: Any) -> Iterator[Any]:
     f = compiled(lambda x: x.diff())

@@ -38,6 +38,8 @@ class Write:
 
 # Writes that are made again as they were, at each call.
 REPLAYED = ("call", "content", "invoke", "token")
+# Writes that a container's content says nothing of: calls made again, and the attributes of one of a subclass.
+BESIDE = ("invoke", "attr", "delattr", "slot", "delslot")
 # So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
 PAIRS = 24
 # What a place held when something had been written there before.
@@ -152,7 +154,7 @@ class Journal:
         """
         if not self.recorder.alive:
             return
-        self.writes = [write for write in self.writes if write.holder is not holder or write.kind == "invoke"]
+        self.writes = [write for write in self.writes if write.holder is not holder or write.kind in BESIDE]
         self.writes.append(Write("content", holder, None, None, self.recorder.line()))
 
     def effects(self, build: Any) -> tuple[Effect, ...]:

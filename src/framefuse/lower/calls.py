@@ -18,7 +18,16 @@ from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_li
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
-from framefuse.lower.library import DATA_DEPENDENT, NAMED_PARTS, TOTAL, Parts, UnderAutocast, commits, of_torch
+from framefuse.lower.library import (
+    DATA_DEPENDENT,
+    NAMED_PARTS,
+    ROW_MAJOR,
+    TOTAL,
+    Parts,
+    UnderAutocast,
+    commits,
+    of_torch,
+)
 from framefuse.lower.values import Values
 
 
@@ -82,6 +91,7 @@ class LibraryCalls:
         )
         dtype, device = (BY_TORCH[metas[0].dtype], metas[0].device) if metas else (BOOL, "cpu")
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
+        self.builder.lying[node] = self._open(call, operands, replaced)
         # What eager raises for some contents, sizes or numbers is raised also where nobody reads the result.
         if random or call.name not in TOTAL or not _no_numbers(template, named):
             self.kept.append(node)
@@ -133,6 +143,21 @@ class LibraryCalls:
                 self._settle_order(call, node, meta)
             found.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
         return tuple(found[node] for node in operands)
+
+    def _open(self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]) -> tuple[Expr, ...]:
+        """The sizes of 1 of computed operands, in eager's memory, that do not tell how larger ones would lie there: so
+        would the results of the call.
+        """
+        if call.name in ROW_MAJOR:
+            return ()
+        found: list[Expr] = []
+        for value in refs((call.args, call.kwargs)):
+            node = replaced[value] if value in replaced else self._as_it_lies(value)
+            if value >= 0 and node.strides is None:  # what a call that we made up reads lies row-major
+                found += (node.shape[axis] for axis in ambiguous(self.trace.metas[value]))
+        for node in operands:
+            found += self.builder.lying.get(node.inputs[0], ()) if node.op == "result" else ()
+        return tuple(dict.fromkeys(found))
 
     def _settle_order(self, call: Call, node: Node, meta: TensorMeta) -> None:
         """Requires that sizes are 1 where they leave open in which order the operand of a random call lies."""

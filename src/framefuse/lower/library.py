@@ -26,6 +26,13 @@ TOTAL = frozenset(
         "i0", "special_i0e", "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr",
     )
 )  # fmt: skip
+# Calls whose results are row-major, however their operands lie.
+ROW_MAJOR = frozenset(
+    (
+        "cumsum", "cumprod", "logcumsumexp", "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm",
+        "baddbmm", "addbmm", "mv", "addmv", "dot", "outer", "embedding", "cross_entropy", "one_hot", "bincount",
+    )
+)  # fmt: skip
 # Calls that tell something about a tensor and leave nothing behind: what they told is in the trace's facts.
 QUERIES = frozenset(
     (

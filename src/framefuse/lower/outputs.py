@@ -240,8 +240,7 @@ class Outputs:
         number = self._hidden() if meta.view else value
         found = replace(self._top(value), value=number, requires_grad=self._carries(value))
         made = computed(found.node)
-        if made.op != "result" or made is not self.definer[value].own:  # a library lies its own results out
-            self._settle_order(value, found)
+        self._settle_order(value, found.node, made is self.definer[value].own)
         self.found[number] = replace(found, version=self.trace.versions.get(value, 0))
         if meta.view:
             grad = self.definer[value].call.grad_enabled
@@ -265,12 +264,18 @@ class Outputs:
         else:
             self._make_top(value)
 
-    def _settle_order(self, value: int, found: Output) -> None:
-        """Requires that sizes are 1 where they do not tell in which order the dimensions of larger ones would lie."""
-        meta = self.trace.metas[value]
-        for axis in unclear(meta.sizes, meta.strides):
+    def _settle_order(self, value: int, node: Node, own: bool) -> None:
+        """Requires that sizes are 1 where they do not tell in which order the dimensions of larger ones would lie: its
+        own, or where a library lies its ``own`` result out, those of what the library read.
+        """
+        meta, made = self.trace.metas[value], computed(node)
+        if own and made.op == "result":
+            sizes = self.builder.lying.get(made.inputs[0], ())
+        else:
+            sizes = tuple(node.shape[axis] for axis in unclear(meta.sizes, meta.strides))
+        for size in sizes:
             try:
-                self.builder.require("==", found.node.shape[axis], ONE, "the order of dimensions in memory")
+                self.builder.require("==", size, ONE, "the order of dimensions in memory")
             except Unprovable as error:
                 fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
                 line = self.definer[value].call.line
