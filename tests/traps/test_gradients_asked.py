@@ -90,6 +90,66 @@ def columns_of_what_is_computed(x: Tensor) -> Outputs:
     return u, u_s, u_tt
 
 
+def _of_written(compiled: Any, function: Callable[[Tensor, Tensor], Outputs], row: bool = False) -> Iterator[Any]:
+    """Gradients by a tensor that ``function(x, y)`` writes, of three orders; ``row``: it is a view."""
+    f = compiled(function)
+    for number in range(5):
+        generator = torch.Generator().manual_seed(number)
+        shape = (2, 3 + number % 2)
+        x, y = (torch.rand(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(2))
+        written = (y * 1)[0] if row else y * 1
+        found = f(x[0] if row else x, written)
+        yield found, written, written._version
+        gradients: Any = found
+        for _ in range(3):
+            total = sum(each.pow(2).sum() for each in gradients if each is not None)
+            gradients = torch.autograd.grad(total, [written, x, y], create_graph=True, allow_unused=True)
+            yield list(gradients)
+
+
+@TABLE.trap(traces=2, hits=4)
+def a_tensor_that_is_written(compiled: Any) -> Iterator[Any]:
+    def f(x: Tensor, y: Tensor) -> Outputs:
+        y.mul_(x)
+        return ((y * y).sin(),)
+
+    yield from _of_written(compiled, f)
+
+
+@TABLE.trap(traces=2, hits=4)
+def a_row_that_is_written_twice(compiled: Any) -> Iterator[Any]:
+    def f(x: Tensor, y: Tensor) -> Outputs:
+        x = x * 1
+        y.mul_(x)
+        y.add_(1)
+        z = (y * x).sin()
+        return z, y, z * 2
+
+    yield from _of_written(compiled, f, row=True)
+
+
+@TABLE.trap(traces=2, hits=4)
+def a_tensor_that_was_read_and_is_written(compiled: Any) -> Iterator[Any]:
+    def f(x: Tensor, y: Tensor) -> Outputs:
+        before = y * 3
+        y.mul_(x)
+        return y.exp() * before, before
+
+    yield from _of_written(compiled, f)
+
+
+@TABLE.trap(traces=2, hits=4)
+def tensors_written_with_one_another(compiled: Any) -> Iterator[Any]:
+    def f(x: Tensor, y: Tensor) -> Outputs:
+        x = x * 1
+        y.mul_(2)
+        x.add_(y)
+        y.add_(x)
+        return x.exp(), y.sin() * x
+
+    yield from _of_written(compiled, f)
+
+
 @TABLE.trap(traces=8, hits=3)
 def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
     net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -79,6 +79,17 @@ class Piece:
     roots: tuple[Saved, ...]
     numbers: tuple[Symbol | str, ...]
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The places of the outputs of earlier pieces that its gradients go to, now or when differentiated again."""
+        return tuple(entry.place for entry in (*self.inputs, *self.roots) if entry.kind == "output")
+
+    @property
+    def histories(self) -> frozenset[int]:
+        """The graph's inputs whose histories the gradients go to, now or when differentiated again."""
+        found = {entry.place for entry in (*self.inputs, *self.roots) if entry.kind == "input"}
+        return frozenset(found.union(entry.history for entry in self.roots if entry.history is not None))
+
 
 @dataclass(frozen=True, slots=True)
 class Halves:

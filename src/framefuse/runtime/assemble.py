@@ -141,6 +141,9 @@ class _Assembler:
         self.steps: list[Step] = []
         self.written: set[int] = set()  # input slots
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
+        self.carried: dict[int, int] = {}  # by place of an output: the input that it was written to under its history
+        self.before: dict[int, int] = {}  # by written input: the slot of a tensor with the history that it came with
+        self.made: set[int] = set()  # numbers of late calls that stand before others
 
     def plan(self, kernels: Mapping[int, KernelCode], derivatives: Sequence[Derivative]) -> Plan:
         for symbol, values in self.schedule.largest:
@@ -156,11 +159,15 @@ class _Assembler:
             self._item(item, kernels.get(index))
         body = len(self.steps)
         self._versions()
-        for derivative in derivatives:
+        self.carried = self._carried()
+        for number, derivative in enumerate(derivatives):
+            for place in derivative.piece.reads:
+                self._write_first(place, derivatives[number:])
             self._attach(derivative)
         self._writes()
-        for late in self.graph.late:
-            self._late(late)
+        for number, late in enumerate(self.graph.late):
+            if number not in self.made:
+                self._late(late)
         self._settle(derivatives)
         result = result_template(self.trace.result, self.trace.effects, self._result_leaf)
         self._flush()
@@ -411,7 +418,7 @@ class _Assembler:
     def _attach(self, derivative: Derivative) -> None:
         """The call that makes torch's autograd know of the outputs: the tensors stay the same objects."""
         piece = derivative.piece
-        values = [self._saved(entry) for entry in piece.inputs]
+        values = [self._read(entry) for entry in piece.inputs]
         values += [("tensor", self._slot(self.schedule.outputs[place])) for place in piece.outputs]
         only = piece.watched[: len(piece.watched) - derivative.through]
         values += [self._saved(entry) for entry in (*only, *piece.saved)]
@@ -421,6 +428,31 @@ class _Assembler:
             slot = self.numbers.slot_of(name.expr if isinstance(name, Symbol) else Real("symbol", (name,)))
             values.append(("int" if symbolic else "real", slot))
         self._add(CallStep("attach", derivative.attach, tuple(values), (), (), grad=True))
+
+    def _carried(self) -> dict[int, int]:
+        """The outputs that are contents of inputs, with these: what is computed from one is so from the input, whose
+        own gradient somebody may ask.
+        """
+        places = {entry.value: place for place, entry in enumerate(self.trace.assumptions.inputs)}
+        outputs = {output.value: place for place, output in enumerate(self.graph.outputs)}
+        writes = (late for late in self.graph.late if late.name == "copy_")
+        return {outputs[late.args[1].value]: places[late.args[0].value] for late in writes}
+
+    def _write_first(self, place: int, further: Sequence[Derivative]) -> None:
+        """Writes an output to its input before what is computed from it is hung into autograd; what is ``further``
+        computed from the input as it came finds its history in another tensor.
+        """
+        value, late = self.graph.outputs[place].value, self.graph.late
+        for number in range(len(late) if place in self.carried else 0):
+            if late[number].name != "copy_" or late[number].args[1].value != value or number in self.made:
+                continue
+            own = self.carried[place]
+            if any(own in derivative.piece.histories for derivative in further):
+                self.before[own] = self._as_it_came(own, ("tensor", own))
+            counts = [number + 1] if [each.name for each in late[number + 1 : number + 2]] == ["version"] else []
+            self.made.update((number, *counts))
+            for each in (number, *counts):
+                self._late(late[each])
 
     def _settle(self, derivatives: Sequence[Derivative]) -> None:
         """Nodes that watch what the plan wrote after they were made learn its version."""
@@ -433,14 +465,33 @@ class _Assembler:
         slot = entry.place if entry.kind == "input" else self._slot(self.schedule.outputs[entry.place])
         return ("tensor", slot)
 
+    def _read(self, entry: Saved) -> Any:
+        """A tensor that gradients go to: the input, where the contents were written to one."""
+        if entry.kind == "output" and entry.place in self.carried:
+            return ("tensor", self.carried[entry.place])
+        return ("tensor", self.before[entry.place]) if self._is_before(entry) else self._saved(entry)
+
+    def _is_before(self, entry: Saved) -> bool:
+        """Whether an entry is an input as it came that was written since."""
+        return entry.kind == "input" and entry.place in self.before
+
     def _root(self, entry: Saved) -> Any:
         """A tensor from which gradients are computed that may be differentiated again."""
-        if entry.history is None:
-            return self._saved(entry)
-        self.slots.append(Slot("call", entry.node.dtype.name, (), ()))
-        args, made = (("tensor", entry.history), self._saved(entry)), len(self.slots) - 1
+        history = self.carried.get(entry.place) if entry.kind == "output" else entry.history
+        if history is None:
+            return self._read(entry)
+        if entry.kind != "output":
+            history = self.before.get(history, history)
+        return ("tensor", self._as_it_came(history, self._saved(entry)))
+
+    def _as_it_came(self, history: int, contents: Any) -> int:
+        """The slot of a tensor with these contents under the history that the one in a slot has now."""
+        known = self.slots[history]
+        assert known is not None, "inputs have slots"
+        self.slots.append(Slot("call", known.dtype, (), ()))
+        args, made = (("tensor", history), contents), len(self.slots) - 1
         self._add(CallStep("as_it_came", as_it_came, args, (), (((), made),), grad=True))
-        return ("tensor", made)
+        return made
 
     def _check_written(self) -> None:
         """Inputs to which autograd will see a write are checked before anything runs."""
