@@ -129,7 +129,8 @@ WRITES = (
     "with torch.no_grad(): {a}.add_(1)", "with torch.no_grad(): self.seen.add_({a}.sum().to(self.seen.dtype))",
     "self.seen = self.seen + 1", "{a}.square_()", "self.scale.data.mul_(2)",
 )  # fmt: skip
-REAL_WRITES = ("{a}.relu_()", "{a}.tanh_()", "{a}.exp_()", "{a}.clamp_(-1, 1)", "{a}.sigmoid_()")
+# Kernels keep 16-bit floats in float32 between calls: the exponential of a large one tells the two roundings apart.
+REAL_WRITES = ("{a}.relu_()", "{a}.tanh_()", "{a}.clamp_(max=2).exp_()", "{a}.clamp_(-1, 1)", "{a}.sigmoid_()")
 # Torch itself may crash where a view gets a hook whose memory was written: these are for results of arithmetic.
 HOOKS = (
     "{h}.register_hook(lambda g: g * 2)", "{h}.register_hook(lambda g: NOTES.append(tuple(g.shape)))",
