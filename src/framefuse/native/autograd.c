@@ -255,6 +255,12 @@ static PyObject *attach_call(PyObject *object, PyObject *const *args, size_t fla
 /* Which inputs want a gradient, as the bits of an int. */
 static PyObject *wanted_by(const Attach *attach, PyObject *node)
 {
+    if (!abi_knows_wants()) {
+        PyObject *count = PyLong_FromSsize_t(attach->inputs);
+        PyObject *found = count ? abi_call("wanted", (PyObject *[]){node, count}, 2) : NULL;
+        Py_XDECREF(count);
+        return found;
+    }
     if (LIKELY(!abi_wants_some()))
         return Py_NewRef(attach->wanted);
     PyObject *bits = PyLong_FromLong(0), *width = PyLong_FromLong(32);

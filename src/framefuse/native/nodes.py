@@ -68,6 +68,20 @@ def modified(tensor: torch.Tensor, told: tuple[int, int, str | None]) -> None:
         raise RuntimeError(str(error).replace("] is at version", which, 1)) from None
 
 
+def wanted(node: Any, count: int) -> int:
+    """Which of a node's first ``count`` inputs the engine wants a gradient of, as bits; all where no engine runs."""
+    found = [child is not None and _executes(child) for child, _ in node.next_functions[:count]]
+    there = [child is not None for child, _ in node.next_functions[:count]]
+    return (1 << count) - 1 if found == there else sum(1 << place for place, want in enumerate(found) if want)
+
+
+def _executes(node: Any) -> bool:
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # a leaf whose gradient is asked, or no engine runs
+        return True
+
+
 class _First(torch.autograd.Function):
     """What the probes apply: a function of two inputs that need not both require grad."""
 

@@ -353,9 +353,14 @@ int abi_keeps_graph(void)
 
 /* A walk of the whole graph has no table of what to run; that table starts with two words of libstdc++'s hash table,
    and its count comes fourth. */
+bool abi_knows_wants(void)
+{
+    return abi.wants && abi.graph_task && abi.node >= 0;
+}
+
 bool abi_wants_some(void)
 {
-    if (!abi.wants || !abi.graph_task || abi.node < 0)
+    if (!abi_knows_wants())
         return false;
     const size_t *table = abi.graph_task();
     return table && table[3];

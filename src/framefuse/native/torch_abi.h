@@ -121,6 +121,7 @@ int abi_anomaly(void);
 int abi_hooks_active(void);
 /* whether the graph that the engine walks now is kept; the same */
 int abi_keeps_graph(void);
+bool abi_knows_wants(void); /* else a Python fallback tells which gradients are wanted */
 bool abi_wants_some(void);                                 /* whether the engine may leave out some inputs of a node */
 bool abi_wants(PyObject *node, Py_ssize_t input);
 
