@@ -10,7 +10,20 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import breadth, capture, curve, gradients, guards, kernels, memory, models, optimizers, train, vit
+from benchmarks import (
+    breadth,
+    capture,
+    curve,
+    gradients,
+    guards,
+    kernels,
+    matrix,
+    memory,
+    models,
+    optimizers,
+    train,
+    vit,
+)
 from benchmarks import vit_turns as turns
 from benchmarks.compilers import cold_caches, warm_up
 from benchmarks.contestants import SECONDS, STEPS, Settings
@@ -110,6 +123,9 @@ def capture_options(parser: argparse.ArgumentParser) -> None:
 def kernels_options(parser: argparse.ArgumentParser) -> None:
     """What `python -m benchmarks kernels` takes."""
     parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
+    parser.add_argument("--matrix", action="store_true", help="the whole matrix: axis x size x dtype x operation")
+    parser.add_argument("--part", metavar="K/N", help="of the matrix: every N-th case, from the K-th on")
+    parser.add_argument("--only", nargs="+", default=(), metavar="OPERATION", help="of the matrix: some operations")
 
 
 def no_options(parser: argparse.ArgumentParser) -> None:
@@ -273,7 +289,19 @@ BENCHES = (
 )
 ALONE = ("memory", "capture", "optimizers")  # measured without torch.compile beside them
 APART = ("vit",)  # each contestant imports and starts in a process of its own
-BY_NAME = {bench.name: bench for bench in BENCHES}
+# What `kernels --matrix` measures.
+MATRIX = Bench(
+    "matrix",
+    "large kernels: operation x axis x size x dtype, each loss named",
+    matrix.TITLE,
+    matrix.FIELDS,
+    kernels_options,
+    lambda options, compilers: matrix.steps(compilers, options.device, options.part, options.only),
+    lambda say, options, compilers: matrix.matrix(say, compilers, options.device, options.part, options.only),
+    matrix.findings,
+    matrix.plot,
+)
+BY_NAME = {bench.name: bench for bench in (*BENCHES, MATRIX)}
 
 
 def add_common_options(parser: argparse.ArgumentParser, out: str = "bench-out") -> None:
@@ -334,6 +362,7 @@ def wrong(rows: Sequence[Row]) -> bool:
 def run(name: str, options: Options) -> int:
     """The whole of `python -m benchmarks NAME`; the exit status is 1 where results were wrong."""
     console = Console()
+    name = "matrix" if getattr(options, "matrix", False) else name
     torch.set_num_threads(options.threads)
     if getattr(options, "device", "cpu") is None:
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
