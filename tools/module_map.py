@@ -11,7 +11,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 
 # The order in which one call passes the stages; folders and files that are not named here follow in the alphabet.
 ORDER = [
-    "__init__.py", "api.py", "marks.py", "testing.py", "pipeline.py", "options.py", "errors.py", "ir",
+    "__init__.py", "api.py", "marks.py", "testing.py", "driver", "options.py", "errors.py", "ir",
     "capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native", "_native.pyi",
     "explain", "backends", "cli.py", "demo.py",
 ]  # fmt: skip

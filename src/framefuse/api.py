@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from framefuse import pipeline
 from framefuse.backends import registry
+from framefuse.driver import pipeline
 from framefuse.errors import UserError
 from framefuse.native import abi
 from framefuse.options import Options, resolve

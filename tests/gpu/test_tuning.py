@@ -7,9 +7,9 @@ import torch
 from tests.gpu.kernels import NEEDS_GPU
 
 import framefuse
-from framefuse import tuning
 from framefuse.api import compiled_function
 from framefuse.codegen.disk_cache import DiskCache
+from framefuse.driver import tuning
 from framefuse.ir.schedule import RunKernel
 
 pytestmark = NEEDS_GPU

@@ -299,7 +299,7 @@ def test_a_backend_that_fails_is_named():
 
 
 def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, caplog):
-    from framefuse import pipeline
+    from framefuse.driver import pipeline
 
     def fail(*args, **kwargs):
         raise IndexError("a slip")

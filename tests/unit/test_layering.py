@@ -17,7 +17,7 @@ STAGES = {"capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime"
 SHARED = {"ir", "options", "errors"}
 NATIVE = {"native", "_native"}
 # Folders of the public surface: beside the modules at the top level, these may import stages.
-SURFACE = {"backends", "explain", "run"}
+SURFACE = {"driver", "backends", "explain", "run"}
 
 # Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
 FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")
@@ -105,14 +105,14 @@ def test_imports_point_one_way():
     ("where", "text"),
     [
         ("framefuse.fuse.plan", "from framefuse.lower import pointwise"),
-        ("framefuse.fuse.plan", "from framefuse import pipeline"),
+        ("framefuse.fuse.plan", "from framefuse.driver import pipeline"),
         ("framefuse.fuse.plan", "import framefuse"),
         ("framefuse.fuse.plan", "from ..codegen import llvm"),
         ("framefuse.fuse.plan", "from framefuse import _native"),
         ("framefuse.fuse.__init__", "from ..codegen import llvm"),
         ("framefuse.ir.graph", "from framefuse.fuse import plan"),
-        ("framefuse.pipeline", "def f():\n    from framefuse.fuse import plan"),
-        ("framefuse.pipeline", "f = lambda: torch._inductor.compile"),
+        ("framefuse.driver.pipeline", "def f():\n    from framefuse.fuse import plan"),
+        ("framefuse.driver.pipeline", "f = lambda: torch._inductor.compile"),
         ("framefuse.lower.matrix", "from torch.fx.experimental.proxy_tensor import make_fx"),
         ("framefuse.lower.matrix", "from torch import _dynamo"),
         ("framefuse.cli", "from benchmarks.curve import curve"),
@@ -131,8 +131,8 @@ def test_a_wrong_arrow_is_seen(where, text):
         ("framefuse.fuse.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
         ("framefuse.fuse.__init__", "from .plan import plan"),
         ("framefuse.guards.check", "from framefuse import _native"),
-        ("framefuse.pipeline", "from framefuse.fuse import plan"),
-        ("framefuse.__init__", "from framefuse.pipeline import compile"),
+        ("framefuse.driver.pipeline", "from framefuse.fuse import plan"),
+        ("framefuse.__init__", "from framefuse.driver.pipeline import compile"),
         ("benchmarks.curve", "import framefuse\ndef f():\n    import torch._dynamo"),
         ("benchmarks.curve", "from benchmarks.chain import chain\nfrom framefuse.runtime.plan import Plan"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.fx
 
-from framefuse import pipeline
+from framefuse.driver import pipeline
 from framefuse.errors import UserError
 
 FxBackend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from framefuse.codegen.targets import emitter_of
+from framefuse.driver.tuning import Tuning, total
 from framefuse.errors import Reason, UserError
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
-from framefuse.tuning import Tuning, total
 
 
 @dataclass(frozen=True, slots=True)

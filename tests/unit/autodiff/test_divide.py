@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from framefuse.autodiff.divide import divide
 from framefuse.capture.record import record
-from framefuse.derivatives import holders
+from framefuse.driver.backward import holders
 from framefuse.lower import lower
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import framefuse
-from framefuse import pipeline
 from framefuse.capture import contents, effects, net, outcome, policy, recorder, relations, sources
+from framefuse.driver import pipeline
 from framefuse.errors import CompilerBug
 
 record = sys.modules["framefuse.capture.record"]

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 import framefuse
-from framefuse import pipeline
 from framefuse.api import compiled_function
 from framefuse.codegen import targets
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.driver import pipeline
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 
 

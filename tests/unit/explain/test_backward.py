@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse import derivatives, pipeline
+from framefuse.driver import backward, pipeline
 from framefuse.errors import CompilerBug
 from framefuse.runtime.derivative import LIMIT
 from framefuse.runtime.function import compiled_function
@@ -38,7 +38,7 @@ def test_the_kernels_of_backward_are_counted():
 @pytest.mark.parametrize("fault", ["raised", "guards"])
 def test_a_backward_without_compiled_code_gives_eagers_gradients_and_says_so(monkeypatch, fault):
     tries = []
-    recorded = derivatives._Cases.recorded
+    recorded = backward._Cases.recorded
 
     def broken(cases, backward, values, again):
         tries.append(values)
@@ -46,7 +46,7 @@ def test_a_backward_without_compiled_code_gives_eagers_gradients_and_says_so(mon
             raise RuntimeError("no trace of it")
         return recorded(cases, backward, (values[0], values[1], values[2], values[3] + 4), again)
 
-    monkeypatch.setattr(derivatives._Cases, "recorded", broken)
+    monkeypatch.setattr(backward._Cases, "recorded", broken)
     compiled = framefuse.compile(f, options={"check": False})
     for seed in range(LIMIT + 3):
         for found, expected in zip(gradients(compiled, seed), gradients(f, seed), strict=True):
@@ -70,12 +70,12 @@ def test_a_fault_in_a_backward_is_reported_with_its_stages(monkeypatch, tmp_path
 
 
 def test_a_backward_that_does_not_hold_for_its_own_values_is_a_fault(monkeypatch):
-    recorded = derivatives._Cases.recorded
+    recorded = backward._Cases.recorded
 
     def broken(cases, backward, values, again):
         return recorded(cases, backward, (values[0], values[1], values[2], values[3] + 4), again)
 
-    monkeypatch.setattr(derivatives._Cases, "recorded", broken)
+    monkeypatch.setattr(backward._Cases, "recorded", broken)
     compiled = framefuse.compile(f, options={"check": True})
     gradients(compiled, 0)
     with pytest.raises(CompilerBug, match="does not hold for its own values"):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import framefuse
-from framefuse import pipeline
 from framefuse.api import compiled_function
+from framefuse.driver import pipeline
 from framefuse.explain import faults, files
 
 STAGES = {  # what fails: the products that were there

@@ -9,7 +9,6 @@ from tests.unit.codegen import kernels as k
 from tests.unit.native.launched_programs import launched
 
 import framefuse
-from framefuse import tuning
 from framefuse.api import compiled_function
 from framefuse.codegen import targets
 from framefuse.codegen.disk_cache import DiskCache
@@ -17,6 +16,7 @@ from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.triton import candidates, compile_kernel
 from framefuse.codegen.triton.products import parts_of
+from framefuse.driver import tuning
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops import Buffer
 from framefuse.ir.numbers import Symbol

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from framefuse import tuning
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.specialisation import Choice
+from framefuse.driver import tuning
+from framefuse.driver.tuning import Tuned, Tuner, Winner, Winners, winner_of
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Graph
 from framefuse.ir.loops import Buffer, Kernel
 from framefuse.ir.numbers import expr
 from framefuse.ir.schedule import Memory, RunKernel, Schedule
 from framefuse.runtime.trial import NotMeasured, elements
-from framefuse.tuning import Tuned, Tuner, Winner, Winners, winner_of
 
 CHOICES = (Choice(1024, 0, 4), Choice(512, 0, 2), Choice(2048, 0, 8, 3))
 
@@ -118,7 +118,7 @@ def test_another_process_finds_the_winner(winners, tmp_path):
     text = f"""
 from pathlib import Path
 from framefuse.codegen.disk_cache import DiskCache
-from framefuse.tuning import Winners
+from framefuse.driver.tuning import Winners
 print(Winners(DiskCache(Path({str(tmp_path)!r}))).get("a", True))
 """
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout

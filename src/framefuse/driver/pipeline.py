@@ -17,7 +17,9 @@ from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, resume
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.targets import lacking, targets
-from framefuse.derivatives import derivatives, holders, unwritten
+from framefuse.driver.backward import derivatives, holders, unwritten
+from framefuse.driver.kernels import Chosen, Uncompiled, choose_products, compile_kernels
+from framefuse.driver.tuning import Tuning, total
 from framefuse.errors import CompilerBug, Pinned, Reason, Stop, UserError
 from framefuse.explain.faults import write_fault
 from framefuse.explain.files import publish
@@ -37,7 +39,6 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import detail, reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.verify import verify
-from framefuse.kernels import Chosen, Uncompiled, choose_products, compile_kernels
 from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
@@ -45,7 +46,6 @@ from framefuse.runtime.captures import with_region
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
 from framefuse.runtime.fx_graph import backend_plan, example_inputs, fx_graph
-from framefuse.tuning import Tuning, total
 
 Products = dict[str, Any]
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import Fit, LaunchedCode
 from framefuse.ir.numbers import Symbol
-from framefuse.variants import compiled_together
 
 N, M = Symbol("n").expr, Symbol("m").expr
 

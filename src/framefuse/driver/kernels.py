@@ -11,14 +11,14 @@ from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.driver.tuning import Tuner, Tuning
+from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
 from framefuse.ir.identity import identity
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
-from framefuse.tuning import Tuner, Tuning
-from framefuse.variants import compiled_together
 
 COMPILERS = 8  # threads in which kernels are compiled where that is slow
 
