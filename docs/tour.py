@@ -14,7 +14,7 @@ from framefuse.capture.record import record
 from framefuse.codegen import llvm
 from framefuse.fuse import fuse
 from framefuse.guards.program import build
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.plan_printer import plan_text
 from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel

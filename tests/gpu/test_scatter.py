@@ -14,8 +14,8 @@ from torch import nn
 
 import framefuse
 from framefuse.codegen import targets
-from framefuse.codegen.walk import statements
 from framefuse.ir.loops import AtomicAdd
+from framefuse.ir.loops.walk import statements
 from framefuse.ir.schedule import RunCall, RunKernel
 
 SIZES = ((40, 7), (40, 7), (33, 9), (50, 1), (1, 4), (64, 16))  # edges and nodes

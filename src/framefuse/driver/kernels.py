@@ -15,7 +15,7 @@ from framefuse.driver.tuning import Tuner, Tuning
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
-from framefuse.ir.identity import identity
+from framefuse.ir.loops.key import key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.options import Options
@@ -39,7 +39,7 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
     wanted = {index: item for index, item in enumerate(schedule.items) if isinstance(item, RunKernel)}
     graph = schedule.graph
     keys = {
-        index: (identity(item.kernel), item.device, _guarded(item, graph), *_hints(item, graph, options))
+        index: (key_of(item.kernel), item.device, _guarded(item, graph), *_hints(item, graph, options))
         for index, item in wanted.items()
     }
     distinct: dict[Hashable, RunKernel] = {key: wanted[index] for index, key in reversed(keys.items())}
@@ -88,7 +88,7 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
         return Chosen()
     graph = schedule.graph
     keys = [
-        (*(identity(each.kernel) for each in (o.fused, o.kernel, *o.before) if each is not None), o.fused.device,
+        (*(key_of(each.kernel) for each in (o.fused, o.kernel, *o.before) if each is not None), o.fused.device,
          *_hints(o.fused, graph, options))
         for o in schedule.offers
     ]  # fmt: skip

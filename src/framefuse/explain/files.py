@@ -14,8 +14,8 @@ from typing import Any
 
 from framefuse.codegen.targets import code_file
 from framefuse.errors import Reason
-from framefuse.ir.identity import identity
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.key import key_of
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.plan_printer import plan_text
 from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
@@ -84,7 +84,7 @@ def _kernels(stages: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     items = enumerate(schedule.items if schedule is not None else ())
     made = stages.get("kernels", {})
     found = ((item.kernel, made.get(index)) for index, item in items if isinstance(item, RunKernel))
-    return list({identity(kernel): (kernel, compiled) for kernel, compiled in found}.values())
+    return list({key_of(kernel): (kernel, compiled) for kernel, compiled in found}.values())
 
 
 def _log(name: str, number: int, product: Product | None, reason: Reason | None, level: str) -> Iterator[str]:

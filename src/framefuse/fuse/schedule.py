@@ -27,7 +27,7 @@ from framefuse.fuse.sharing import share
 from framefuse.fuse.strided import View
 from framefuse.fuse.tiled import build_tiled
 from framefuse.ir.graph import Graph, Node
-from framefuse.ir.identity import Key, identity
+from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel, Schedule
 from framefuse.ir.target import Target, Targets, on_cpu
 
@@ -271,7 +271,7 @@ class _Writer:
                 for other, source in read
                 if source.last == place and value.bytes is source.bytes
             }
-            key = identity(item.kernel)
+            key = key_of(item.kernel)
             offers[key] = offers.get(key, pairs) & pairs
             calls.setdefault(key, []).append(item)
         for key, pairs in offers.items():

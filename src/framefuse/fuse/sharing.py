@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framefuse.ir.identity import Key, identity
 from framefuse.ir.loops import Kernel, Loop, Number
+from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
 
@@ -21,9 +21,9 @@ def share(items: Sequence[Item]) -> list[Item]:
         made = _general(item) if isinstance(item, RunKernel) else None
         if made is not None:
             general[place] = made
-            lengths.setdefault(identity(made.kernel), set()).add(made.numbers[-1])
+            lengths.setdefault(key_of(made.kernel), set()).add(made.numbers[-1])
     return [
-        general[place] if place in general and len(lengths[identity(general[place].kernel)]) > 1 else item
+        general[place] if place in general and len(lengths[key_of(general[place].kernel)]) > 1 else item
         for place, item in enumerate(items)
     ]
 

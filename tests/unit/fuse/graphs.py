@@ -11,8 +11,8 @@ from framefuse.codegen.interpreter import interpret
 from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BOOL, BY_TORCH, FLOAT32, INT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Write
-from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.key import key_of
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import Allocate, Release, RunCall, RunKernel, RunMatmul, Schedule
@@ -342,7 +342,7 @@ class Machine:
         return tensor.as_strided((span,), (1,))
 
     def kernel(self, item: RunKernel) -> None:
-        assert identity(item.kernel) is not None
+        assert key_of(item.kernel) is not None
         numbers = [number(value, self.ints) for value in item.numbers]
         if interpret(item.kernel, [self.flat(index) for index in item.buffers], numbers):
             raise Failed(item.kernel.title)

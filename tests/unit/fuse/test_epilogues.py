@@ -14,7 +14,7 @@ from framefuse.autodiff import halves, without_marks
 from framefuse.fuse import epilogues, fuse
 from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from framefuse.ir.identity import identity
+from framefuse.ir.loops.key import key_of
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.ir.target import Target
 from framefuse.lower import lower
@@ -260,7 +260,7 @@ def test_a_kernel_of_ours_is_offered_against_the_call():
     schedule = fused(graph, products=frozenset((offer.product,)))
     assert steps(schedule) == ([], 1)
     (kernel,) = [item.kernel for item in schedule.items if isinstance(item, RunKernel)]
-    assert kernel.product is not None and identity(kernel) == identity(offer.fused.kernel)
+    assert kernel.product is not None and key_of(kernel) == key_of(offer.fused.kernel)
     check(graph, schedule, *tensors, **LOOSE)
 
 

@@ -9,7 +9,7 @@ from framefuse.autodiff.rules.library_products import times_transposed, transpos
 from framefuse.codegen.triton.products import parts_of
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from framefuse.ir.identity import identity
+from framefuse.ir.loops.key import key_of
 from framefuse.ir.schedule import RunCall, RunKernel
 from framefuse.ir.target import Target
 
@@ -33,7 +33,7 @@ def taken(graph, count=1, **options):
     kernels = [sum(isinstance(item, RunKernel) for item in made.items) for made in (plain, schedule)]
     assert kernels[1] == kernels[0] - len(offer.before) and offer.product[1] == bool(offer.before)
     (product,) = [i.kernel for i in schedule.items if isinstance(i, RunKernel) and i.kernel.product is not None]
-    assert identity(product) == identity(offer.fused.kernel)
+    assert key_of(product) == key_of(offer.fused.kernel)
     parts_of(product)
     return schedule
 

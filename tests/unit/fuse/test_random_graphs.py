@@ -9,7 +9,7 @@ from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 from framefuse.fuse import fuse, nest, passes, tiles, work
 from framefuse.fuse import kernels as kernel_forms
 from framefuse.ir.dtypes import FLOAT64, INT64
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, expr
 
 HINTS = {"s0": 3, "s1": 4}

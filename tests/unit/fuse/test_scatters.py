@@ -12,7 +12,7 @@ from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems, reads_and_writes
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Output
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.schedule import RunKernel
 from framefuse.ir.target import Target
 

@@ -9,8 +9,8 @@ from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, INT64
 from framefuse.ir.graph import Output
-from framefuse.ir.identity import identity
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.key import key_of
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.schedule import Release, RunCall, RunKernel, RunMatmul
 
@@ -449,7 +449,7 @@ def test_equal_layers_have_equal_kernels():
     schedule = fuse(b.graph(x))
     found = kernels(schedule)
     assert len(found) == 3
-    assert len({identity(kernel) for kernel in found}) == 1
+    assert len({key_of(kernel) for kernel in found}) == 1
 
 
 def test_outputs_keep_to_themselves():

@@ -6,7 +6,7 @@ from tests.unit.fuse.test_schedule import layer_norm, softmax
 
 from framefuse.fuse import fuse
 from framefuse.fuse.verify import problems
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import Target
 
 GPU = Target("cpu", "triton", launch=2500.0, products=False, scratch=False)

@@ -9,7 +9,7 @@ from tests.unit.lower.recording import check, lowered, ops, run, trace_of
 
 from framefuse.errors import Stop
 from framefuse.fuse import fuse
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import RunKernel
 from framefuse.lower import lower

@@ -15,8 +15,8 @@ from framefuse.codegen.llvm.emitter import Module, emit
 from framefuse.codegen.llvm.target import host
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import NativeCode
-from framefuse.ir.identity import identity
 from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.key import key_of
 
 # Object code kept in memory for kernels that were dropped and come again.
 MOST_OBJECTS = 512
@@ -33,7 +33,7 @@ class Compiler:
         self._objects: OrderedDict[str, tuple[bytes, frozenset[str]]] = OrderedDict()
 
     def compile(self, kernel: Kernel, keep_on_disk: bool) -> NativeCode:
-        key = identity(kernel)
+        key = key_of(kernel)
         seconds: dict[str, float] = {}
         with self._lock:
             code = self._loaded.get(key)

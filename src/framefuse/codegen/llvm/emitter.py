@@ -9,10 +9,10 @@ from framefuse.codegen.llvm.loops import Loops
 from framefuse.codegen.llvm.memory import Area, Memory
 from framefuse.codegen.llvm.target import Target
 from framefuse.codegen.llvm.values import Values
-from framefuse.codegen.walk import values_of
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel, Load, Loop
+from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.loops.walk import values_of
 
 SIGNATURE = "i64 @kernel(ptr noalias %buffers, ptr noalias %numbers, i64 %begin, i64 %end)"
 

@@ -12,10 +12,10 @@ from framefuse.codegen.llvm.reductions import Parts, Running
 from framefuse.codegen.llvm.shape import Shape, vector_shape
 from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.codegen.walk import statements
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Accumulate, Accumulator, AtomicAdd, Check, Let, Loop, Scratch, Statement, Store
+from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Symbol
 
 ARG = ("argmax", "argmin")

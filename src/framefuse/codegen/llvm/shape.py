@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from framefuse.codegen.llvm.target import Target
-from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import DType
 from framefuse.ir.loops import Accumulator, Apply, Load, Loop, Store, Value
+from framefuse.ir.loops.walk import statements, values_of
 
 # Instructions of a row in a vector loop where they are not one; functions that are called count as many.
 INSTRUCTIONS = {

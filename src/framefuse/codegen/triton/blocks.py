@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, Statement
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 from framefuse.ir.ops import TABLE
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from framefuse.codegen.specialisation import Choice, Hints
 from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, choose, estimate, per_thread, power
 from framefuse.codegen.triton.products import choices
-from framefuse.codegen.walk import statements
 from framefuse.ir.loops import Check, Kernel
+from framefuse.ir.loops.walk import statements
 
 MOST = 12  # of one kernel: each is compiled
 LEAST_POINTS, MOST_POINTS = 128, 8192

@@ -14,8 +14,8 @@ from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
-from framefuse.ir.loop_printer import kernel_text
 from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Expr, Symbol
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype

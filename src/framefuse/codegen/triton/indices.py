@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from framefuse.codegen.triton.builder import Builder, Tile
-from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 
 

@@ -11,7 +11,6 @@ from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.reductions import Running
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.loops import (
     Accumulate,
@@ -27,6 +26,7 @@ from framefuse.ir.loops import (
     Store,
     Value,
 )
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Minimum, Symbol
 
 ARG = ("argmax", "argmin")

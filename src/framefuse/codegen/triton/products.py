@@ -15,7 +15,6 @@ from framefuse.codegen.triton.loops import Loops
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.codegen.walk import values_of
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64
 from framefuse.ir.loops import (
     Accumulate,
@@ -31,6 +30,7 @@ from framefuse.ir.loops import (
     Store,
     Value,
 )
+from framefuse.ir.loops.walk import values_of
 from framefuse.ir.numbers import Symbol, ceildiv
 
 GROUP = 8  # rows of tiles that are computed together, so that their operands are still in the cache

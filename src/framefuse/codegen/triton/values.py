@@ -12,9 +12,9 @@ from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.codegen.walk import statements
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from framefuse.ir.loops import Accumulator, Apply, Const, Index, Kernel, Load, Local, Scalar, Value
+from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Expr, Symbol
 
 

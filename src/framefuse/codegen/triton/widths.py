@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.blocks import estimate
-from framefuse.codegen.walk import statements, values_of
 from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
+from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
 
 # The last block of a loop reaches beyond its end.

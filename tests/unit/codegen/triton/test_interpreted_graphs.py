@@ -17,7 +17,7 @@ from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
 from framefuse.codegen.triton import blocks
 from framefuse.fuse import fuse, tiled, tiles
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT16, INT64, UINT8
-from framefuse.ir.loop_printer import kernel_text
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.target import Target
 

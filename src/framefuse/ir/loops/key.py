@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from framefuse.ir.loops import (
+from framefuse.ir.loops.nodes import (
     Accumulate,
     Accumulator,
     Apply,
@@ -40,7 +40,7 @@ class Key:
         return isinstance(other, Key) and self.hash == other.hash and self.parts == other.parts
 
 
-def identity(kernel: Kernel) -> Key:
+def key_of(kernel: Kernel) -> Key:
     """A hashable key of what decides the machine code, made once for each kernel.
 
     Hashing a kernel walks its values as trees: a value shared at every level of a chain would take time exponential in

@@ -4,8 +4,8 @@ import pytest
 from tests.unit.codegen import kernels as k
 
 from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
-from framefuse.ir.loop_printer import kernel_text, value_text
 from framefuse.ir.loops import Apply, Buffer, Check, Const, Kernel, Load, Local, Loop, Scratch, Store
+from framefuse.ir.loops.print import kernel_text, value_text
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.source import Line
 

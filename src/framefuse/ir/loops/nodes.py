@@ -225,7 +225,7 @@ class Kernel:
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
     both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
     eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``known`` holds the
-    kernel's key once :func:`framefuse.ir.identity.identity` has made it.
+    kernel's key once :func:`framefuse.ir.loops.key.key_of` has made it.
     """
 
     title: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from framefuse.ir.loops import (
+from framefuse.ir.loops.nodes import (
     Accumulate,
     Accumulator,
     Apply,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from framefuse.ir.loops import Accumulate, Apply, AtomicAdd, Check, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops.nodes import Accumulate, Apply, AtomicAdd, Check, Let, Load, Loop, Statement, Store, Value
 
 
 def statements(body: Sequence[Statement]) -> Iterator[Statement]:
