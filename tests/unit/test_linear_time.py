@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.fuse import arena
+from framefuse.fuse.memory import arena
 
 MEETINGS = 60  # few enough that places are chosen row by row in both lengths
 FEW = 2000  # calls of a function that say nothing about how it grows

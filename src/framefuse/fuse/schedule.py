@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.calls import cat_call, matmul_call, may_see_views, view_call
-from framefuse.fuse.cells import Group
-from framefuse.fuse.copies import with_single_copies
-from framefuse.fuse.empty import without_empty
-from framefuse.fuse.epilogues import Activated, activated
-from framefuse.fuse.fused_products import FusedProduct, build_product, fused_products
-from framefuse.fuse.grouping import Grouping
-from framefuse.fuse.in_place import in_place, overwritable
-from framefuse.fuse.kernels import build_kernels
-from framefuse.fuse.layout import Order
-from framefuse.fuse.memory_plan import Buffers, Value, with_lifetimes
-from framefuse.fuse.named_sizes import with_named_sizes
-from framefuse.fuse.nest import Built, Partial
-from framefuse.fuse.overwrite import needless, overwrite
-from framefuse.fuse.products import is_blas, run_matmul
-from framefuse.fuse.ranges import ONE, ZERO
-from framefuse.fuse.scatters import beginnings, with_own_sums
-from framefuse.fuse.sharing import share
-from framefuse.fuse.strided import View
-from framefuse.fuse.tiled import build_tiled
+from framefuse.fuse.addressing.layout import Order
+from framefuse.fuse.addressing.ranges import ONE, ZERO
+from framefuse.fuse.addressing.strided import View
+from framefuse.fuse.graph.copies import with_single_copies
+from framefuse.fuse.graph.empty import without_empty
+from framefuse.fuse.graph.named_sizes import with_named_sizes
+from framefuse.fuse.graph.scatters import beginnings, with_own_sums
+from framefuse.fuse.grouping.calls import cat_call, matmul_call, may_see_views, view_call
+from framefuse.fuse.grouping.cells import Group
+from framefuse.fuse.grouping.epilogues import Activated, activated
+from framefuse.fuse.grouping.fused_products import FusedProduct, build_product, fused_products
+from framefuse.fuse.grouping.grouping import Grouping
+from framefuse.fuse.grouping.products import is_blas, run_matmul
+from framefuse.fuse.memory.in_place import in_place, overwritable
+from framefuse.fuse.memory.memory_plan import Buffers, Value, with_lifetimes
+from framefuse.fuse.memory.overwrite import needless, overwrite
+from framefuse.fuse.memory.sharing import share
+from framefuse.fuse.nest.cpu.kernels import build_kernels
+from framefuse.fuse.nest.gpu.kernels import build_tiled
+from framefuse.fuse.nest.nest import Built, Partial
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel, Schedule

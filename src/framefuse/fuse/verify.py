@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from framefuse.fuse.layout import estimate
+from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.schedule import Allocate, Commit, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import symbol
 
-from framefuse.fuse import arena
-from framefuse.fuse.arena import ALIGN, Piece, places
+from framefuse.fuse.memory import arena
+from framefuse.fuse.memory.arena import ALIGN, Piece, places
 from framefuse.ir.numbers import Symbol, expr
 
 S, T = symbol("s0"), symbol("s1")

@@ -4,7 +4,7 @@ import torch
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol
 
 from framefuse.fuse import fuse
-from framefuse.fuse.copies import with_single_copies
+from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.schedule import RunMatmul
 

@@ -11,7 +11,8 @@ from tests.unit.lower.recording import trace_of
 from torch import nn
 
 from framefuse.autodiff import halves, without_marks
-from framefuse.fuse import epilogues, fuse
+from framefuse.fuse import fuse
+from framefuse.fuse.grouping import epilogues
 from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from framefuse.ir.loops.key import key_of

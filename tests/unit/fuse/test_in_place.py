@@ -5,7 +5,7 @@ from tests.unit.fuse.graphs import Builder, check, kernels, symbol
 from tests.unit.fuse.test_schedule import softmax
 
 from framefuse.fuse import fuse
-from framefuse.fuse.in_place import overwritable
+from framefuse.fuse.memory.in_place import overwritable
 from framefuse.ir.schedule import RunKernel
 
 S, T = symbol("s0"), symbol("s1")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, symbol
 
-from framefuse.fuse.indexing import Split, operand_index, reshaped_index
+from framefuse.fuse.addressing.indexing import Split, operand_index, reshaped_index
 from framefuse.ir.numbers import Floordiv, Symbol, expr
 
 S, T = symbol("s0"), symbol("s1")

@@ -2,7 +2,7 @@
 
 from tests.unit.fuse.graphs import symbol
 
-from framefuse.fuse.memory_plan import Buffers, Value
+from framefuse.fuse.memory.memory_plan import Buffers, Value
 from framefuse.ir.dtypes import FLOAT32, INT32
 from framefuse.ir.numbers import Symbol, expr
 

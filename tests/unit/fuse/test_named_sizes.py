@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import framefuse
 from framefuse.fuse import fuse
-from framefuse.fuse.named_sizes import with_named_sizes
+from framefuse.fuse.graph.named_sizes import with_named_sizes
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol
 from framefuse.runtime.function import compiled_function

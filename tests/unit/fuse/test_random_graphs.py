@@ -6,8 +6,11 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 
-from framefuse.fuse import fuse, nest, passes, tiles, work
-from framefuse.fuse import kernels as kernel_forms
+from framefuse.fuse import fuse
+from framefuse.fuse.grouping import work
+from framefuse.fuse.nest import nest, sweeps
+from framefuse.fuse.nest.cpu import kernels as kernel_forms
+from framefuse.fuse.nest.cpu import tiles
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, expr
@@ -177,7 +180,7 @@ def threads(request):
             }.items():
                 patch.setattr(tiles, name, value)
             patch.setattr(work, "KEPT_ABOVE", 0.0)
-            patch.setattr(passes, "SAVED_ABOVE", 0.0)
+            patch.setattr(sweeps, "SAVED_ABOVE", 0.0)
         yield request.param != "chunks"
 
 

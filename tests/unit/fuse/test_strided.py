@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.unit.fuse.graphs import Builder, symbol
 
-from framefuse.fuse.strided import is_product_layout, one_batch_stride, strided
+from framefuse.fuse.addressing.strided import is_product_layout, one_batch_stride, strided
 from framefuse.ir.numbers import Symbol, expr
 
 S, T = symbol("s0"), symbol("s1")

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.fused_products import FusedProduct, fused_product
-from framefuse.fuse.grouping import Grouping
-from framefuse.fuse.ranges import ONE, ZERO, address, row_major
-from framefuse.fuse.strided import Strides, View, is_product_layout
+from framefuse.fuse.addressing.ranges import ONE, ZERO, address, row_major
+from framefuse.fuse.addressing.strided import Strides, View, is_product_layout
+from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.fused_products import FusedProduct, fused_product
+from framefuse.fuse.grouping.grouping import Grouping
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from framefuse.fuse.layout import estimate
+from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Symbol, expr
 
 ALIGN = 64

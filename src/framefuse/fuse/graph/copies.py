@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framefuse.fuse.layout import dense_strides, preferred_orders
-from framefuse.fuse.strided import Strides, strided
+from framefuse.fuse.addressing.layout import dense_strides, preferred_orders
+from framefuse.fuse.addressing.strided import Strides, strided
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.rename import rebuilt
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from framefuse.fuse.in_place import overwritable
-from framefuse.fuse.memory_plan import Buffers
+from framefuse.fuse.memory.in_place import overwritable
+from framefuse.fuse.memory.memory_plan import Buffers
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Check, Index, Let, Load, Loop, Statement, Store
 from framefuse.ir.numbers import Symbol

@@ -9,15 +9,15 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.calls import may_see_views
-from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.indexing import MOVES, Split, operand_index
-from framefuse.fuse.layout import Order, dense_strides, lies_in, preferred_orders
-from framefuse.fuse.products import product_order, product_view
-from framefuse.fuse.ranges import ZERO
-from framefuse.fuse.reductions import PLAIN, TILED, inner_index, may_join_reduction
-from framefuse.fuse.strided import Strides, View, strided
-from framefuse.fuse.work import NUMBER, Weight, points, weights
+from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
+from framefuse.fuse.addressing.layout import Order, dense_strides, lies_in, preferred_orders
+from framefuse.fuse.addressing.ranges import ZERO
+from framefuse.fuse.addressing.strided import Strides, View, strided
+from framefuse.fuse.grouping.calls import may_see_views
+from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.products import product_order, product_view
+from framefuse.fuse.grouping.reductions import PLAIN, TILED, inner_index, may_join_reduction
+from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE

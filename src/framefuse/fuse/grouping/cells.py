@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from framefuse.fuse.indexing import MOVES, Index, Split, operand_index
-from framefuse.fuse.layout import estimate
-from framefuse.fuse.ranges import ZERO, address, dense_axes, never_negative, row_major
+from framefuse.fuse.addressing.indexing import MOVES, Index, Split, operand_index
+from framefuse.fuse.addressing.layout import estimate
+from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, never_negative, row_major
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse.layout import estimate
+from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Symbol
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from framefuse.fuse.cells import Group
-from framefuse.fuse.kernels import primary, rows_of, runs_of, title_of, work_of
-from framefuse.fuse.loop_order import memory_order, vector_axis
-from framefuse.fuse.nest import Built, Nest, Partial
-from framefuse.fuse.passes import Pass, passes_of, shape_of
-from framefuse.fuse.strided import Strides
-from framefuse.fuse.tiles import crossing_axis
+from framefuse.fuse.addressing.strided import Strides
+from framefuse.fuse.grouping.cells import Group
+from framefuse.fuse.nest.cpu.kernels import primary, rows_of, runs_of, title_of, work_of
+from framefuse.fuse.nest.cpu.tiles import crossing_axis
+from framefuse.fuse.nest.loop_order import memory_order, vector_axis
+from framefuse.fuse.nest.nest import Built, Nest, Partial
+from framefuse.fuse.nest.sweeps import Pass, passes_of, shape_of
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import Accumulate, Index, Let, Load, Local, Loop, Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.work import NANOSECONDS_PER_BYTE, loop_time, op_time
+from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.work import NANOSECONDS_PER_BYTE, loop_time, op_time
 from framefuse.ir.numbers import Symbol
 
 Axes = frozenset[Symbol]

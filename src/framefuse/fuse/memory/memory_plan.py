@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from framefuse.fuse.arena import Piece, Places, places
-from framefuse.fuse.layout import estimate
+from framefuse.fuse.addressing.layout import estimate
+from framefuse.fuse.memory.arena import Piece, Places, places
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import Allocate, Item, Memory, Release

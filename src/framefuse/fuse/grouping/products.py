@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from framefuse.fuse.layout import Order, estimate
-from framefuse.fuse.ranges import ONE, ZERO
-from framefuse.fuse.strided import Strides, View, is_product_layout, one_batch_stride, strided
+from framefuse.fuse.addressing.layout import Order, estimate
+from framefuse.fuse.addressing.ranges import ONE, ZERO
+from framefuse.fuse.addressing.strided import Strides, View, is_product_layout, one_batch_stride, strided
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import RunMatmul

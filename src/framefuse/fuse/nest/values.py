@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.parameters import Parameters
+from framefuse.fuse.nest.parameters import Parameters
 from framefuse.ir.dtypes import BOOL, BY_NAME, FLOAT64, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import Apply, Const, Index, Value

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from framefuse.fuse.nest import CHUNK, Built, Nest, Partial
-from framefuse.fuse.passes import Pass
-from framefuse.fuse.values import cast
+from framefuse.fuse.nest.nest import CHUNK, Built, Nest, Partial
+from framefuse.fuse.nest.sweeps import Pass
+from framefuse.fuse.nest.values import cast
 from framefuse.ir.dtypes import FLOAT64, INT64, DType
 from framefuse.ir.loops import (
     Accumulate,

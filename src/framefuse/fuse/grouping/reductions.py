@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from framefuse.fuse.cells import Cell, Group, reduced_axes
-from framefuse.fuse.indexing import Index, Split, reshaped_index
-from framefuse.fuse.layout import Order, estimate
-from framefuse.fuse.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
+from framefuse.fuse.addressing.layout import Order, estimate
+from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE

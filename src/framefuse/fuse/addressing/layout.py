@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from framefuse.fuse.ranges import ONE
-from framefuse.fuse.strided import View
+from framefuse.fuse.addressing.ranges import ONE
+from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from framefuse.fuse.ranges import ONE, ZERO, divide, exact_quotient, extreme, nonnegative, positive_symbols
+from framefuse.fuse.addressing.ranges import ONE, ZERO, divide, exact_quotient, extreme, nonnegative, positive_symbols
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from framefuse.fuse.indexing import MOVES
-from framefuse.fuse.layout import estimate
+from framefuse.fuse.addressing.indexing import MOVES
+from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Symbol, product

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from framefuse.fuse.cells import Cell, Group, reduced_axes
-from framefuse.fuse.emitter import Emitter, Scope
-from framefuse.fuse.layout import estimate
-from framefuse.fuse.loop_order import Access, Loops, join_neighbours
-from framefuse.fuse.passes import Pass, Shape, shape_axes
-from framefuse.fuse.ranges import ZERO, address, row_major
-from framefuse.fuse.strided import Strides
-from framefuse.fuse.values import Computed, cast, compute, exact
+from framefuse.fuse.addressing.layout import estimate
+from framefuse.fuse.addressing.ranges import ZERO, address, row_major
+from framefuse.fuse.addressing.strided import Strides
+from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
+from framefuse.fuse.nest.emitter import Emitter, Scope
+from framefuse.fuse.nest.loop_order import Access, Loops, join_neighbours
+from framefuse.fuse.nest.sweeps import Pass, Shape, shape_axes
+from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, Scratch, Store

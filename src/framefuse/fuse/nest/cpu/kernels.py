@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framefuse.fuse.cells import Group, Mask
-from framefuse.fuse.loop_order import memory_order, vector_axis
-from framefuse.fuse.nest import BLOCK, CHUNK, Built, Nest
-from framefuse.fuse.passes import Pass, choose_saved, passes_of, per_point_times, shape_of
-from framefuse.fuse.ranges import ZERO, address, never_negative
-from framefuse.fuse.strided import Strides
-from framefuse.fuse.tiles import column_tiles, crossing_axis, may_stage, may_tile, square_tiles, two_stages
+from framefuse.fuse.addressing.ranges import ZERO, address, never_negative
+from framefuse.fuse.addressing.strided import Strides
+from framefuse.fuse.grouping.cells import Group, Mask
+from framefuse.fuse.nest.cpu.tiles import column_tiles, crossing_axis, may_stage, may_tile, square_tiles, two_stages
+from framefuse.fuse.nest.loop_order import memory_order, vector_axis
+from framefuse.fuse.nest.nest import BLOCK, CHUNK, Built, Nest
+from framefuse.fuse.nest.sweeps import Pass, choose_saved, passes_of, per_point_times, shape_of
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum, product
 from framefuse.ir.target import CPU, Target

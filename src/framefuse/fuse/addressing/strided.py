@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from framefuse.fuse.indexing import MOVES, Split, operand_index
-from framefuse.fuse.ranges import ZERO, address, nonnegative
+from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
+from framefuse.fuse.addressing.ranges import ZERO, address, nonnegative
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from framefuse.fuse.strided import View
+from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Arg, Node
 
 # Functions that neither keep nor return the memory of an operand, whatever their arguments.

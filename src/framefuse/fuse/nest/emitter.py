@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
-from framefuse.fuse.cells import Cell, Mask
-from framefuse.fuse.parameters import Parameters
-from framefuse.fuse.passes import Axes, Shape, shape_axes
-from framefuse.fuse.ranges import address
-from framefuse.fuse.strided import Strides
-from framefuse.fuse.values import (
+from framefuse.fuse.addressing.ranges import address
+from framefuse.fuse.addressing.strided import Strides
+from framefuse.fuse.grouping.cells import Cell, Mask
+from framefuse.fuse.nest.parameters import Parameters
+from framefuse.fuse.nest.sweeps import Axes, Shape, shape_axes
+from framefuse.fuse.nest.values import (
     Computed,
     before_widening,
     cast,

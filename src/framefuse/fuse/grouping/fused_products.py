@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from framefuse.fuse.cells import Cell, Group
-from framefuse.fuse.grouping import Grouping
-from framefuse.fuse.kernels import title_of, work_of
-from framefuse.fuse.nest import Built, Nest
-from framefuse.fuse.passes import passes_of, shape_of
-from framefuse.fuse.ranges import ZERO, address, dense_axes, row_major
-from framefuse.fuse.strided import View, one_batch_stride
-from framefuse.fuse.values import Computed, cast, stored
+from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
+from framefuse.fuse.addressing.strided import View, one_batch_stride
+from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.grouping import Grouping
+from framefuse.fuse.nest.cpu.kernels import title_of, work_of
+from framefuse.fuse.nest.nest import Built, Nest
+from framefuse.fuse.nest.sweeps import passes_of, shape_of
+from framefuse.fuse.nest.values import Computed, cast, stored
 from framefuse.ir.dtypes import FLOAT32, INT64
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.loops import (

@@ -1,0 +1,1 @@
+"""Passes that turn a graph of primitives into another one, before anything is put together."""
