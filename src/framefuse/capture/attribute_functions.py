@@ -85,8 +85,8 @@ def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwar
         and name not in getattr(type(holder), "__dict__", ())
         and name not in _state(holder)
     ):
-        machine.recorder.sources.absent(holder, name)
-        machine.recorder.sources.version(kind)
+        machine.recorder.sources.guard_absent(holder, name)
+        machine.recorder.sources.guard_version(kind)
         object.__getattribute__(holder, name)  # raises
     found = machine.generic_attribute(frame, holder, kind, name)
     if type(found) is tuple:
@@ -141,7 +141,7 @@ def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     holder = bare(args[0])
     kind = type(holder)
     if all(type_get(kind, name) is MISSING for name in ("__dict__", "__getattr__")):
-        machine.recorder.sources.typed(args[0])
+        machine.recorder.sources.guard_type(args[0])
         vars(holder)  # raises what vars raises, not what a missing attribute does
     return _getattr(machine, frame, (args[0], "__dict__"), {})
 

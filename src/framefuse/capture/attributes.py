@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from framefuse.capture import stacks
-from framefuse.capture.contents import CARRIED
+from framefuse.capture.atoms import CARRIED
 from framefuse.capture.frame import MISSING, Frame, FrameView
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.leaves import runs_natively
@@ -127,8 +127,8 @@ class Attributes:
         if type.__getattribute__(kind, "__getattribute__") is not PLAIN_LOOKUP:
             own = type_get(kind, "__getattribute__")
             if type(own) is types.FunctionType and not runs_natively(own):
-                self.recorder.sources.typed(holder)
-                self.recorder.sources.version(kind)
+                self.recorder.sources.guard_type(holder)
+                self.recorder.sources.guard_version(kind)
                 return self._computed(frame, holder, kind, name, own, (holder, name))
         return self.generic_attribute(frame, holder, kind, name)
 
@@ -198,11 +198,11 @@ class Attributes:
     def generic_attribute(self, frame: Frame, holder: Any, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
-        sources.version(kind)
+        sources.guard_version(kind)
         entry = sources.known.get(id(holder))
         known = entry is not None
         if known:
-            sources.typed(holder)
+            sources.guard_type(holder)
         found = type_get(kind, name)
         described = type(found)
         if found is not MISSING:
@@ -224,7 +224,7 @@ class Attributes:
                 free = True if type(value) in (int, float) and name in frame.code.stores else CARRIED
                 return (sources.read_at(entry[1], (id(state), "item", (str, name)), "attr", name, value, free),)
             if known:
-                sources.absent(holder, name)
+                sources.guard_absent(holder, name)
         if found is not MISSING:
             return self._class_value(frame, holder, kind, name, found)
         return self._fallback(frame, holder, kind, name, state)
@@ -232,12 +232,12 @@ class Attributes:
     def _thread_local(self, frame: Frame, holder: Any, name: str) -> Found:
         """An attribute of a threading.local, which the plan reads in its own thread."""
         sources = self.recorder.sources
-        known = id(holder) in sources.known
+        known = sources.knows(holder)
         try:
             value = getattr(holder, name)
         except AttributeError:
             if known and (id(holder), "getattr", (str, name)) not in sources.written:
-                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
             raise
         free = (name in frame.code.stores or CARRIED) if type(value) in (int, float) else False
         return (sources.read(holder, "getattr", name, value, free),)
@@ -251,25 +251,25 @@ class Attributes:
         if type(fallback) is types.FunctionType and not runs_natively(fallback):
             return self.call(frame, fallback, (holder, name), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
-        if fallback is not MISSING or id(holder) in self.recorder.sources.known:
+        if fallback is not MISSING or self.recorder.sources.knows(holder):
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
         return (value,)
 
     def _module_part(self, holder: Any, name: str, state: dict[str, Any]) -> Found:
         """nn.Module.__getattr__: parameters, then buffers, then submodules."""
-        sources = self.recorder.sources
+        sources, contents = self.recorder.sources, self.recorder.contents
         for part in MODULE_PARTS:
             if part not in state:
-                sources.absent(holder, part)
+                sources.guard_absent(holder, part)
                 continue
             content = sources.read(holder, "attr", part, state[part])
             if name in content:
-                return (sources.item(content, name, content[name]),)
-            sources.membership(content, name)
+                return (contents.item(content, name, content[name]),)
+            contents.guard_membership(content, name)
         raise AttributeError(f"'{type(holder).__name__}' object has no attribute '{name}'")
 
     def _data_descriptor(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
-        sources = self.recorder.sources
+        sources, contents = self.recorder.sources, self.recorder.contents
         if name == "__class__":
             return (kind,)
         if name in ("name", "value") and isinstance(holder, enum.Enum):
@@ -278,21 +278,21 @@ class Attributes:
             return (getattr(holder, name),)
         if name == "__dict__":
             value = holder.__dict__
-            sources.mapping(holder)
+            sources.instance_dict(holder)
             return (value,)
         if type(found) is TUPLE_GETTER and isinstance(holder, tuple):
             place = found.__reduce__()[1][0]
-            return (sources.item(holder, place, tuple.__getitem__(holder, place)),)
+            return (contents.item(holder, place, tuple.__getitem__(holder, place)),)
         getter = python_method(type(found), "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)
             return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
-        known = id(holder) in sources.known
+        known = sources.knows(holder)
         try:
             value = getattr(holder, name)
         except AttributeError:
             if known and (id(holder), "getattr", (str, name)) not in sources.written:
-                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
             raise
         if type(found) not in C_DESCRIPTORS and known:
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
@@ -308,7 +308,7 @@ class Attributes:
                 return (types.MethodType(found.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
-            if id(found.__func__) not in self.recorder.sources.made:
+            if not self.recorder.sources.is_made(found.__func__):
                 self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
@@ -326,18 +326,18 @@ class Attributes:
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
             return value
-        if id(kind) in sources.made:
+        if sources.is_made(kind):
             kind = next(base for base in kind.__mro__ if name in vars(base))
-            if id(kind) in sources.made:
+            if sources.is_made(kind):
                 return value
         return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
 
     def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
         sources = self.recorder.sources
-        sources.version(holder)
+        sources.guard_version(holder)
         meta = type(holder)
         if meta is not type:
-            sources.version(meta)
+            sources.guard_version(meta)
             own = type_get(meta, name)
             if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
                 return self.call(frame, own.fget, (holder,), {})  # type: ignore[attr-defined]
@@ -368,7 +368,7 @@ class Attributes:
             fallback = state.get("__getattr__")
             if own is MISSING and type(fallback) is types.FunctionType and not runs_natively(fallback):
                 sources.root(holder)
-                sources.absent(holder, name)
+                sources.guard_absent(holder, name)
                 found = sources.read(holder, "attr", "__getattr__", fallback)
                 return self.call(frame, found, (name,), {})  # type: ignore[attr-defined]
         value = getattr(holder, name)
@@ -382,10 +382,10 @@ class Attributes:
     def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
         target = holder.__self__
         kind = holder.__self_class__
-        self.recorder.sources.version(kind)
+        self.recorder.sources.guard_version(kind)
         of_class = issubclass(type(target), type)
         if not of_class:
-            self.recorder.sources.typed(target)
+            self.recorder.sources.guard_type(target)
         order = kind.__mro__
         for base in order[order.index(holder.__thisclass__) + 1 :]:
             found = base.__dict__.get(name, MISSING)
@@ -414,7 +414,7 @@ class Attributes:
                 return (getattr(holder, name),)
         sources = recorder.sources
         if name == "__class__":
-            sources.typed(holder)
+            sources.guard_type(holder)
             return (type(holder),)
         found = type_get(type(holder), name)
         state = object.__getattribute__(holder, "__dict__")
@@ -422,11 +422,11 @@ class Attributes:
             if name in state:
                 free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
                 value = sources.read(holder, "attr", name, state[name], free)
-                if id(holder) not in sources.known and name != "_is_param":
+                if not sources.knows(holder) and name != "_is_param":
                     recorder.kill("tensor-attribute", name)
                 return (value,)
-            if found is MISSING and id(holder) in sources.known:
-                sources.fact(Source("getattr", sources.known[id(holder)][1], name), "unset", None, name)
+            if found is MISSING and sources.knows(holder):
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
         return (getattr(holder, name),)
 
     # Writes ---------------------------------------------------------------------------------------------------------
@@ -446,21 +446,21 @@ class Attributes:
             recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
             setattr(holder, name, bare(value))
             return None
-        recorder.sources.version(kind)
+        recorder.sources.guard_version(kind)
         own = type_get(kind, "__setattr__")
         if own is torch.nn.Module.__setattr__:
             return self._store_in_module(frame, holder, name, value)
         if type(own) is types.FunctionType and not runs_natively(own):
-            recorder.sources.typed(holder)
+            recorder.sources.guard_type(holder)
             return self.call(frame, own, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
         if kind is threading.local:
-            if id(holder) in recorder.sources.known:
+            if recorder.sources.knows(holder):
                 recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
                 value = bare(value)
             setattr(holder, name, value)
             return None
         if own not in SETTERS:
-            if id(holder) in recorder.sources.known:
+            if recorder.sources.knows(holder):
                 recorder.kill("write", f"{kind.__name__}.{name}")
             setattr(holder, name, plain_number(value))
             return None
@@ -469,7 +469,7 @@ class Attributes:
     def _store_in_tensor(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
         """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
         recorder = self.recorder
-        known = recorder.alive and id(holder) in recorder.sources.known
+        known = recorder.alive and recorder.sources.knows(holder)
         if name == "grad" and known and (value is None or isinstance(value, torch.Tensor)):
             with torch._C.DisableTorchFunction():
                 before = holder.grad
@@ -483,13 +483,13 @@ class Attributes:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
         recorder = self.recorder
         plain = type(holder) in (torch.Tensor, torch.nn.Parameter)
-        if plain and id(holder) in recorder.sources.known:
+        if plain and recorder.sources.knows(holder):
             before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
             recorder.journal.place("attr", holder, name, value, before)
-        elif id(holder) in recorder.sources.made:
+        elif recorder.sources.is_made(holder):
             value = plain_number(value)
-            if type(value) is types.FunctionType and id(value) not in recorder.sources.known:
-                recorder.sources.made[id(value)] = value
+            if type(value) is types.FunctionType and not recorder.sources.knows(value):
+                recorder.sources.note_made(value)
         else:
             recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
         setattr(holder, name, bare(value))
@@ -498,9 +498,9 @@ class Attributes:
         """As object.__setattr__."""
         recorder = self.recorder
         found = type_get(kind, name)
-        known = id(holder) in recorder.sources.known
+        known = recorder.sources.knows(holder)
         if known:
-            recorder.sources.typed(holder)
+            recorder.sources.guard_type(holder)
         if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
             return self.call(frame, found.fset, (holder, value), {}, ("drop",))  # type: ignore[attr-defined]
         if found is not MISSING and hasattr(type(found), "__set__"):
@@ -524,7 +524,7 @@ class Attributes:
 
     def _store_in_module(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
         recorder = self.recorder
-        if id(holder) not in recorder.sources.known:
+        if not recorder.sources.knows(holder):
             torch.nn.Module.__setattr__(holder, name, value)
             return None
         state = holder.__dict__
@@ -543,7 +543,7 @@ class Attributes:
             return None
         for part in MODULE_PARTS:
             if part in state:
-                recorder.sources.membership(recorder.sources.read(holder, "attr", part, state[part]), name)
+                recorder.contents.guard_membership(recorder.sources.read(holder, "attr", part, state[part]), name)
         return self.generic_store(frame, holder, type(holder), name, value)
 
     def delete(self, frame: Frame, holder: Any, name: str) -> Any:
@@ -563,14 +563,14 @@ class Attributes:
 
     def generic_delete(self, frame: Frame, holder: Any, name: str) -> Any:
         """As object.__delattr__."""
-        sources, kind = self.recorder.sources, type(holder)
-        sources.version(kind)
+        sources, contents, kind = self.recorder.sources, self.recorder.contents, type(holder)
+        sources.guard_version(kind)
         found = type_get(kind, name)
         if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
             return self.call(frame, found.fdel, (holder,), {}, ("drop",))  # type: ignore[attr-defined]
-        if id(holder) in sources.known:
-            sources.typed(holder)
-            state = sources.mapping(holder) if kind.__dictoffset__ else None
+        if sources.knows(holder):
+            sources.guard_type(holder)
+            state = sources.instance_dict(holder) if kind.__dictoffset__ else None
             if found is not MISSING and hasattr(type(found), "__set__"):
                 if type(found) is not types.MemberDescriptorType or not hasattr(holder, name):
                     self.recorder.kill("write", f"{kind.__name__}.{name}")
@@ -580,7 +580,7 @@ class Attributes:
             elif state is None or name not in state[0]:
                 self.recorder.kill("write", f"{kind.__name__}.{name}")
             else:
-                sources.membership(state[0], name)
+                contents.guard_membership(state[0], name)
                 self.recorder.journal.place("delattr", holder, name, MISSING, state[0][name])
         object.__delattr__(holder, name)
         return None

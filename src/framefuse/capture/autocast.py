@@ -73,7 +73,7 @@ def _found(recorder: Any, kind: str) -> None:
     if kind not in GUARDED:
         pairs.append((_asks(torch.is_autocast_enabled, kind), ambient.row(kind)[0]))
     for question, value in pairs:
-        sources.learn(Source("getattr", sources.root(question), "answer"), value)
+        sources.guard_value(Source("getattr", sources.root(question), "answer"), value)
 
 
 @special(torch.get_autocast_dtype)
@@ -150,7 +150,7 @@ def _enter(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
     with torch._C.DisableTorchFunction():  # it looks at the modes, and imports what it compares them with
         value = torch.autocast.__enter__(context)
     recorder.ambient.nested += 1
-    if id(context) in recorder.sources.known:
+    if recorder.sources.knows(context):
         _found(recorder, kind)
         for name in FOUND:
             recorder.journal.place("attr", context, name, vars(context)[name], before[name])

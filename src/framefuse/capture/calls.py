@@ -109,7 +109,7 @@ class Calls(Natives):
             why, self.forced = self.forced, None
             self.opaque(frame, *unbound(target, args), kwargs, then, *why)
             return None
-        sources = self.recorder.sources
+        sources, contents = self.recorder.sources, self.recorder.contents
         while True:
             kind = type(target)
             if kind is types.FunctionType:
@@ -126,7 +126,7 @@ class Calls(Natives):
                     break
                 if target is MODULE_CALL and enter_module(self, args, kwargs, then):
                     return SWITCH
-                sources.entered(target)
+                sources.enter_function(target)
                 entered = enter(target, args, kwargs)
                 if entered.code.missing is not None:
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
@@ -153,16 +153,16 @@ class Calls(Natives):
                     continue
                 break
             if kind is functools.partial:
-                if id(target) in sources.known:
+                if sources.knows(target):
                     for name in ("func", "args", "keywords"):
                         part = sources.read(target, "getattr", name, getattr(target, name))
-                        sources.whole(part)
+                        contents.guard_shallow_contents(part)
                 args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
                 target = target.func
                 continue
             if kind in leaves.COMPILED or "__framefuse__" in kind.__dict__:
                 # Compiled itself, a function or the twin of a module: its program is part of this one.
-                sources.typed(target)
+                sources.guard_type(target)
                 state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
                 owner = sources.read(state, "getattr", "owner", state.owner)
                 args = args if owner is None else (owner, *args)
@@ -193,8 +193,8 @@ class Calls(Natives):
                 return None
             method = type_get(kind, "__call__")
             if type(method) is types.FunctionType and not runs_natively(method):
-                sources.typed(target)
-                sources.version(kind)
+                sources.guard_type(target)
+                sources.guard_version(kind)
                 args, target = (target, *args), method
                 continue
             if type(method) is types.FunctionType and isinstance(method, types.FunctionType):
@@ -262,7 +262,7 @@ class Calls(Natives):
         elif what == "found":
             value = True
         elif what == "cached":
-            if id(then[1]) in self.recorder.sources.known:
+            if self.recorder.sources.knows(then[1]):
                 self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
                 then[1].__dict__[then[2]] = bare(value)
             else:
@@ -308,7 +308,7 @@ class Calls(Natives):
                 if outcome is None and then is not None:
                     self.finish(frame, frame.stack.pop(), then)
                 return outcome
-        drives = cls in DRIVERS and self.recorder.tracked and bool(args)
+        drives = cls in DRIVERS and self.recorder.relations.tracked and bool(args)
         given = (*args, *kwargs.values())
         if cls in TWIN_TYPES and (drives or needs_twin(given, *ASKED.get(cls, ()))):
             return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
@@ -319,7 +319,7 @@ class Calls(Natives):
 
     def make(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
         """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
-        self.recorder.sources.version(cls)
+        self.recorder.sources.guard_version(cls)
         init, new = type_get(cls, "__init__"), type_get(cls, "__new__")
         new = new.__func__ if isinstance(new, staticmethod) else new
         python_init = type(init) is types.FunctionType and not runs_natively(init)
@@ -347,7 +347,7 @@ class Calls(Natives):
             self.finish(frame, made, then)
             return None
         if python_init:
-            self.recorder.sources.entered(init)
+            self.recorder.sources.enter_function(init)
             entered = enter(init, (made, *args), kwargs)
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
@@ -385,15 +385,15 @@ class Calls(Natives):
             if not immutable(kind):
                 method = python_method(kind, "__bool__")
                 if method is not None:
-                    self.recorder.sources.typed(value)
+                    self.recorder.sources.guard_type(value)
                     return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
                 if type_get(kind, "__bool__") is MISSING:
                     method = python_method(kind, "__len__")
                     if method is not None:
                         return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
                 hidden(self, value, "__bool__", "__len__")
-            self.recorder.sources.typed(value)
-        self.recorder.sources.filled(value)
+            self.recorder.sources.guard_type(value)
+        self.recorder.contents.guard_filled(value)
         return bool(value)
 
     def binary(
@@ -411,14 +411,14 @@ class Calls(Natives):
                 return self.operate(frame, attempts, function, left, right)
             hidden(self, left, name)
             if name == "__eq__" and not isinstance(left, torch.Tensor):
-                self.recorder.sources.typed(left)
+                self.recorder.sources.guard_type(left)
         if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
             left = left.plain()
         elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
             right = right.plain()
         elif kind is str or kind is bytes:
             pin_nested(right)
-        sources = self.recorder.sources
+        sources, contents = self.recorder.sources, self.recorder.contents
         if (kind is str or kind is bytes) and function is operator.mod:
             shown(self, right)
         elif kind not in SIMPLE or isinstance(left, PLAIN):
@@ -428,10 +428,10 @@ class Calls(Natives):
                 return self.call(frame, equal_parts, (left, right), {}, negated)
             compared(self, left, right)
         if sources.known:
-            if id(left) in sources.known:
-                sources.deep(left)
-            if id(right) in sources.known:
-                sources.deep(right)
+            if sources.knows(left):
+                contents.guard_deep_contents(left)
+            if sources.knows(right):
+                contents.guard_deep_contents(right)
         frame.stack.append(function(left, right))
         return None
 
@@ -443,12 +443,12 @@ class Calls(Natives):
             if method is not None:
                 return checked("__iter__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
         walked(self, value)
-        sources = self.recorder.sources
-        if kind in (list, tuple) and id(value) in sources.known:
-            sources.extent(value)
-            parts = [sources.item(value, number, part) for number, part in enumerate(value)]
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if kind in (list, tuple) and sources.knows(value):
+            contents.guard_extent(value)
+            parts = [contents.item(value, number, part) for number, part in enumerate(value)]
             return value if all(map(operator.is_, parts, value)) else kind(parts)
-        sources.whole(value)
+        contents.guard_shallow_contents(value)
         return value
 
 

@@ -93,10 +93,10 @@ def new_class(machine: Any, maker: Any, args: tuple[Any, ...], kwargs: dict[str,
     meta, name, bases, given = args
     if type(name) is not str or not isinstance(given, dict) or not all(isinstance(base, type) for base in bases):
         return MISSING
-    sources = machine.recorder.sources
-    sources.whole(given)
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    contents.guard_shallow_contents(given)
     for base in bases:
-        sources.version(base)
+        sources.guard_version(base)
     space = dict(given)
     named = {key: value for key, value in space.items() if python_method(type(value), "__set_name__") is not None}
     hooks = [_subclass_hook(base) for base in bases]
@@ -144,7 +144,7 @@ def _set_name(machine: Any, made: type, key: str, value: Any) -> None:
 def _named_tuple(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A kind of tuple; its methods come from native code."""
     for part in (*args, *kwargs.values()):
-        machine.recorder.sources.deep(part)
+        machine.recorder.contents.guard_deep_contents(part)
         pin_nested(part)
     kwargs = {"module": frame.globals.get("__name__", "__main__"), **kwargs}
     made = collections.namedtuple(*settle(args), **settle(kwargs))  # type: ignore[misc]

@@ -127,7 +127,7 @@ def _may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[
     except TypeError:
         return False
     group = arguments.get("group")
-    if group is not None and recorder.sources.source(group) is None and group is not dist.group.WORLD:
+    if group is not None and recorder.sources.source_of(group) is None and group is not dist.group.WORLD:
         return False
     world: Any = dist.distributed_c10d
     if not dist.is_initialized() or world._rank_not_in_group(group) or world._world.pg_coalesce_state:
@@ -187,7 +187,7 @@ def _call(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
     written = sum(1 for name in writes for _ in _tensors([arguments[name]]))
     refs = tuple([recorder.argument(tensor) for tensor in operands])
     group = arguments.pop("group", None)
-    source = None if group is None or group is dist.group.WORLD else recorder.sources.source(group)
+    source = None if group is None or group is dist.group.WORLD else recorder.sources.source_of(group)
     given = tuple((name, places.get(name, _frozen(strip(value)))) for name, value in arguments.items())
     before = [tensor._version for tensor in operands[:written]]
     try:

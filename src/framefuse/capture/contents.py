@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import types
-import typing
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
+from framefuse.capture.sources import Sources
 from framefuse.capture.texts import Text, bare_text
+from framefuse.capture.values import Value
 from framefuse.ir.containers import elements, entries, held, size
-from framefuse.ir.facts import Source
-
-# How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
-# seen to move, because the reader goes on with what it is given.
-CARRIED = 2
-SINGLETONS = frozenset(
-    (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
-)
-TEXTS = frozenset((str, bytes, complex))
-ATOMS = SINGLETONS | TEXTS | {int, float}
-SEQUENCES = (list, tuple, deque)
-CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-SETS = (set, frozenset)
-# The last three are equal by identity, as are the singletons; a metaclass of its own might say otherwise.
-KEY_ATOMS = frozenset((int, str, bytes, type, types.FunctionType, type(typing.Union))) | SINGLETONS
-
-
-def is_key(key: Any) -> bool:
-    """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
-    kind = type(key)
-    return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
+from framefuse.ir.facts import Fact, Source
 
 
 @dataclass(slots=True)
@@ -61,24 +43,16 @@ LOST = Change(None, 0, None)
 
 
 @netted(
-    "self.host", change="LOST", own="LOST", length="None",
-    filled="None", item="value", moves="False", membership="True", extent="None", whole="None",
+    "self.sources.host", change="LOST", own="LOST", guard_length="None", guard_filled="None", item="value",
+    holds_moving_number="False", guard_membership="True", guard_extent="None", guard_shallow_contents="None",
+    guard_deep_contents="None", guard_empty_dicts="0",
 )  # fmt: skip
 class Contents:
-    """The part of the table of sources that knows containers."""
+    """What is known of the containers among the objects that existed before the call."""
 
-    host: Any
-    known: dict[int, tuple[Any, Source]]
-    seen: dict[tuple[int, str, Any], Any]
-    written: dict[tuple[int, str, Any], Any]
-    changed: dict[int, Change]
-    stated_lengths: set[int]
-    moving_tuples: set[int]
-    fact: Any
-    read_at: Any
-    inside: Any
-    symbol: Any
-    volatile: set[int]
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.changed: dict[int, Change] = {}
 
     # Changes --------------------------------------------------------------------------------------------------------
 
@@ -93,34 +67,38 @@ class Contents:
     def own(self, container: Any) -> Change:
         """As :meth:`change`, with all of the old content stated, so that any change can be followed."""
         if id(container) not in self.changed or not self.changed[id(container)].owned:
-            self.whole(container)
+            self.guard_shallow_contents(container)
         found = self.change(container)
         found.owned = True
         return found
 
+    def has_changed(self, container: Value) -> bool:
+        """Whether the call changed a known container."""
+        return id(container) in self.changed
+
     # Reads ----------------------------------------------------------------------------------------------------------
 
-    def length(self, container: Any) -> None:
+    def guard_length(self, container: Any) -> None:
         """The length of a known container is what it was."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return
         if not isinstance(container, CONTAINERS):
-            self.inside(container)
+            self.sources.refuse_hidden_state(container)
             return
         changed = self.changed.get(id(container))
         if changed is not None and not self._followed(changed):
             return
-        if id(container) not in self.stated_lengths:
-            self.stated_lengths.add(id(container))
-            self.fact(entry[1], "length", size(container) if changed is None else changed.length)
+        if id(container) not in self.sources.stated_lengths:
+            self.sources.stated_lengths.add(id(container))
+            self.sources.fact(entry[1], "length", size(container) if changed is None else changed.length)
 
     def _followed(self, changed: Change) -> bool:
         """Whether facts about the old content are still needed and can be stated; states which keys are new."""
         if changed.owned:
             return False
         if changed.blind:
-            self.host.kill("read-after-write", f"a {type(changed.container).__name__}")
+            self.sources.host.kill("read-after-write", f"a {type(changed.container).__name__}")
             return False
         if changed.keys is not None:
             self._new_keys(changed)
@@ -129,11 +107,11 @@ class Contents:
     def _new_keys(self, changed: Change) -> int:
         """States of each written key whether it was there before; gives by how much the length has changed."""
         container = changed.container
-        base = self.known[id(container)][1]
-        for holder, part, key in list(self.written):
+        base = self.sources.known[id(container)][1]
+        for holder, part, key in list(self.sources.written):
             if holder == id(container) and part == "item":
                 had = key[1] in set(changed.keys or ())
-                self.fact(base, "present" if had else "absent", key[1], key)
+                self.sources.fact(base, "present" if had else "absent", key[1], key)
         return size(container) - changed.length
 
     def count(self, container: Any, free: bool) -> int:
@@ -141,42 +119,40 @@ class Contents:
         if type(container) is Text:
             return self._text_length(container)
         length = size(container) if isinstance(container, CONTAINERS) else len(container)
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return length
         changed = self.changed.get(id(container))
-        sized = isinstance(container, (list, dict, set, deque)) and self.host.symbolic
-        if not sized or not (free or changed is not None) or id(container) in self.stated_lengths:
-            self.length(container)
+        sized = isinstance(container, (list, dict, set, deque)) and self.sources.host.symbolic
+        if not sized or not (free or changed is not None) or id(container) in self.sources.stated_lengths:
+            self.guard_length(container)
             return length
         if changed is not None and not self._followed(changed):
             return length
         before = length if changed is None else changed.length
         place = (id(container), "count", None)
-        if place not in self.seen:
-            symbol = self.symbol("n")
-            self.fact(entry[1], "count", symbol)
-            self.host.hint(symbol, before)
-            self.seen[place] = integer(before, symbol.expr, self.host)
-        total: int = self.seen[place] + (length - before)
+        if place not in self.sources.seen:
+            symbol = self.sources.relations.new_symbol("n", before)
+            self.sources.fact(entry[1], "count", symbol)
+            self.sources.seen[place] = integer(before, symbol.expr, self.sources.relations)
+        total: int = self.sources.seen[place] + (length - before)
         return total
 
     def _text_length(self, value: Text) -> int:
         """The length of a string of the caller as a run-time number."""
         source, length = value.recipe.value, len(bare_text(value))
-        moves = value.recipe.kind == "source" and source.root.key not in self.volatile
-        if not moves or not self.host.symbolic or not self.host.alive:
+        moves = value.recipe.kind == "source" and source.root.key not in self.sources.volatile
+        if not moves or not self.sources.host.symbolic or not self.sources.host.alive:
             return len(value)
         place = (id(source), "count", None)
-        if place not in self.seen:
-            symbol = self.symbol("n")
-            self.fact(source, "count", symbol)
-            self.host.hint(symbol, length)
-            self.seen[place] = integer(length, symbol.expr, self.host)
-        counted: int = self.seen[place]
+        if place not in self.sources.seen:
+            symbol = self.sources.relations.new_symbol("n", length)
+            self.sources.fact(source, "count", symbol)
+            self.sources.seen[place] = integer(length, symbol.expr, self.sources.relations)
+        counted: int = self.sources.seen[place]
         return counted
 
-    def filled(self, container: Any) -> None:
+    def guard_filled(self, container: Any) -> None:
         """Whether a known container holds anything is what it was."""
         changed = self.changed.get(id(container))
         if changed is not None and changed.added > 0 and not changed.owned:
@@ -185,15 +161,15 @@ class Contents:
             if self.count(container, True) == 0:
                 raise AssertionError("a container with elements has a length")
         else:
-            self.length(container)
+            self.guard_length(container)
 
     def item(self, container: Any, key: Any, value: Any, free: int = CARRIED) -> Any:
         """An element read from a container by an atom key; ``value`` is what stands there. The reader goes on with what
         it is given.
         """
         free = free or CARRIED
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return value
         if isinstance(container, dict) and is_key(key):
             if type(key) is not str:
@@ -201,14 +177,14 @@ class Contents:
             place = (id(container), "item", (type(key), key))
             changed = self.changed.get(id(container))
             if changed is not None and changed.owned:
-                return self.written.get(place, value)
-            return self.read_at(entry[1], place, "item", key, value, free)
+                return self.sources.written.get(place, value)
+            return self.sources.read_at(entry[1], place, "item", key, value, free)
         if isinstance(container, SEQUENCES) and type(key) is int:
             return self._element(container, entry[1], key, value, free)
         if self._is_entry(container, key):
             where: tuple[int, str, Any] = (id(container), "entry", id(key))
-            return self.read_at(entry[1], where, "entry", self.known[id(key)][1], value, free)
-        self.whole(container)
+            return self.sources.read_at(entry[1], where, "entry", self.sources.known[id(key)][1], value, free)
+        self.guard_shallow_contents(container)
         return value
 
     def _hold_key(self, key: Any) -> None:
@@ -216,12 +192,12 @@ class Contents:
         if type(key) is tuple:
             for part in key:
                 self._hold_key(part)
-        elif type(key) is types.FunctionType and id(key) in self.known:
-            self.fact(self.known[id(key)][1], "is", key, id(key))
+        elif type(key) is types.FunctionType and id(key) in self.sources.known:
+            self.sources.fact(self.sources.known[id(key)][1], "is", key, id(key))
 
     def _element(self, container: Any, base: Source, key: int, value: Any, free: int) -> Any:
         changed = self.changed.get(id(container))
-        free = True if id(container) in self.moving_tuples else free
+        free = True if id(container) in self.sources.moving_tuples else free
         if changed is not None:
             if changed.owned:
                 return value
@@ -231,27 +207,27 @@ class Contents:
                 return value
             if key >= 0:
                 if key >= changed.length:
-                    self.length(container)
+                    self.guard_length(container)
                     return value
-            elif any(holder == id(container) and part == "item" for holder, part, _ in self.written):
-                self.length(container)
+            elif any(holder == id(container) and part == "item" for holder, part, _ in self.sources.written):
+                self.guard_length(container)
                 key += changed.length + changed.added
             else:
                 key += changed.added
         elif key < 0 and not isinstance(container, list):
-            self.length(container)
+            self.guard_length(container)
             key += size(container)
-        return self.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
+        return self.sources.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
 
     def _is_entry(self, container: Any, key: Any) -> bool:
         """Whether a known dict holds something for a known tensor, as an optimizer's state does: found by identity."""
-        known = type(key) in (torch.Tensor, torch.nn.Parameter) and id(key) in self.known
+        known = type(key) in (torch.Tensor, torch.nn.Parameter) and id(key) in self.sources.known
         return known and isinstance(container, dict) and id(container) not in self.changed
 
-    def membership(self, container: Any, key: Any) -> bool:
+    def guard_membership(self, container: Any, key: Any) -> bool:
         """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return True
         changed = self.changed.get(id(container))
         if changed is not None and changed.owned:
@@ -261,53 +237,53 @@ class Contents:
         if isinstance(container, (dict, *SETS)) and is_key(key):
             if type(key) is not str:
                 self._hold_key(key)
-            if (id(container), "item", (type(key), key)) not in self.written:
+            if (id(container), "item", (type(key), key)) not in self.sources.written:
                 kind: Any = dict if isinstance(container, dict) else type(container)
                 had = kind.__contains__(container, key)
-                self.fact(entry[1], "present" if had else "absent", key, (type(key), key))
+                self.sources.fact(entry[1], "present" if had else "absent", key, (type(key), key))
             return True
         if self._is_entry(container, key) and dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
             return True
         return False
 
-    def extent(self, container: Any) -> None:
+    def guard_extent(self, container: Any) -> None:
         """The length or the keys of a known container, whose entries are then read one by one."""
-        entry = self.known.get(id(container))
+        entry = self.sources.known.get(id(container))
         changed = self.changed.get(id(container))
         if entry is None or not isinstance(container, (list, tuple, dict)):
-            self.whole(container)
+            self.guard_shallow_contents(container)
         elif not isinstance(container, dict):
-            (self.length if changed is None else self.whole)(container)
-        elif self.host.alive and (changed is None or self._followed(changed)):
-            self.keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
+            (self.guard_length if changed is None else self.guard_shallow_contents)(container)
+        elif self.sources.host.alive and (changed is None or self._followed(changed)):
+            self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
 
-    def moves(self, container: dict[Any, Any]) -> bool:
+    def holds_moving_number(self, container: dict[Any, Any]) -> bool:
         """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return False
-        base, moving = entry[1], self.host.moving
-        if base.is_argument and base.root.key in self.volatile:
+        base, moving = entry[1], self.sources.host.moving
+        if base.is_argument and base.root.key in self.sources.volatile:
             return any(type(value) in (int, float) for value in held(container))
         return bool(moving) and any(
             type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
         )
 
-    def whole(self, container: Any) -> None:
+    def guard_shallow_contents(self, container: Any) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
-        entry = self.known.get(id(container))
-        if entry is None or not self.host.alive:
+        entry = self.sources.known.get(id(container))
+        if entry is None or not self.sources.host.alive:
             return
         if not isinstance(container, CONTAINERS):
-            self.inside(container)
+            self.sources.refuse_hidden_state(container)
             return
         changed = self.changed.get(id(container))
         if changed is not None and not self._followed(changed):
             self._plain(container)
             return
-        if (id(container), "whole", None) not in self.seen:
-            self.seen[(id(container), "whole", None)] = True
+        if (id(container), "whole", None) not in self.sources.seen:
+            self.sources.seen[(id(container), "whole", None)] = True
             self._state(container, entry[1], changed)
         if changed is not None:
             self._plain(container)
@@ -317,7 +293,7 @@ class Contents:
         takes their values.
         """
         if isinstance(container, dict):
-            for (holder, part, _), value in list(self.written.items()):
+            for (holder, part, _), value in list(self.sources.written.items()):
                 if holder == id(container) and part == "item":
                     plain_number(value)
 
@@ -326,26 +302,69 @@ class Contents:
         holder = id(container)
         if isinstance(container, dict):
             keys = elements(container) if changed is None else list(changed.keys or ())
-            self.keys(keys, base)
-            for key in keys if self.host.alive else ():  # to look for a key may run the user's code
+            self.guard_keys(keys, base)
+            for key in keys if self.sources.host.alive else ():  # to look for a key may run the user's code
                 place = (holder, "item", (type(key), key))
-                if place not in self.written and dict.__contains__(container, key):
-                    plain_number(self.read_at(base, place, "item", key, dict.__getitem__(container, key)))
+                if place not in self.sources.written and dict.__contains__(container, key):
+                    plain_number(self.sources.read_at(base, place, "item", key, dict.__getitem__(container, key)))
         elif isinstance(container, SEQUENCES):
             count = size(container) if changed is None else changed.length
-            self.fact(base, "length", count)
+            self.sources.fact(base, "length", count)
             for number, value in enumerate(elements(container)[:count]):
-                plain_number(self.read_at(base, (holder, "item", (int, number)), "item", number, value))
+                plain_number(self.sources.read_at(base, (holder, "item", (int, number)), "item", number, value))
         elif isinstance(container, frozenset) and not base.is_argument:
             return
         else:
-            self.keys(elements(container) if changed is None else list(changed.keys or ()), base)
+            self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), base)
 
-    def keys(self, keys: list[Any], base: Source) -> None:
+    def guard_keys(self, keys: list[Any], base: Source) -> None:
         """The keys of a known dict or the members of a set, in order."""
         if not keys:
-            self.fact(base, "length", 0)
+            self.sources.fact(base, "length", 0)
         elif all(map(is_key, keys)):
-            self.fact(base, "keys", tuple(keys))
+            self.sources.fact(base, "keys", tuple(keys))
         else:
-            self.host.kill("argument", "a dict or set with keys that are no atoms")
+            self.sources.host.kill("argument", "a dict or set with keys that are no atoms")
+
+    def guard_deep_contents(self, value: Any, depth: int = 0) -> None:
+        """As :meth:`guard_shallow_contents`, also for what lies inside known or new containers."""
+        if type(value) in ATOMS or depth > 6:
+            return
+        if not isinstance(value, CONTAINERS):
+            self.sources.refuse_hidden_state(value)
+        if isinstance(value, CONTAINERS):
+            self.guard_shallow_contents(value)
+            for child in held(value):
+                self.guard_deep_contents(child, depth + 1)
+
+    def guard_empty_dicts(self, holder: Any, names: tuple[str, ...]) -> int:
+        """States that the dicts at these names in the instance dict of a known object hold nothing; gives
+        how many of the names that is done for.
+        """
+        sources = self.sources
+        found = sources.instance_dict(holder)
+        base = sources.known[id(holder)][1]
+        if found is None or base.is_argument or not sources.host.alive:
+            return 0
+        content, facts, line = found[0], sources.facts, sources.host.line()
+        for done, name in enumerate(names):
+            value = content[name]
+            kind, number, place = type(value), id(value), (id(content), "item", (str, name))
+            if place in sources.written or number in self.changed:
+                return done
+            if place in sources.seen:
+                if sources.seen[place] is not value or number not in sources.stated_lengths:
+                    return done
+                continue
+            if number in sources.known or value:
+                return done
+            source = Source("attr", base, name)
+            sources.known[number] = (value, source)
+            sources.seen[place] = value
+            facts[(id(source), "is", number)] = Fact(source, "is", value, line)
+            if kind is not dict:
+                sources.stated_types.add(number)
+                facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
+            sources.stated_lengths.add(number)
+            facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
+        return len(names)

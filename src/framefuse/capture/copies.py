@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS, SETS
 from framefuse.capture.attributes import type_get
-from framefuse.capture.contents import ATOMS, SETS
 from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
 from framefuse.capture.numbers import TRACKED
 from framefuse.ir.classes import written_in_c
@@ -30,7 +30,7 @@ def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
         return MISSING
     numbers: dict[int, Any] = {}
-    state(machine.recorder.sources, args[0], set(), numbers)
+    state(machine.recorder, args[0], set(), numbers)
     frame.stack.append(copy.deepcopy(args[0], numbers))
     return None
 
@@ -40,18 +40,18 @@ def shallow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
     interpreted.
     """
     value = args[0] if len(args) == 1 and not kwargs else None
-    kind, sources = type(value), machine.recorder.sources
+    kind, sources, contents = type(value), machine.recorder.sources, machine.recorder.contents
     if not machine.recorder.alive or not has_plain_state(kind) or type_get(kind, "__copy__") is not MISSING:
         machine.push(enter(COPY, args, kwargs))
         return SWITCH
-    sources.version(kind)
-    sources.typed(value)
+    sources.guard_version(kind)
+    sources.guard_type(value)
     content = _content(value)
-    if id(value) in sources.known:
-        sources.mapping(value)
-        sources.extent(content)
+    if sources.knows(value):
+        sources.instance_dict(value)
+        contents.guard_extent(content)
     made = object.__new__(kind)
-    _content(made).update({name: sources.item(content, name, part) for name, part in content.items()})
+    _content(made).update({name: contents.item(content, name, part) for name, part in content.items()})
     frame.stack.append(made)
     return None
 
@@ -87,11 +87,11 @@ def _content(value: Any) -> dict[str, Any]:
     return found
 
 
-def state(sources: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> None:
+def state(recorder: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> None:
     """States everything that a copy of ``value`` is made of; ``numbers`` gets its run-time numbers, which are their own
     copies.
     """
-    kind = type(value)
+    kind, sources, contents = type(value), recorder.sources, recorder.contents
     if kind in TRACKED:
         numbers[id(value)] = value
         return
@@ -100,14 +100,14 @@ def state(sources: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> N
     met.add(id(value))
     sources.tell_apart(value)  # a copy keeps which of its parts are one
     if kind in PLAIN_CONTAINERS or kind in SETS:
-        sources.whole(value)
+        contents.guard_shallow_contents(value)
         parts = list(value.values()) if kind is dict else list(value)
     else:
-        sources.version(kind)
-        sources.typed(value)
+        sources.guard_version(kind)
+        sources.guard_type(value)
         content = _content(value)
-        sources.mapping(value)
-        sources.whole(content)
+        sources.instance_dict(value)
+        contents.guard_shallow_contents(content)
         parts = list(content.values())
     for part in parts:
-        state(sources, part, met, numbers)
+        state(recorder, part, met, numbers)

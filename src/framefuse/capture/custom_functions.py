@@ -44,8 +44,8 @@ def apply(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     tensors = [part for part in operands if isinstance(part, torch.Tensor)]
     if enabled and any(recorder.requires_grad(tensor) is not False for tensor in tensors):
         return MISSING
-    recorder.gradients_matter = True
-    recorder.sources.version(function)
+    recorder.guard_gradients()
+    recorder.sources.guard_version(function)
     context = Context(len(operands))
     torch._C._set_grad_enabled(False)  # as torch does while forward runs
     try:

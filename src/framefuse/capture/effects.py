@@ -7,8 +7,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import has_finalizer
-from framefuse.capture.contents import ATOMS, Change
+from framefuse.capture.contents import Change
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
@@ -100,8 +101,8 @@ class Journal:
 
     def place(self, kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
-        sources = self.recorder.sources
-        if not self.recorder.alive or id(holder) not in sources.known:
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if not self.recorder.alive or not sources.knows(holder):
             return
         if type(before) not in ATOMS and before is not value and has_finalizer(type(before)):
             self.recorder.kill("finalizer", f"{type(before).__name__}.__del__")
@@ -110,11 +111,11 @@ class Journal:
             self._put((id(holder), "cell", None), kind, holder, key, value, before)
             return
         if kind in ("attr", "delattr"):
-            found = sources.mapping(holder)
+            found = sources.instance_dict(holder)
             if found is not None:
-                sources.change(found[0])
+                contents.change(found[0])
         elif kind in ("item", "delitem"):
-            sources.change(holder)
+            contents.change(holder)
         self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
 
     def global_variable(self, function: types.FunctionType, key: str, value: Any, before: Any) -> None:
@@ -124,7 +125,7 @@ class Journal:
             return
         variables = function.__globals__
         if id(variables) not in sources.globals:
-            sources.globals[id(variables)] = sources.holder(function)
+            sources.globals[id(variables)] = sources.globals_holder(function)
             sources.keep.append(variables)
         kind = "global" if value is not MISSING else "delglobal"
         self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
@@ -144,8 +145,8 @@ class Journal:
 
     def operation(self, holder: Any, method: str, args: tuple[Any, ...]) -> None:
         """A known container changes by a method of its own."""
-        if self.recorder.alive and id(holder) in self.recorder.sources.known:
-            self.recorder.sources.change(holder)
+        if self.recorder.alive and self.recorder.sources.knows(holder):
+            self.recorder.contents.change(holder)
             self.writes.append(Write("call", holder, method, args, self.recorder.line()))
 
     def content(self, holder: Any) -> None:
@@ -194,12 +195,12 @@ class Journal:
         if write.read is not MISSING:
             return type(write.read) not in TRACKED  # a number that differs at each call was read as a run-time value
         if write.kind == "attr" and type(write.before) in ATOMS:
-            sources.learn(Source("attr", sources.source(write.holder), write.key), write.before)
+            sources.guard_value(Source("attr", sources.source_of(write.holder), write.key), write.before)
             return True
         return False
 
     def _target(self, write: Write) -> Source | Build | None:
-        source: Source | None = self.recorder.sources.source(write.holder)
+        source: Source | None = self.recorder.sources.source_of(write.holder)
         if write.kind in ("global", "delglobal", "invoke"):
             return Build("const", write.holder)
         if write.kind in ("cell", "delcell") and source is not None:
@@ -215,7 +216,7 @@ class Journal:
         for made in self.recorder.sources.made.values():
             if isinstance(made, type):
                 settle_class(made, memo)
-        for change in self.recorder.sources.changed.values():
+        for change in self.recorder.contents.changed.values():
             _settle_elements(change, self.recorder.sources, memo)
         for write in self.writes:
             value = settle(write.value, memo)
@@ -241,7 +242,7 @@ class Journal:
             if write.kind not in ("global", "delglobal", "cell", "delcell", "invoke") and not self._same(write)
         }
         for holder in written.values():
-            own = sources.source(holder)
+            own = sources.source_of(holder)
             if own is None:
                 continue
             if own.kind == "dict":  # the instance dict of an object: the object is another than the others

@@ -46,7 +46,7 @@ def _get_frame(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
     found = frames(machine)
     if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(found) or not machine.recorder.alive:
         return MISSING
-    machine.recorder.tracked = True
+    machine.recorder.relations.tracked = True
     frame.stack.append(FrameView(machine, found[max(depth, 0)]))
     return None
 

@@ -97,7 +97,7 @@ def records_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs:
     if name not in STATES or kwargs or len(args) != (name != "get_state"):
         return False
     whole = name != "manual_seed" or type(args[0]) in (int, Integer)
-    return whole and recorder.sources.source(target.__self__) is not None
+    return whole and recorder.sources.source_of(target.__self__) is not None
 
 
 def of_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from framefuse.capture import leaves
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
@@ -49,7 +49,7 @@ def hashing(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
 def _address(machine: Any, value: Any) -> int | None:
     """The address of a known object, None for any other."""
     sources = machine.recorder.sources
-    known = machine.recorder.alive and type(value) not in TRACKED and id(value) in sources.known
+    known = machine.recorder.alive and type(value) not in TRACKED and sources.knows(value)
     return sources.address(value) if known else None
 
 

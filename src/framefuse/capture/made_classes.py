@@ -10,12 +10,11 @@ def enter_made(recorder: Any, cls: type) -> None:
     """Notes a class that was made during the call, with the functions that native code wrote for it."""
     if not recorder.alive:
         return
-    made = recorder.sources.made
-    made[id(cls)] = cls
+    recorder.sources.note_made(cls)
     for value in vars(cls).values():
         for part in (value, *_inside(value)):
-            if type(part) is types.FunctionType and id(part) not in recorder.sources.known:
-                made[id(part)] = part
+            if type(part) is types.FunctionType and not recorder.sources.knows(part):
+                recorder.sources.note_made(part)
 
 
 def _inside(value: Any) -> tuple[Any, ...]:

@@ -107,16 +107,16 @@ def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], th
 def _state_reads(machine: Any, module: Any) -> None:
     """The facts of the attributes that the two functions read of an ordinary module."""
     sources, state = machine.recorder.sources, module.__dict__
-    sources.version(type(module))
-    if id(module) not in sources.known:
+    sources.guard_version(type(module))
+    if not sources.knows(module):
         return
-    sources.typed(module)
+    sources.guard_type(module)
     if "_compiled_call_impl" in state:
         sources.read(module, "attr", "_compiled_call_impl", state["_compiled_call_impl"])
-        sources.lacks(module, METHODS[1:])
+        sources.guard_absent_names(module, METHODS[1:])
     else:
-        sources.lacks(module, METHODS)
-    done = sources.empty(module, OWN_HOOKS)
+        sources.guard_absent_names(module, METHODS)
+    done = machine.recorder.contents.guard_empty_dicts(module, OWN_HOOKS)
     for name in OWN_HOOKS[done:]:
         machine.truth(sources.read(module, "attr", name, state[name]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.contents import ATOMS, is_key
+from framefuse.capture.atoms import ATOMS, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
@@ -56,7 +56,7 @@ def _native(holder: Any, name: str) -> Any:
 @changes((list, deque), "append")
 def _append(machine: Any, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
-    change = recorder.sources.change(holder)
+    change = recorder.contents.change(holder)
     if change.owned:
         recorder.journal.content(holder)
     else:
@@ -71,7 +71,7 @@ def _append(machine: Any, holder: Any, name: str, value: Any) -> Any:
 def _extend(machine: Any, holder: Any, name: str, values: Any) -> Any:
     recorder = machine.recorder
     if values is holder:
-        recorder.sources.own(holder)
+        recorder.contents.own(holder)
     made = list(machine.iterable(values)) if not isinstance(values, (list, tuple)) else machine.elements(values)
     for value in made:
         _append(machine, holder, "append", value)
@@ -81,7 +81,7 @@ def _extend(machine: Any, holder: Any, name: str, values: Any) -> Any:
 @changes((list, deque), "pop")
 def _pop(machine: Any, holder: Any, name: str, *args: Any) -> Any:
     recorder = machine.recorder
-    change = recorder.sources.changed.get(id(holder))
+    change = recorder.contents.changed.get(id(holder))
     if not args and change is not None and change.added and not change.owned and not change.blind:
         recorder.journal.operation(holder, "pop", ())
         change.added -= 1
@@ -97,7 +97,7 @@ def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> A
     if kwargs.get("key") is not None:
         return MISSING
     args = tuple([plain_number(value) if name != "insert" or not place else value for place, value in enumerate(args)])
-    recorder.sources.own(holder)
+    recorder.contents.own(holder)
     recorder.journal.content(holder)
     if name == "sort":
         for value in elements(holder):
@@ -105,14 +105,14 @@ def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> A
         if any(type(bare(value)) not in ATOMS for value in elements(holder)):
             recorder.kill("write", f"a {type(holder).__name__} (sort)")
     elif name == "remove":
-        recorder.sources.deep(args[0])
+        recorder.contents.guard_deep_contents(args[0])
     return _native(holder, name)(*args, **kwargs)
 
 
 @changes((list, deque), "__setitem__")
 def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
     recorder = machine.recorder
-    sources = recorder.sources
+    sources, contents = recorder.sources, recorder.contents
     if isinstance(key, slice):
         if isinstance(holder, deque) or not _may_iterate(bare(value)):
             return MISSING
@@ -121,16 +121,16 @@ def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> 
         key = strip(key)
         if key == slice(None):
             return _replaced(machine, holder, lambda: list.__setitem__(holder, key, value))
-        sources.own(holder)
+        contents.own(holder)
         recorder.journal.content(holder)
         return list.__setitem__(holder, key, value)
     if type(key) is not int or not -size(holder) <= key < size(holder):
         return MISSING
-    change = sources.change(holder)
+    change = contents.change(holder)
     if change.owned:
         recorder.journal.content(holder)
     else:
-        sources.length(holder)
+        contents.guard_length(holder)
         key = key % size(holder)
         if key < change.length:
             sources.written[id(holder), "item", (int, key)] = value
@@ -153,7 +153,7 @@ def _clear(machine: Any, holder: Any, name: str) -> Any:
 def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
     """A change after which nothing of the old content is left."""
     recorder = machine.recorder
-    change = recorder.sources.change(holder)
+    change = recorder.contents.change(holder)
     change.owned, change.blind = True, False
     if isinstance(holder, dict):
         for key in elements(holder):
@@ -174,7 +174,7 @@ def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> An
     key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
-    change = recorder.sources.change(holder)
+    change = recorder.contents.change(holder)
     recorder.journal.place("item", holder, key, value, dict.get(holder, key, MISSING))
     if change.owned:
         recorder.journal.content(holder)
@@ -187,9 +187,9 @@ def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
     key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
-    recorder.sources.membership(holder, key)
+    recorder.contents.guard_membership(holder, key)
     if dict.__contains__(holder, key):
-        change = recorder.sources.change(holder)
+        change = recorder.contents.change(holder)
         recorder.journal.place("delitem", holder, key, MISSING, dict.__getitem__(holder, key))
         if change.owned:
             recorder.journal.content(holder)
@@ -198,11 +198,11 @@ def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
 
 @changes((dict,), "pop")
 def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) -> Any:
-    sources = machine.recorder.sources
+    contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key) or len(default) > 1:
         return MISSING
-    sources.membership(holder, key)
+    contents.guard_membership(holder, key)
     if not dict.__contains__(holder, key):
         if default:
             return default[0]
@@ -214,11 +214,11 @@ def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) ->
 
 @changes((dict,), "setdefault")
 def _set_default(machine: Any, holder: Any, name: str, key: Any, value: Any = None) -> Any:
-    sources = machine.recorder.sources
+    contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
-    sources.membership(holder, key)
+    contents.guard_membership(holder, key)
     if dict.__contains__(holder, key):
         return machine.entry(holder, key)
     _set_entry(machine, holder, name, key, value)
@@ -230,8 +230,8 @@ def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) ->
     pairs: list[tuple[Any, Any]] = []
     for other in others[:1]:
         if isinstance(other, dict):
-            machine.recorder.sources.whole(other)
-            pairs += [(key, machine.recorder.sources.item(other, key, part)) for key, part in entries(other)]
+            machine.recorder.contents.guard_shallow_contents(other)
+            pairs += [(key, machine.recorder.contents.item(other, key, part)) for key, part in entries(other)]
         elif isinstance(other, (list, tuple)):
             pairs += [tuple(machine.elements(part)) for part in machine.elements(other)]
         else:
@@ -246,8 +246,8 @@ def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) ->
 
 @changes((dict,), "popitem")
 def _pop_last(machine: Any, holder: Any, name: str, *args: Any) -> Any:
-    sources = machine.recorder.sources
-    sources.own(holder)
+    contents = machine.recorder.contents
+    contents.own(holder)
     if not size(holder):
         return _native(holder, name)(*args)
     base = base_of(holder)
@@ -265,9 +265,9 @@ def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> A
     key, last = plain_number(key), plain_number(last)
     if not is_key(key) or not isinstance(holder, OrderedDict):
         return MISSING
-    recorder.sources.membership(holder, key)
+    recorder.contents.guard_membership(holder, key)
     if dict.__contains__(holder, key):
-        change = recorder.sources.change(holder)
+        change = recorder.contents.change(holder)
         if change.owned:
             recorder.journal.content(holder)
         else:
@@ -282,7 +282,7 @@ def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> A
 def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
     value = key_in(machine, holder, value)
-    change = recorder.sources.change(holder)
+    change = recorder.contents.change(holder)
     if by_identity(type(value)) and name == "add" and not change.owned:
         change.blind = True
         recorder.journal.operation(holder, name, (value,))
@@ -290,7 +290,7 @@ def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
         return MISSING
     else:
         if name == "remove":
-            recorder.sources.membership(holder, value)
+            recorder.contents.guard_membership(holder, value)
             if not set.__contains__(holder, value):
                 raise KeyError(value)
         recorder.sources.written[id(holder), "item", (type(value), value)] = name == "add"
@@ -318,7 +318,7 @@ def _set_algebra(machine: Any, holder: Any, name: str, *others: Any) -> Any:
     if not all(isinstance(other, (set, frozenset, list, tuple)) for other in others):
         return MISSING
     for other in others:
-        recorder.sources.whole(other)
-    recorder.sources.own(holder)
+        recorder.contents.guard_shallow_contents(other)
+    recorder.contents.own(holder)
     recorder.journal.operation(holder, name, tuple([other.copy() if type(other) is set else other for other in others]))
     return _native(holder, name)(*others)

@@ -9,31 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from framefuse.capture.owner import Owner
 from framefuse.capture.texts import Text, bare_text, text
 from framefuse.ir.containers import elements, held
-from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large, maximum, minimum
+from framefuse.ir.numbers import Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
 from framefuse.ir.trace import Build
-
-
-class Owner(Protocol):
-    """Who is told what a program learnt about a run-time number."""
-
-    alive: bool
-    sources: Any
-
-    def relate(self, op: str, left: Expr, right: Expr) -> None: ...
-
-    def pinned(self, names: frozenset[Symbol | str]) -> None: ...
-
-    def pin_real(self, real: Real) -> None: ...
-
-    def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None: ...
-
-    def derive(self, made: Whole, value: int) -> Symbol | None: ...
-
-    def short(self, real: Real) -> Real: ...
 
 
 class Integer(int):
@@ -259,7 +241,7 @@ def names_object(value: Integer) -> bool:
 def key_of(value: Any) -> Any:
     """A tracked number as a key: it is held to its value, or tells apart the object that it names."""
     if type(value) is Integer and names_object(value):
-        value.owner.sources.tell_apart(value.names)
+        value.owner.places.tell_apart(value.names)
         return value
     return plain_number(value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from framefuse.capture.contents import ATOMS
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.leaves import NATIVE_KINDS
 from framefuse.ir.numpy_numbers import SCALARS, is_numpy_number
 

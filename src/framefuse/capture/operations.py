@@ -46,8 +46,8 @@ class Operations:
             return ()
         for value in (left, right):
             if type(value) not in NUMBERS and not isinstance(value, torch.Tensor):
-                self.recorder.sources.typed(value)
-                self.recorder.sources.version(type(value))
+                self.recorder.sources.guard_type(value)
+                self.recorder.sources.guard_version(type(value))
         found: list[Attempt] = []
         if own is not None and kind not in NUMBERS and not (name in ("__add__", "__mul__") and kind in SEQUENCES):
             found.append((own[0], (left, right), own[1]))

@@ -24,7 +24,7 @@ for _kind in (torch.Tensor, torch.nn.Parameter):
 
 def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
     """The inputs with what is guarded of each."""
-    recorder.sources.unused_tensors(recorder.numbers)
+    recorder.sources.guard_unused_tensors(recorder.numbers)
     _state_types(recorder)
     found = []
     written = {recorder.metas[number].storage for call in recorder.calls for number in call.written}
@@ -41,7 +41,7 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
             _keep_order(recorder, meta.strides, strides)
             if meta.storage in written:  # torch refuses to write what is expanded
                 for stride in strides:
-                    recorder.relate("<", expr(0), expr(stride))
+                    recorder.relations.relate("<", expr(0), expr(stride))
         spec = TensorSpec(
             meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
             meta.requires_grad if recorder.gradients_matter else None,
@@ -80,9 +80,9 @@ def autograd_held(recorder: Recorder, leaving: Sequence[int]) -> Autograd | None
 def _state_types(recorder: Recorder) -> None:
     """What was looked up on a type, or was not found there, decided something."""
     for kind in recorder.looked_up:
-        recorder.sources.version(kind)
+        recorder.sources.guard_version(kind)
     if recorder.calls:
-        recorder.sources.version(torch.Tensor)  # operators on tensors look there too
+        recorder.sources.guard_version(torch.Tensor)  # operators on tensors look there too
 
 
 def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
@@ -92,10 +92,10 @@ def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Sy
         small, large = (
             expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
         )
-        recorder.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
+        recorder.relations.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
 
 
 def _stride_symbol(recorder: Recorder, value: int) -> Symbol:
-    symbol = recorder.sources.symbol("t")
-    recorder.hints[symbol] = value
+    symbol = recorder.relations.symbol("t")
+    recorder.relations.hints[symbol] = value
     return symbol

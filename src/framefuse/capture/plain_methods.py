@@ -69,7 +69,7 @@ def only_reads(machine: Any, value: Any, name: str) -> bool | None:
     if type(method) is not types.FunctionType:
         return True
     reads = _reads(method.__code__)
-    if reads is None or id(value) in sources.known:
+    if reads is None or sources.knows(value):
         return False
     state = getattr(value, "__dict__", None) or {}
     for key in reads.attributes - NAMES:
@@ -81,14 +81,14 @@ def only_reads(machine: Any, value: Any, name: str) -> bool | None:
     held: list[Any] = []
     for key in reads.called | reads.named:
         held.append(method.__globals__.get(key, vars(builtins).get(key)))
-        sources.global_variable(method, key, held[-1], False)
+        sources.read_global(method, key, held[-1], False)
     for cell in method.__closure__ or ():
-        held.append(sources.cell(cell, cell.cell_contents, False))
+        held.append(sources.read_cell(cell, cell.cell_contents, False))
     if not all(_harmless(part) for part in held):
         return False
     if any(method.__globals__.get(key, vars(builtins).get(key)) not in ASKED for key in reads.called):
         return False
-    sources.version(kind)
+    sources.guard_version(kind)
     return None if reads.computes else True
 
 

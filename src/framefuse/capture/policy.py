@@ -194,9 +194,9 @@ class Natives(Operations):
         if policy == "new":
             return self.handling(target, *_kept(target, args, kwargs))
         for part in args:
-            recorder.sources.whole(part)
+            recorder.contents.guard_shallow_contents(part)
         for part in kwargs.values():
-            recorder.sources.whole(part)
+            recorder.contents.guard_shallow_contents(part)
         keeps = kind_hashable(target) and target in KEEPS_NUMBERS
         if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
             pin_nested(getattr(target, "__self__", None))
@@ -211,23 +211,23 @@ class Natives(Operations):
         """Python code of the library is about to look into its arguments."""
         if target.__globals__.get("__name__", "") not in LOOKS_INSIDE:
             return
-        sources = self.recorder.sources
+        sources, contents = self.recorder.sources, self.recorder.contents
         for part in (*args, *kwargs.values()):
-            if id(part) in sources.known and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
+            if sources.knows(part) and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
                 self.recorder.kill("native-call", leaves.title(target))
-            sources.deep(part)
+            contents.guard_deep_contents(part)
 
     def _of_dataclasses(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.
         """
         value = self.handling(target, args, kwargs)
         sources = self.recorder.sources
-        classes = [part for part in (*args, value) if isinstance(part, type) and id(part) not in sources.known]
-        if target is dataclasses.make_dataclass or any(id(part) in sources.made for part in classes):
+        classes = [part for part in (*args, value) if isinstance(part, type) and not sources.knows(part)]
+        if target is dataclasses.make_dataclass or any(sources.is_made(part) for part in classes):
             for part in classes:
                 enter_made(self.recorder, part)
-        if type(value) is types.FunctionType and id(value) not in sources.known:
-            sources.made[id(value)] = value
+        if type(value) is types.FunctionType and not sources.knows(value):
+            sources.note_made(value)
         return value
 
     def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -245,7 +245,7 @@ class Natives(Operations):
         if target is iter and len(args) == 2:
             return True
         for part in args:
-            if id(part) in sources.known and hasattr(type(part), "__next__"):
+            if sources.knows(part) and hasattr(type(part), "__next__"):
                 return True
         return False
 
@@ -255,7 +255,7 @@ class Natives(Operations):
         """
         kind = type(target)
         recorder = self.recorder
-        if kind is weakref.ReferenceType and id(target) in recorder.sources.made:
+        if kind is weakref.ReferenceType and recorder.sources.is_made(target):
             return "new"
         if kind is types.FunctionType:
             module = target.__globals__.get("__name__", "")
@@ -274,7 +274,7 @@ class Natives(Operations):
         if kind in leaves.NATIVE_KINDS:
             holder = getattr(target, "__self__", None)
             if is_numpy_number(holder):
-                held = recorder.sources.settled(holder)
+                held = recorder.sources.is_fixed_number(holder)
                 return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
             if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
                 return "wait"
@@ -283,7 +283,7 @@ class Natives(Operations):
             if leaves.is_pure(target):
                 return "pure"
             if isinstance(holder, (BaseException, types.MappingProxyType)):  # somebody else may change what it shows
-                return "pure" if id(holder) not in recorder.sources.known else None
+                return "pure" if not recorder.sources.knows(holder) else None
             if isinstance(holder, torch.Generator):
                 return "generator" if records_generator(recorder, target, args, kwargs) else None
             if isinstance(holder, leaves.MUTABLE_TYPES):
@@ -301,7 +301,7 @@ class Natives(Operations):
                 if isinstance(holder, type):
                     return self._class_method(holder, target, args)
                 if isinstance(holder, (int, float, complex, str, bytes)):  # of a class of the user's: no fact tells it
-                    recorder.sources.inside(holder)
+                    recorder.sources.refuse_hidden_state(holder)
                 return "pure"
             if kind is types.MethodWrapperType and target.__name__ in (
                 "__init__",
@@ -323,7 +323,7 @@ class Natives(Operations):
             if leaves.is_pure(target):
                 return (
                     "new"
-                    if target in CONTAINER_TYPES_KEEPING and not any(id(a) in recorder.sources.known for a in args)
+                    if target in CONTAINER_TYPES_KEEPING and not any(recorder.sources.knows(a) for a in args)
                     else "pure"
                 )
             if issubclass(target, BaseException):
@@ -375,14 +375,14 @@ class Natives(Operations):
             if not args or not issubclass(target.__objclass__, leaves.MUTABLE_TYPES):
                 return MISSING
             holder, args = args[0], args[1:]
-        sources = self.recorder.sources
-        if not isinstance(holder, leaves.MUTABLE_TYPES) or id(holder) not in sources.known:
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
             return MISSING
         if name in leaves.MUTATORS:
             return mutate(self, holder, name, args, kwargs)
         if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
             key = key_in(self, holder, args[0])
-            if not sources.membership(holder, key):
+            if not contents.guard_membership(holder, key):
                 return MISSING
             if not dict.__contains__(holder, key):
                 return args[1] if len(args) > 1 else None
@@ -397,39 +397,39 @@ class Natives(Operations):
         """An entry that a dict has; a number is a run-time number where the code may write entries."""
         value = dict.__getitem__(holder, key)
         free = type(value) in (int, float) and self.frames[-1].code.grows
-        return self.recorder.sources.item(holder, key, value, free)
+        return self.recorder.contents.item(holder, key, value, free)
 
     def elements(self, values: Any) -> list[Any]:
         """The elements of a list or tuple as they are known, with their facts."""
-        self.recorder.sources.whole(values)
-        return [self.recorder.sources.item(values, number, value) for number, value in enumerate(elements(values))]
+        self.recorder.contents.guard_shallow_contents(values)
+        return [self.recorder.contents.item(values, number, value) for number, value in enumerate(elements(values))]
 
     def _container_method(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
         recorder = self.recorder
-        sources = recorder.sources
-        known = id(holder) in sources.known
+        sources, contents = recorder.sources, recorder.contents
+        known = sources.knows(holder)
         if name in leaves.MUTATORS:
             if not known:
                 for part in args:
                     if name in ("extend", "update", "__init__", "__ior__", "__iadd__", "extendleft"):
-                        sources.whole(part)
+                        contents.guard_shallow_contents(part)
                 return "new"
             recorder.kill("write", f"a {type(holder).__name__} ({name})")
             return "pure"
         if not known:
             for part in args:
-                sources.whole(part)
+                contents.guard_shallow_contents(part)
             return "new" if name in READING else "pure"
-        if name == "__contains__" and args and sources.membership(holder, args[0]):
+        if name == "__contains__" and args and contents.guard_membership(holder, args[0]):
             pass
         elif name == "__getitem__" and isinstance(holder, dict):
-            if sources.membership(holder, args[0]) and dict.__contains__(holder, args[0]):
-                plain_number(sources.item(holder, args[0], dict.__getitem__(holder, args[0])))
+            if contents.guard_membership(holder, args[0]) and dict.__contains__(holder, args[0]):
+                plain_number(contents.item(holder, args[0], dict.__getitem__(holder, args[0])))
         elif name == "__len__":
-            sources.length(holder)
+            contents.guard_length(holder)
         else:
-            sources.whole(holder)
+            contents.guard_shallow_contents(holder)
         return "pure"
 
 

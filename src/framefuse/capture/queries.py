@@ -59,7 +59,7 @@ def _constant(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kw
         if isinstance(value, torch.Tensor):
             recorder.number(value)
     if name == "is_same_size":
-        recorder.pin_sizes()
+        recorder.relations.pin_sizes()
     return function(*args, **kwargs)
 
 
@@ -101,19 +101,19 @@ def _layout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwar
         recorder.kill("tensor-attribute", name) if name == "storage_offset" else None
         return value
     if name == "stride":
-        recorder.exact_strides = True
+        recorder.fix_strides()
     natural = tensor.is_contiguous() and len(args) == 1 and not kwargs
     if not (natural and name == "is_contiguous" and number in recorder.inputs):
-        recorder.pin_sizes()
+        recorder.relations.pin_sizes()
         if not tensor.is_contiguous() and dense_order(tuple(tensor.shape), tensor.stride()) is None:
-            recorder.exact_strides = True  # strides of no order may be any others at the next call, dense ones too
+            recorder.fix_strides()  # strides of no order may be any others at the next call, dense ones too
     return value
 
 
 @answers("get requires_grad")
 def _requires_grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recorder.number(args[0])
-    recorder.gradients_matter = True
+    recorder.guard_gradients()
     return function(*args)
 
 
@@ -128,7 +128,7 @@ def _new(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs:
 @answers("get grad")
 def _grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = function(*args)
-    source = recorder.sources.source(args[0])
+    source = recorder.sources.source_of(args[0])
     if source is None:
         recorder.kill("tensor-attribute", "grad")
     elif recorder.alive:
@@ -191,7 +191,7 @@ def _split(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwarg
         if name in ("split", "chunk", "tensor_split"):
             _fix_count(recorder, args[0], dim)
         else:
-            recorder.pin_sizes()
+            recorder.relations.pin_sizes()
     return out
 
 
@@ -206,7 +206,7 @@ def _dropout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwa
 
 @answers("_set_grad_enabled")
 def _grad_mode(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    recorder.gradients_matter = True
+    recorder.guard_gradients()
     return function(*args, **kwargs)
 
 

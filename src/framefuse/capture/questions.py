@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from framefuse.capture.contents import CARRIED
+from framefuse.capture.atoms import CARRIED
 
 
 class Question:

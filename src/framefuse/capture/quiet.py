@@ -25,10 +25,10 @@ def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any
         recorder = machine.recorder
         for part in args if of_arguments else ():
             if isinstance(part, (tuple, list)):
-                recorder.sources.whole(part)
+                recorder.contents.guard_shallow_contents(part)
             for each in part if isinstance(part, (tuple, list)) else (part,):
-                recorder.sources.typed(each)  # the answer for an object is that for its class
-                recorder.sources.version(type(each))
+                recorder.sources.guard_type(each)  # the answer for an object is that for its class
+                recorder.sources.guard_version(type(each))
         with unrecorded(recorder.mode):
             frame.stack.append(target(*args, **kwargs))
         return None

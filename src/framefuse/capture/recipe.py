@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import is_key
 from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.class_recipes import (
     DESCRIPTORS,
@@ -20,7 +21,6 @@ from framefuse.capture.class_recipes import (
     descriptor_recipe,
     tuple_recipe,
 )
-from framefuse.capture.contents import is_key
 from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of
 from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
 from framefuse.capture.numbers import TRACKED, form_of, key_of
@@ -53,7 +53,7 @@ class Recipes:
             return value
         if issubclass(kind, torch.Tensor):
             return self._tensor(value)
-        source = self.recorder.sources.source(value)
+        source = self.recorder.sources.source_of(value)
         if source is None and kind is tuple and self._all_atoms(value):  # functions and classes may be made anew
             return Build("const", value)
         if source is not None:
@@ -71,7 +71,7 @@ class Recipes:
 
     def _all_atoms(self, value: tuple[Any, ...]) -> bool:
         """Whether a tuple made during the call is the same at each one; a tuple in it may come from elsewhere."""
-        source = self.recorder.sources.source
+        source = self.recorder.sources.source_of
         return all(
             type(part) in ATOMS or (type(part) is tuple and source(part) is None and self._all_atoms(part))
             for part in value
@@ -83,7 +83,7 @@ class Recipes:
 
     def _tensor(self, value: Any) -> Any:
         recorder = self.recorder
-        source = recorder.sources.source(value)
+        source = recorder.sources.source_of(value)
         if source is not None:
             recorder.sources.fact(source, "type", type(value))
             return Build("source", source)
@@ -113,10 +113,10 @@ class Recipes:
         if kind is range:
             return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
         if isinstance(value, tuple):
-            if id(kind) in self.recorder.sources.made:
+            if self.recorder.sources.is_made(kind):
                 return tuple_recipe(self, value, number)
             return self._tuple(value, kind, number)
-        if kind is types.FunctionType and id(value) in self.recorder.sources.made:
+        if kind is types.FunctionType and self.recorder.sources.is_made(value):
             return self._function(value, number)
         if kind is types.CellType:
             self.cells.append(value)
@@ -141,7 +141,7 @@ class Recipes:
             if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
                 return Build("call", getattr, (build(value.__self__), value.__func__.__name__), None, number)
             return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
-        if isinstance(value, type) and id(value) in self.recorder.sources.made:
+        if isinstance(value, type) and self.recorder.sources.is_made(value):
             return class_recipe(self, value, number)
         if id(value) in LASTING:
             return Build("const", value)
@@ -157,7 +157,7 @@ class Recipes:
             return Build("const", value)
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
-        if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in self.recorder.sources.made):
+        if is_bound(value) or (isinstance(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
             found = taken_apart(value)
             if found is None:
                 return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
@@ -173,7 +173,7 @@ class Recipes:
     def _says_types(self, value: Any) -> bool:
         """Whether a type of ``typing`` names none that the call made: nothing about it changes."""
         parts = getattr(value, "__args__", ())
-        known = all(id(part) not in self.recorder.sources.made for part in parts)
+        known = all(not self.recorder.sources.is_made(part) for part in parts)
         return known and all(self._says_types(part) for part in parts if type(part).__module__ == "typing")
 
     def _token(self, value: Any, number: int) -> Any:
@@ -205,7 +205,7 @@ class Recipes:
         """The cells of a function; all are there before one is filled, as what one holds may know another."""
         if cells is None:
             return None
-        new = [cell for cell in cells if self.recorder.sources.source(cell) is None and id(cell) not in self.made]
+        new = [cell for cell in cells if self.recorder.sources.source_of(cell) is None and id(cell) not in self.made]
         numbers = {}
         for cell in new:
             numbers[id(cell)] = len(self.made)
@@ -238,7 +238,7 @@ class Recipes:
 
     def _hashed(self, value: Any) -> Any:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
-        if id(value) in self.recorder.sources.made:
+        if self.recorder.sources.is_made(value):
             return self.build(value)
         kind = type(value)
         if kind in TRACKED:
@@ -246,7 +246,7 @@ class Recipes:
         if kind in ATOMS:
             return value
         if kind is tuple and is_key(value):
-            self.recorder.sources.deep(value)
+            self.recorder.contents.guard_deep_contents(value)
             parts = [self._hashed(part) for part in value]
             return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
         entry = self.recorder.sources.known.get(id(value))
@@ -268,7 +268,7 @@ class Recipes:
                 return self.refuse(f"a {kind.__name__}")
         elif not bases <= PLAIN_BASES:
             return self.refuse(f"a {kind.__name__}")
-        cls = self.build(kind) if id(kind) in self.recorder.sources.made else None
+        cls = self.build(kind) if self.recorder.sources.is_made(kind) else None
         base = None
         if isinstance(value, dict):
             base = Build("dict", None, self._pairs(value))

@@ -241,13 +241,13 @@ class _Run:
         self.machine.start(frame)
         sources = self.recorder.sources
         sources.root(function)
-        sources.function(function)
-        sources.closure(function)
+        sources.guard_function(function)
+        sources.assign_cells(function)
         self.line = _line(function)
         self.bound = tuple(slots) if self.tree is not None else ()
         frame.locals[: len(slots)] = _arguments(sources, function.__code__, slots, owner)
         if owner is not None and type_get(type(owner), "__call__") is function:  # its class gave what is run
-            sources.typed(owner)
+            sources.guard_type(owner)
 
     def resume(self, point: Point, values: tuple[Any, ...], error: BaseException | None) -> None:
         """Begins at a point."""
@@ -282,7 +282,7 @@ class _Run:
             except BaseException as error:
                 memo = recorder.settled()
                 recorder.kill("raises", f"{type(error).__name__}")
-                if recorder.tracked:
+                if recorder.relations.tracked:
                     settle(error, memo)
                 recorder.drop()
                 machine.release()
@@ -402,7 +402,7 @@ class _Run:
     def _finish(self, value: Any) -> Recording:
         recorder = self.recorder
         trace = recorder.attempt(lambda: self._trace(value, Recipes(recorder)), None) if recorder.alive else None
-        if recorder.tracked or recorder.generators:
+        if recorder.relations.tracked or recorder.generators:
             memo = recorder.settled()
             given = value
             value = recorder.attempt(lambda: settle(given, memo), given)
@@ -438,7 +438,7 @@ class _Run:
         result = build(value) if step is None else Build("tuple", None, tuple(handed))
         recorder.journal.separate()
         recorder.journal.separate_tensors()
-        recorder.sources.partition()
+        recorder.sources.guard_partition()
         if not recorder.alive:
             return None
         inputs = inputs_of(recorder)
@@ -447,6 +447,7 @@ class _Run:
         held = autograd_held(recorder, outside(result, effects))
         if not recorder.alive:
             return None
+        relations = recorder.relations
         return Trace(
             name=self.name,
             line=self.line,
@@ -454,15 +455,15 @@ class _Run:
                 recorder.state,
                 tuple(recorder.sources.facts.values()),
                 inputs,
-                tuple(recorder.relations.values()),
-                tuple((symbol, made) for made, symbol in recorder.definitions.items()),
-                tuple(recorder.comparisons.values()),
+                tuple(relations.stated.values()),
+                tuple((symbol, made) for made, symbol in relations.definitions.items()),
+                tuple(relations.comparisons.values()),
             ),
             calls=tuple(recorder.calls),
             metas=tuple(recorder.metas),
             size_symbols=dict(recorder.size_symbols),
-            hints=dict(recorder.hints),
-            real_hints=dict(recorder.real_hints),
+            hints=dict(relations.hints),
+            real_hints=dict(relations.real_hints),
             result=result,
             effects=effects,
             opcodes=self.machine.opcodes,
@@ -490,7 +491,7 @@ def _arguments(sources: Any, code: types.CodeType, slots: list[Any], owner: Any)
             sources.root(value)
             given.append(value)
         elif number < plain:
-            given.append(sources.learn(source, value, free=True))
+            given.append(sources.guard_value(source, value, free=True))
         else:
             given.append(_extra(sources, source, value))
     return given
@@ -500,12 +501,12 @@ def _extra(sources: Any, source: Source, value: Any) -> Any:
     """``*args`` or ``**kwargs``: made for this call, elements are arguments of their own."""
     if isinstance(value, tuple):
         sources.fact(source, "length", len(value))
-        return tuple([sources.learn(Source("item", source, n), part, free=True) for n, part in enumerate(value)])
+        return tuple([sources.guard_value(Source("item", source, n), part, free=True) for n, part in enumerate(value)])
     if value:
         sources.fact(source, "keys", tuple(value))
     else:
         sources.fact(source, "length", 0)
-    return {key: sources.learn(Source("item", source, key), part, free=True) for key, part in value.items()}
+    return {key: sources.guard_value(Source("item", source, key), part, free=True) for key, part in value.items()}
 
 
 __all__ = ["Recording", "Segment", "Tree", "bind", "opcodes", "record", "resume"]

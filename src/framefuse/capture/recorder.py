@@ -10,27 +10,29 @@ from typing import Any, NamedTuple
 import torch
 
 from framefuse.capture import devices, queries
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import LOOKUPS
+from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
+from framefuse.capture.retreat import retreat
 from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.settle import HELD, ITSELF
-from framefuse.capture.sources import ATOMS, Sources
+from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import DIMENSIONS, describe, keys_of, special
 from framefuse.capture.texts import Text
 from framefuse.errors import Reason
-from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Source
 from framefuse.ir.nested import numbers_in
-from framefuse.ir.numbers import Expr, Real, Symbol, Whole, float_of_bits
+from framefuse.ir.numbers import Expr, Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
@@ -55,7 +57,7 @@ class Prepared(NamedTuple):
     "self", line="None", number="None", sizes="tensor.shape", size="tensor.shape[dim]", argument="None",
     _prepare="None", _note="None",
 )  # fmt: skip
-class Recorder(Relations):
+class Recorder:
     """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
 
     Tensors are known by identity and held until the recording ends, so that numbers stay unique.
@@ -70,7 +72,9 @@ class Recorder(Relations):
         self.bug: Exception | None = None
         self.symbolic = dynamic is not False
         self.machine: Any = None
-        self.sources = Sources(self)
+        self.relations = Relations(self)
+        self.sources = Sources(self, self.relations)
+        self.contents = Contents(self.sources)
         self.journal = Journal(self)
         self.calls: list[Call] = []
         self.metas: list[TensorMeta] = []
@@ -80,23 +84,15 @@ class Recorder(Relations):
         self.families: dict[int, int] = {}
         self.inputs: dict[int, tuple[Source, int, tuple[Symbol | int, ...], bool]] = {}
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
-        self.hints: dict[Symbol, int] = {}
-        self.real_hints: dict[str, float] = {}
-        self.relations: dict[tuple[str, Expr, Expr], Relation] = {}
         self.versions: dict[int, int | None] = {}
         self.entrances = Entrances()
-        self.exact_strides = False  # the program read strides, which the order of dimensions does not fix
-        self.comparisons: dict[tuple[str, Real, Real], RealRelation] = {}
-        self.definitions: dict[Whole | Real, Symbol | str] = {}
-        self.volatile_names: set[Symbol | str] = set()
+        self.exact_strides = False
         self.data_sized: set[int] = set()
-        self.data_symbols: set[Symbol] = set()
         self.readers: dict[Symbol, Any] = {}  # of numbers read from tensors: the instructions that read them
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
         self.mode = RecordingMode(self)
-        self.tracked = False
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
         self.stand_ins: dict[int, Any] = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
@@ -121,7 +117,7 @@ class Recorder(Relations):
         """Gives the recording up; what the next one does otherwise was learnt already."""
         self.alive = False
         self.reason = reason(code, detail, self.line())
-        if self.tracked:
+        if self.relations.tracked:
             memo = self.settled()
             self.journal.settle(memo)
             if self.machine is not None:
@@ -156,7 +152,8 @@ class Recorder(Relations):
 
     def drop(self) -> None:
         """Lets go of everything that the program made."""
-        self.sources = Sources(self)
+        self.sources = Sources(self, self.relations)
+        self.contents = Contents(self.sources)
         self.journal = Journal(self)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.versions, self.works = {}, {}
@@ -184,6 +181,32 @@ class Recorder(Relations):
             return line
         return Line(line.file, line.line, line.function, machine.site())
 
+    def fix_strides(self) -> None:
+        """The program read strides, which the order of dimensions does not fix: guards hold them."""
+        self.exact_strides = True
+
+    def guard_gradients(self) -> None:
+        """The program looked at what gradients are made of: guards hold which inputs require grad."""
+        self.gradients_matter = True
+
+    def asked_during_run(self, read: list[Symbol], detail: str) -> None:
+        """The program looks at a number that is known only while the trace runs: the segment ends before that. Where it
+        cannot, the next recording reads the number in a step; ``read`` are the symbols of elements of tensors.
+        """
+        machine = self.machine
+        whole = machine is not None and machine.points is None  # a graph of its own, or an error
+        if read and machine is not None:
+            retreat(machine, detail)
+            if machine.learn_readers([self.readers[symbol] for symbol in read], detail):
+                self.end("item", detail)
+                return
+        self.kill("item" if read and whole else "data-size", detail)
+
+    def volatile_pinned(self) -> None:
+        """The program looks at the value of a run-time number that comes out of a break."""
+        if self.machine is not None:
+            self.machine.learn("value", "An instruction")
+
     def compared(self, *tensors: Any) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
         memory lies.
@@ -191,8 +214,8 @@ class Recorder(Relations):
         calls = [call for call in self.calls if call.name == "contiguous"]
         parts = {part.value for call in calls for part in (call.result, *call.args[:1]) if type(part) is Ref}
         if all(self.numbers.get(id(tensor)) in parts for tensor in tensors):
-            self.pin_sizes()
-            self.exact_strides = True
+            self.relations.pin_sizes()
+            self.fix_strides()
 
     # Values ---------------------------------------------------------------------------------------------------------
 
@@ -201,7 +224,7 @@ class Recorder(Relations):
         found = self.numbers.get(id(tensor))
         if found is not None or not self.alive:
             return found
-        source = self.sources.source(tensor)
+        source = self.sources.source_of(tensor)
         with torch._C.DisableTorchFunction():
             kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
             if kind is not None:
@@ -228,9 +251,7 @@ class Recorder(Relations):
             if not marked.get(dim, not fixed):
                 sizes.append(size)
                 continue
-            symbol = self.sources.symbol("s")
-            self.size_symbols[(number, dim)] = symbol
-            self.hint(symbol, size)
+            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
         self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed and not marked)
         self.versions[number] = _versions([tensor])[0]
@@ -264,20 +285,18 @@ class Recorder(Relations):
         symbol = self.size_symbols.get((number, dim))
         if symbol is None:
             data = number in self.data_sized
-            if number in self.inputs or not (data or self.hints):
+            if number in self.inputs or not (data or self.relations.hints):
                 return value
-            symbol = self.sources.symbol("v")
-            self.size_symbols[(number, dim)] = symbol
-            self.hint(symbol, value)
+            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("v", value)
             if data:
-                self.data_symbols.add(symbol)
-        return integer(value, symbol.expr, self)
+                self.relations.data_symbols.add(symbol)
+        return integer(value, symbol.expr, self.relations)
 
     def requires_grad(self, tensor: Any) -> bool | None:
         """Whether a tensor requires grad, which guards then hold; None for a tensor that is not known."""
         if self.number(tensor) is None:
             return None
-        self.gradients_matter = True
+        self.guard_gradients()
         found: bool = tensor.requires_grad
         return found
 
@@ -291,7 +310,7 @@ class Recorder(Relations):
         form = self.scalars.form(number) if not whole else None
         with torch._C.DisableTorchFunction():
             if form is not None:
-                return floating(float(tensor.item()), form, self)
+                return floating(float(tensor.item()), form, self.relations)
             if tensor.numel() != 1 or tensor.dtype is torch.bool or tensor.is_complex():
                 return None
             if whole is None:
@@ -318,13 +337,13 @@ class Recorder(Relations):
             word = self.run(function, function.__name__, args, {})
             bits = int(word.item())
         if self.alive:
-            symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.sources.symbol("m")
-            self.hint(symbol, bits)
-            self.data_symbols.add(symbol)
+            symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.relations.new_symbol("m", bits)
+            self.relations.data_symbols.add(symbol)
+            self.relations.element_symbols.add(symbol)
             self.readers[symbol] = self.machine.place() if self.machine is not None else None
             if whole:
-                return integer(bits, symbol.expr, self)
-            return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self)
+                return integer(bits, symbol.expr, self.relations)
+            return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self.relations)
         return bits if whole else float_of_bits(bits)
 
     # Calls ----------------------------------------------------------------------------------------------------------
@@ -349,29 +368,29 @@ class Recorder(Relations):
         if kind is list:
             return [self.argument(part) for part in self.parts(value)]
         if kind is dict:
-            self.sources.extent(value)
-            return {key: self.argument(self.sources.item(value, key, part)) for key, part in value.items()}
+            self.contents.guard_extent(value)
+            return {key: self.argument(self.contents.item(value, key, part)) for key, part in value.items()}
         if kind is slice:
             return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
         if isinstance(value, tuple):
             return tuple([self.argument(part) for part in self.parts(value)])
         if isinstance(value, (type, range)):
             return value
-        if isinstance(value, torch.Generator) and self.sources.source(value) is not None:
-            return self.sources.source(value)  # read again at each call
+        if isinstance(value, torch.Generator) and self.sources.source_of(value) is not None:
+            return self.sources.source_of(value)  # read again at each call
         if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
             return int.__int__(value) if isinstance(value, int) else float.__float__(value)
-        if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.settled(value):
+        if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.is_fixed_number(value):
             return value.item()  # torch takes it for that number
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
 
     def parts(self, values: Any) -> Any:
         """The elements of a sequence as they are known."""
-        if id(values) not in self.sources.known:
+        if not self.sources.knows(values):
             return values if type(values) in (tuple, list) else elements(values)
-        self.sources.length(values)
-        return [self.sources.item(values, number, part) for number, part in enumerate(elements(values))]
+        self.contents.guard_length(values)
+        return [self.contents.item(values, number, part) for number, part in enumerate(elements(values))]
 
     def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a torch call for real and records it."""
@@ -450,7 +469,7 @@ class Recorder(Relations):
 
     def _from_data(self, number: Expr | Real) -> bool:
         """Whether an int, which may be a size, is known only while the trace runs."""
-        return isinstance(number, Expr) and not self.data_symbols.isdisjoint(number.symbols)
+        return isinstance(number, Expr) and not self.relations.data_symbols.isdisjoint(number.symbols)
 
     def _unreached(self, operands: list[Any], first: int) -> tuple[int, ...]:
         """The operands of a call to which no gradient flows, though they require one. Where only one of them does,
@@ -529,7 +548,7 @@ class Recorder(Relations):
                 if kind is not None:
                     self.kill("tensor-kind", f"A result that is {kind}")
                     return NO_TENSOR
-                source = self.sources.source(out)
+                source = self.sources.source_of(out)
                 number = self._add_input(out, source) if source is not None else self._add(out)
                 if data:
                     self.data_sized.add(number)

@@ -41,11 +41,11 @@ def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], so
     """
     if type(target) not in (weakref.ReferenceType, functools._lru_cache_wrapper):
         return False
-    source = sources.source(target)
+    source = sources.source_of(target)
     if source is not None and source.is_argument and sources.resumed:
         return False
     if type(target) is weakref.ReferenceType:
-        return target() is None or isinstance(target(), torch.Tensor) or id(target()) in sources.known
+        return target() is None or isinstance(target(), torch.Tensor) or sources.knows(target())
     if target.cache_parameters()["maxsize"] == 0:
         return False  # a cache that keeps nothing runs its function each time
     return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
@@ -64,7 +64,7 @@ def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dic
     args = tuple([plain_number(value) for value in args])
     kwargs = {name: plain_number(value) for name, value in kwargs.items()}
     sources = recorder.sources
-    source = sources.source(target)
+    source = sources.source_of(target)
     if source is not None:
         sources.fact(source, "is", target, id(target))
     cached = type(target) is functools._lru_cache_wrapper
@@ -78,8 +78,8 @@ def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dic
     if not recorder.alive:
         return value
     if cached and target.cache_info().misses != misses:
-        sources.forget()  # the function ran, out of sight: what it may have written is read afresh
+        sources.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
         if recorder.versions_now() != versions:
             recorder.kill("read-after-write", "a tensor")
     place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
-    return sources.learn(place, value)
+    return sources.guard_value(place, value)

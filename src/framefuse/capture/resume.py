@@ -39,7 +39,7 @@ class _Builder:
     def __init__(self, point: Point, values: Sequence[Any], machine: Any) -> None:
         self.point = point
         self.machine = machine
-        self.sources = machine.recorder.sources
+        self.sources, self.contents = machine.recorder.sources, machine.recorder.contents
         self.made: dict[int, Any] = {}
         self.views: list[tuple[FrameView, int]] = []
         self.sources.resumed = True
@@ -59,11 +59,11 @@ class _Builder:
         source = Source("arg", None, number)
         if type(value) is types.CellType:
             # A cell is no value of the program: what is read is its content.
-            self.sources.known[id(value)] = (value, Source("getattr", source, "cell_contents"))
+            self.sources.place_cell(value, Source("getattr", source, "cell_contents"))
             return value
         if type(value) is str:
             self.sources.volatile.add(number)
-        return self.sources.learn(source, value, free=True)
+        return self.sources.guard_value(source, value, free=True)
 
     def build(self) -> Rebuilt:
         then, handled, *frames = self.point.shape.parts
@@ -121,7 +121,7 @@ class _Builder:
     def view(self, part: Part) -> FrameView:
         made = FrameView(self.machine, None)
         self.views.append((made, part.value))
-        self.machine.recorder.tracked = True
+        self.machine.recorder.relations.tracked = True
         return made
 
     def tuple(self, part: Part) -> Any:
@@ -141,7 +141,7 @@ class _Builder:
     def iterator(self, part: Part) -> Any:
         make, position, *args = self.parts(part)
         for value in args:
-            self.sources.whole(value)  # the iterator hands out its elements unseen
+            self.contents.guard_shallow_contents(value)  # the iterator hands out its elements unseen
         iterator = make(*map(plain_number, args))
         if position is not None:
             iterator.__setstate__(position)
@@ -150,12 +150,12 @@ class _Builder:
     def entries(self, part: Part) -> Any:
         kind, given, size = part.value
         (holder,) = self.parts(part)
-        (self.sources.extent if kind is KeyIterator else self.sources.whole)(holder)
+        (self.contents.guard_extent if kind is KeyIterator else self.contents.guard_shallow_contents)(holder)
         return continue_view(kind, holder, given, size)
 
     def shown(self, part: Part) -> Any:
         (holder,) = self.parts(part)
-        self.sources.whole(holder)
+        self.contents.guard_shallow_contents(holder)
         return VIEW_OBJECTS[part.value](holder)
 
 

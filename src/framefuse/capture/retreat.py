@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.breaks import Break
 from framefuse.capture.code import HANDLERS, Code
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import NULL, Frame
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.leaves import MUTABLE_TYPES, NATIVE_KINDS

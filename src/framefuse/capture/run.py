@@ -387,7 +387,7 @@ class Machine(Calls, Attributes, Generators):
     def settle_outcome(self, outcome: Any, then: Any) -> None:
         """The top frame takes the outcome of an opaque step."""
         if then is not None:  # what follows asks which object it is, and a tensor has only facts that were asked for
-            self.recorder.sources.typed(outcome)
+            self.recorder.sources.guard_type(outcome)
         try:
             self.finish(self.frames[-1], outcome, then)
         except Break:
@@ -432,7 +432,7 @@ class Machine(Calls, Attributes, Generators):
         self, function: FunctionType, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls a Python function from where frames cannot be switched: in a loop of its own."""
-        self.recorder.sources.entered(function)
+        self.recorder.sources.enter_function(function)
         frame = enter(function, args, kwargs or {})
         frame.bottom = True
         base = len(self.frames)

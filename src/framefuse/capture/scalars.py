@@ -120,7 +120,7 @@ class Scalars:
             return self.whole(value.value, self.recorder.tensors[value.value])
         if not isinstance(value, Expr):
             return None
-        return integer(value.evaluate(self.recorder.hints), value, self.recorder)
+        return integer(value.evaluate(self.recorder.relations.hints), value, self.recorder.relations)
 
     def _index(self) -> None:
         """Looks at the calls that were recorded since."""
@@ -137,10 +137,9 @@ class Scalars:
         found = self.symbols.get(number)
         if found is None:
             recorder = self.recorder
-            name = recorder.sources.real_name()
+            name = recorder.relations.new_real(self.first[number])
             recorder.sources.fact(recorder.inputs[number][0], "scalar", name)
-            recorder.volatile_names.add(name)
-            recorder.hint_real(name, self.first[number])
+            recorder.relations.note_volatile(name)
             found = self.symbols[number] = Real("symbol", (name,))
         return found
 
@@ -157,7 +156,9 @@ class Scalars:
         elif target != Ref(number):
             return None
         value = self._operand(other, single)
-        return None if value is None else self.recorder.short(_rounded(Real(operation, (form, value)), single))
+        if value is None:
+            return None
+        return self.recorder.relations.short(_rounded(Real(operation, (form, value)), single))
 
     def _operand(self, value: Any, single: bool) -> Real | None:
         if type(value) is Ref:

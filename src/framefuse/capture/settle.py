@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import FrameView, InterpretedGenerator, Marker, native_generator
 from framefuse.capture.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced
 from framefuse.capture.numbers import TRACKED, bare

@@ -61,7 +61,7 @@ def _text(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     method = python_method(kind, "__repr__")
     if kwargs or method is None:
         return MISSING
-    machine.recorder.sources.typed(args[0])
+    machine.recorder.sources.guard_type(args[0])
     return machine.call(frame, method, args, {}, ("checked", "__repr__", kind))
 
 
@@ -70,7 +70,7 @@ def _unequal(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     method = python_method(type(args[0]), "__eq__") if len(args) == 2 else None
     if kwargs or method is None:
         return MISSING
-    machine.recorder.sources.typed(args[0])
+    machine.recorder.sources.guard_type(args[0])
     equal = machine.call_nested(method, args)
     frame.stack.append(equal if equal is NotImplemented else not machine.truth(equal))
     return None

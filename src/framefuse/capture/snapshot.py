@@ -184,7 +184,7 @@ class _Taker:
     def _first(self, value: Any, kind: type) -> Part:
         if isinstance(value, torch.Tensor):
             return self.leaf(value)
-        source = self.sources.source(value)
+        source = self.sources.source_of(value)
         if source is not None:
             if source.is_argument or kind is types.CellType:
                 return self.leaf(value)
@@ -240,7 +240,7 @@ class _Taker:
     def _function(self, frame: Frame) -> Part:
         """The function of a frame; one made during the call is only looked at for its globals."""
         function = frame.function
-        if id(function) in self.sources.made and self.sources.source(function) is None:
+        if self.sources.is_made(function) and self.sources.source_of(function) is None:
             return Part("const", None)
         return self.part(function)
 

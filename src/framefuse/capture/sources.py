@@ -12,15 +12,16 @@ from typing import Any, Protocol
 
 import torch
 
+from framefuse.capture.atoms import ATOMS, CARRIED, SINGLETONS, TEXTS
 from framefuse.capture.bound import BOUND_KINDS
-from framefuse.capture.contents import ATOMS, CARRIED, CONTAINERS, SINGLETONS, TEXTS, Change, Contents
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
+from framefuse.capture.relations import Relations
 from framefuse.capture.settings import Setting
 from framefuse.capture.texts import text
+from framefuse.capture.values import Value
 from framefuse.ir.classes import immutable, written_in_c
-from framefuse.ir.containers import held
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
@@ -41,15 +42,11 @@ class Host(Protocol):
     alive: bool
     symbolic: bool
     moving: frozenset[Source]
-    tracked: bool
-    volatile_names: set[Symbol | str]
 
     def kill(self, code: str, detail: str) -> None: ...
     def fault(self, error: Exception) -> None: ...
     def line(self) -> Line | None: ...
-    def hint(self, symbol: Symbol, value: int) -> None: ...
-    def hint_real(self, name: str, value: float) -> None: ...
-    def compared(self, *tensors: Any) -> None: ...
+    def compared(self, *tensors: torch.Tensor) -> None: ...
 
 
 # Stand in for what a fault left unmade; nothing reads them, as the recording is dead.
@@ -57,13 +54,13 @@ LOST = Source("object", None, None)
 
 
 @netted(
-    "self.host", source="None", root="LOST", fact="None", learn="value", meet="None",
-    read="value", read_at="value", mapping="None", absent="None", lacks="None", empty="0", typed="None", version="None",
-    function="None",
-    global_variable="value", holder="LOST", closure="None", entered="None", cell="value", inside="None",
-    deep="None", tell_apart="None", partition="None",
+    "self.host", source_of="None", root="LOST", fact="None", guard_value="value", assign_source="None",
+    read="value", read_at="value", instance_dict="None", guard_absent="None", guard_absent_names="None",
+    guard_type="None", guard_version="None", guard_function="None", read_global="value", globals_holder="LOST",
+    assign_cells="None", enter_function="None", read_cell="value", refuse_hidden_state="None", tell_apart="None",
+    guard_partition="None",
 )  # fmt: skip
-class Sources(Contents):
+class Sources:
     """Where each object came from, and what was true of it.
 
     ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the
@@ -71,13 +68,13 @@ class Sources(Contents):
     it was made during the call.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, relations: Relations) -> None:
         self.host = host
+        self.relations = relations
         self.known: dict[int, tuple[Any, Source]] = {}
         self.facts: dict[tuple[Any, ...], Fact] = {}
         self.seen: dict[Place, Any] = {}
         self.written: dict[Place, Any] = {}
-        self.changed: dict[int, Change] = {}
         self.globals: dict[int, Source] = {}
         self.keep: list[Any] = []
         self.made: dict[int, Any] = {}
@@ -90,16 +87,35 @@ class Sources(Contents):
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
         self.stated_functions: dict[int, tuple[Any, Any, Any]] = {}
-        self.symbols = 0
         self.told_apart: dict[int, tuple[Any, Source]] = {}
         self.tokens: dict[int, Setting] = {}  # of context variables that the call set
 
     # Sources --------------------------------------------------------------------------------------------------------
 
-    def source(self, value: Any) -> Source | None:
+    def source_of(self, value: Any) -> Source | None:
         """The source of an object, None if it was made during the call or is an atom."""
         entry = self.known.get(id(value))
         return entry[1] if entry is not None else None
+
+    def knows(self, value: Value) -> bool:
+        """Whether an object existed before the call and has a source."""
+        return id(value) in self.known
+
+    def known_source(self, value: Value) -> Source:
+        """The source of an object that has one."""
+        return self.known[id(value)][1]
+
+    def place_cell(self, cell: types.CellType, source: Source) -> None:
+        """Gives a cell the source of its content: a cell is no value of the program."""
+        self.known[id(cell)] = (cell, source)
+
+    def is_made(self, value: Value) -> bool:
+        """Whether a function, class or the like was made during the call."""
+        return id(value) in self.made
+
+    def note_made(self, value: Value) -> None:
+        """Notes a function, class or the like that was made during the call."""
+        self.made[id(value)] = value
 
     def root(self, value: Any) -> Source:
         """The source of a long-lived object that needs no path: a type, a module, a function."""
@@ -116,13 +132,13 @@ class Sources(Contents):
         if key not in self.facts:  # which keep the sources alive
             self.facts[key] = Fact(source, kind, value, self.host.line())
 
-    def learn(self, source: Source, value: Any, free: int = False) -> Any:
+    def guard_value(self, source: Source, value: Any, free: int = False) -> Any:
         """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
 
         ``free`` numbers become symbols that take their value at each call.
         """
         kind = type(value)
-        if kind in TRACKED and value.owner is not self.host:  # left by an earlier recording where none could settle it
+        if kind in TRACKED and value.owner is not self.relations:  # of an earlier recording, where none could settle it
             value = bare(value)
             kind = type(value)
         if free == CARRIED:
@@ -131,31 +147,29 @@ class Sources(Contents):
             self.fact(source, "is", value, id(value))
         elif kind is int:
             if free and self.host.symbolic and -(2**63) <= value < 2**63:
-                symbol = self.symbol("n" if value >= 0 else "m")
+                symbol = self.relations.new_symbol("n" if value >= 0 else "m", value)
                 self.fact(source, "integer", symbol)
-                self.host.hint(symbol, value)
                 self._volatile(source, symbol)
-                return _found(integer(value, symbol.expr, self.host), value, source)
+                return _found(integer(value, symbol.expr, self.relations), value, source)
             self.fact(source, "int", value)
         elif kind is float:
             if free and self.host.symbolic:
-                name = self.real_name()
+                name = self.relations.new_real(value)
                 self.fact(source, "real", name)
-                self.host.hint_real(name, value)
                 self._volatile(source, name)
-                return _found(floating(value, Real("symbol", (name,)), self.host), value, source)
+                return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
             self.fact(source, "float", value, repr(value))
         elif kind is str and free is True and source.is_argument and self._is_free(source):
-            self.host.tracked = True
+            self.relations.tracked = True
             self._volatile(source, str(source))
             self.fact(source, "type", str)
-            return _found(text(value, Build("source", source), (), self.host), value, source)
+            return _found(text(value, Build("source", source), (), self.relations), value, source)
         elif kind in TEXTS:
             self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
         elif kind is torch.device:
             self.fact(source, "type", kind)
-            self.learn(Source("getattr", source, "type"), value.type)
-            self.learn(Source("getattr", source, "index"), value.index)
+            self.guard_value(Source("getattr", source, "type"), value.type)
+            self.guard_value(Source("getattr", source, "index"), value.index)
         elif kind is tuple and free is True and id(value) not in self.known and not source.is_argument:
             self.known[id(value)] = (value, source)  # by its content: another one may stand there
             self.fact(source, "type", tuple)
@@ -163,7 +177,7 @@ class Sources(Contents):
         elif kind is slice and free and id(value) not in self.known:
             return self._bounds(source, value)
         else:
-            self.meet(source, value)
+            self.assign_source(source, value)
         return value
 
     def _is_free(self, source: Source) -> bool:
@@ -183,7 +197,7 @@ class Sources(Contents):
     def _volatile(self, source: Source, name: Symbol | str) -> None:
         """Notes a run-time value that comes out of a break."""
         if source.is_argument and source.root.key in self.volatile:
-            self.host.volatile_names.add(name)
+            self.relations.note_volatile(name)
 
     def _bounds(self, source: Source, value: slice) -> slice:
         """A slice whose bounds are symbols where they were seen to move."""
@@ -191,14 +205,14 @@ class Sources(Contents):
         self.fact(source, "type", slice)
         bounds = [value.start, value.stop, value.step]
         for number, name in enumerate(("start", "stop", "step")):
-            bounds[number] = self.learn(Source("getattr", source, name), bounds[number], CARRIED)
+            bounds[number] = self.guard_value(Source("getattr", source, name), bounds[number], CARRIED)
         if not any(type(bound) in TRACKED for bound in bounds):
             return value
         made = slice(*bounds)
         self.known[id(made)] = (made, source)
         return made
 
-    def meet(self, source: Source, value: Any) -> None:
+    def assign_source(self, source: Source, value: Any) -> None:
         """Gives an object its source and states its identity or type."""
         entry = self.known.get(id(value))
         argument = source.is_argument
@@ -220,12 +234,12 @@ class Sources(Contents):
         elif kind is types.MethodType:
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.MethodType)
-            self.learn(Source("func", source), value.__func__)
-            self.learn(Source("self", source), value.__self__)
+            self.guard_value(Source("func", source), value.__func__)
+            self.guard_value(Source("self", source), value.__self__)
         elif kind is types.FunctionType and argument:
             self.known[id(value)] = (value, source)
             self.fact(source, "type", types.FunctionType)
-            self.function(value)
+            self.guard_function(value)
         elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
             bound = issubclass(kind, BOUND_KINDS) and not isinstance(
                 value.__self__, (types.ModuleType, type, type(None))
@@ -234,10 +248,10 @@ class Sources(Contents):
                 # A bound method of C is a fresh object at each read: its owner and name are what counts.
                 wrapper = isinstance(value, types.MethodWrapperType)
                 owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
-                self.learn(owner, value.__self__)
+                self.guard_value(owner, value.__self__)
                 self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
                 if wrapper:
-                    self.learn(Source("getattr", source, "__objclass__"), value.__objclass__)
+                    self.guard_value(Source("getattr", source, "__objclass__"), value.__objclass__)
                 if argument:
                     self.known[id(value)] = (value, source)
                 return
@@ -248,19 +262,9 @@ class Sources(Contents):
             self.fact(source, "type", type(value))
             if type(value) in (slice, range):
                 for name in ("start", "stop", "step"):
-                    self.learn(Source("getattr", source, name), getattr(value, name))
+                    self.guard_value(Source("getattr", source, name), getattr(value, name))
 
-    def symbol(self, prefix: str) -> Symbol:
-        """A fresh integer symbol."""
-        self.symbols += 1
-        return Symbol(f"{prefix}{self.symbols}")
-
-    def real_name(self) -> str:
-        """A fresh name of a float."""
-        self.symbols += 1
-        return f"r{self.symbols}"
-
-    def forget(self) -> None:
+    def forget_readings(self) -> None:
         """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
         self.seen.clear()
         self.stated_lengths.clear()
@@ -285,12 +289,16 @@ class Sources(Contents):
         else:
             if self.volatile and free is not True and type(value) in (int, float, str):
                 free = True if base.is_argument and base.root.key in self.volatile else free
-            value = self.seen[place] = self.learn(Source(part, base, key), value, free)
+            value = self.seen[place] = self.guard_value(Source(part, base, key), value, free)
         if not free and type(value) is slice:
             pin_nested(value)
         return value if free else plain_number(value)
 
-    def unused_tensors(self, used: Mapping[int, int]) -> None:
+    def binding(self, name: str) -> list[Fact]:
+        """The facts from which the float of this name takes its value."""
+        return [fact for fact in self.facts.values() if fact.kind in ("real", "scalar") and fact.value == name]
+
+    def guard_unused_tensors(self, used: Mapping[int, int]) -> None:
         """States that what the program found at its places and used in no call is there and is a tensor still."""
         for key, (value, source) in list(self.known.items()):
             if key in used or source.base is None or is_plain(type(value)):
@@ -298,7 +306,7 @@ class Sources(Contents):
             if isinstance(value, torch.Tensor):
                 self.fact(source, "type", type(value))
 
-    def mapping(self, holder: Any) -> tuple[dict[str, Any], Source] | None:
+    def instance_dict(self, holder: Any) -> tuple[dict[str, Any], Source] | None:
         """The instance dict of a known object with its source."""
         entry = self.known.get(id(holder))
         if entry is None:
@@ -319,7 +327,7 @@ class Sources(Contents):
         elif isinstance(value, torch.Tensor):
             self.host.compared(value)
 
-    def partition(self) -> None:
+    def guard_partition(self) -> None:
         """States that the objects which the program told apart are as many as they were: two places that hold one
         have that fact since they were met.
         """
@@ -339,15 +347,14 @@ class Sources(Contents):
             self.tell_apart(value)  # from those whose number moves
             return id(value)
         if place not in self.seen:
-            symbol = self.symbol("n")
+            symbol = self.relations.new_symbol("n", id(value))
             self.fact(source, "address", symbol)
-            self.host.hint(symbol, id(value))
-            self.seen[place] = number = integer(id(value), symbol.expr, self.host)
+            self.seen[place] = number = integer(id(value), symbol.expr, self.relations)
             number.names = value  # type: ignore[attr-defined]
         made: int = self.seen[place]
         return made
 
-    def absent(self, holder: Any, name: str) -> None:
+    def guard_absent(self, holder: Any, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
         if (id(holder), name) in self.stated_absences:
             return
@@ -356,13 +363,13 @@ class Sources(Contents):
         if not self.host.alive:
             return
         self.stated_absences.add((id(holder), name))
-        found = self.mapping(holder)
+        found = self.instance_dict(holder)
         if found is not None:
             self.fact(found[1], "absent", name)
 
-    def lacks(self, holder: Any, names: tuple[str, ...]) -> None:
-        """As :meth:`absent` for several names."""
-        found = self.mapping(holder)
+    def guard_absent_names(self, holder: Any, names: tuple[str, ...]) -> None:
+        """As :meth:`guard_absent` for several names."""
+        found = self.instance_dict(holder)
         if found is None or not self.host.alive:
             return
         for name in names:
@@ -373,38 +380,7 @@ class Sources(Contents):
             self.stated_absences.add((id(holder), name))
             self.fact(found[1], "absent", name)
 
-    def empty(self, holder: Any, names: tuple[str, ...]) -> int:
-        """States that the dicts at these names in the instance dict of a known object hold nothing, as :meth:`read`,
-        :meth:`typed` and :meth:`length` do one by one; gives how many of the names that is done for.
-        """
-        found = self.mapping(holder)
-        base = self.known[id(holder)][1]
-        if found is None or base.is_argument or not self.host.alive:
-            return 0
-        content, facts, line = found[0], self.facts, self.host.line()
-        for done, name in enumerate(names):
-            value = content[name]
-            kind, number, place = type(value), id(value), (id(content), "item", (str, name))
-            if place in self.written or number in self.changed:
-                return done
-            if place in self.seen:
-                if self.seen[place] is not value or number not in self.stated_lengths:
-                    return done
-                continue
-            if number in self.known or value:
-                return done
-            source = Source("attr", base, name)
-            self.known[number] = (value, source)
-            self.seen[place] = value
-            facts[(id(source), "is", number)] = Fact(source, "is", value, line)
-            if kind is not dict:
-                self.stated_types.add(number)
-                facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
-            self.stated_lengths.add(number)
-            facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
-        return len(names)
-
-    def typed(self, holder: Any) -> None:
+    def guard_type(self, holder: Any) -> None:
         """The type of a known object is what it was."""
         if id(holder) in self.stated_types:
             return
@@ -413,18 +389,18 @@ class Sources(Contents):
             self.stated_types.add(id(holder))
             self.fact(entry[1], "type", type(holder))
 
-    def version(self, cls: type) -> None:
+    def guard_version(self, cls: type) -> None:
         """No attribute on the MRO of ``cls`` was assigned since."""
         if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
             return
         self.stated_versions.add(id(cls))
         if id(cls) in self.made:  # nobody else knows it; its bases are others'
             for base in cls.__mro__[1:]:
-                self.version(base)
+                self.guard_version(base)
             return
         self.fact(self.root(cls), "version")
 
-    def function(self, function: types.FunctionType) -> None:
+    def guard_function(self, function: types.FunctionType) -> None:
         """The code, defaults and closure of a known function are what they were."""
         entry = self.known.get(id(function))
         if entry is not None and self.host.alive:
@@ -446,18 +422,18 @@ class Sources(Contents):
             if type(value) not in ATOMS and id(value) not in self.known:
                 self.known[id(value)] = (value, Source("item", self.root(parts), key))
 
-    def global_variable(self, function: types.FunctionType, name: str, value: Any, free: int) -> Any:
+    def read_global(self, function: types.FunctionType, name: str, value: Any, free: int) -> Any:
         """A global or builtin read by ``function``."""
         if not self.host.alive:
             return value
         variables = function.__globals__
         base = self.globals.get(id(variables))
         if base is None:
-            base = self.globals[id(variables)] = self.holder(function)
+            base = self.globals[id(variables)] = self.globals_holder(function)
             self.keep.append(variables)
         return self.read_at(base, (id(variables), "item", (str, name)), "global", name, value, free)
 
-    def holder(self, function: types.FunctionType) -> Source:
+    def globals_holder(self, function: types.FunctionType) -> Source:
         """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""
         entry = self.known.get(id(function))
         if entry is not None and not entry[1].is_argument:
@@ -465,14 +441,14 @@ class Sources(Contents):
         bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
         return self.root(bare)
 
-    def entered(self, function: types.FunctionType) -> None:
+    def enter_function(self, function: types.FunctionType) -> None:
         """The program enters a function: it and what it closes over are as they were, unless the call made it."""
         if self.host.alive and id(function) not in self.known and id(function) not in self.made:
             self.root(function)
-        self.function(function)
-        self.closure(function)
+        self.guard_function(function)
+        self.assign_cells(function)
 
-    def closure(self, function: types.FunctionType) -> None:
+    def assign_cells(self, function: types.FunctionType) -> None:
         """The cells of a known function get sources."""
         entry = self.known.get(id(function))
         if entry is None or function.__closure__ is None:
@@ -482,7 +458,7 @@ class Sources(Contents):
                 # A cell is no value of the program; its content is at ("cell", function, number).
                 self.known[id(cell)] = (cell, Source("cell", entry[1], number))
 
-    def cell(self, cell: types.CellType, value: Any, free: int) -> Any:
+    def read_cell(self, cell: types.CellType, value: Any, free: int) -> Any:
         """The content of a cell that existed before the call."""
         entry = self.known.get(id(cell))
         if entry is None or not self.host.alive:
@@ -491,35 +467,24 @@ class Sources(Contents):
         if place in self.written:
             return self.written[place]
         if place not in self.seen:
-            self.seen[place] = self.learn(entry[1], value, free)
+            self.seen[place] = self.guard_value(entry[1], value, free)
         return self.seen[place]
 
-    def inside(self, value: Any) -> None:
+    def refuse_hidden_state(self, value: Any) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
         kind: Any = type(value)
         if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
-            if is_numpy_number(value) and self.settled(value):
+            if is_numpy_number(value) and self.is_fixed_number(value):
                 return
             self.host.kill("argument", f"the state of a {type(value).__name__}")
 
-    def settled(self, number: Any) -> bool:
+    def is_fixed_number(self, number: Any) -> bool:
         """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
         entry = self.known.get(id(number))
         return entry is None or is_held(*entry)
 
     def _fixed(self, value: Any) -> bool:
         return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
-
-    def deep(self, value: Any, depth: int = 0) -> None:
-        """As :meth:`whole`, also for what lies inside known or new containers."""
-        if type(value) in ATOMS or depth > 6:
-            return
-        if not isinstance(value, CONTAINERS):
-            self.inside(value)
-        if isinstance(value, CONTAINERS):
-            self.whole(value)
-            for child in held(value):
-                self.deep(child, depth + 1)
 
 
 Place = tuple[int, str, Any]

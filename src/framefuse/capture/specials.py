@@ -90,10 +90,10 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
         return None
     method = python_method(type(value), "__len__")
     if method is not None:
-        machine.recorder.sources.typed(value)
+        machine.recorder.sources.guard_type(value)
         return machine.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
     hidden(machine, value, "__len__")
-    frame.stack.append(machine.recorder.sources.count(value, frame.code.grows))
+    frame.stack.append(machine.recorder.contents.count(value, frame.code.grows))
     return None
 
 
@@ -157,7 +157,7 @@ def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[
         return MISSING
     value, classes = args
     if type(value) not in ATOMS:
-        machine.recorder.sources.typed(value)
+        machine.recorder.sources.guard_type(value)
     return _check_class(machine, frame, type(value), value, classes, "__instancecheck__", isinstance)
 
 
@@ -203,7 +203,7 @@ def _has_members(machine: Any, value: Any, protocol: type) -> None:
     state, sources = vars(value), machine.recorder.sources
     for name in sorted(members.intersection(state)):
         sources.read(value, "attr", name, state[name])
-    sources.lacks(value, tuple(sorted(members.difference(state))))
+    sources.guard_absent_names(value, tuple(sorted(members.difference(state))))
 
 
 def _flat(classes: Any) -> Iterator[Any]:
@@ -233,7 +233,7 @@ def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     if len(args) != 1 or kwargs:
         return MISSING
     kind = type(args[0])
-    machine.recorder.sources.typed(args[0])
+    machine.recorder.sources.guard_type(args[0])
     frame.stack.append(OWN_KINDS.get(kind, kind))
     return None
 
@@ -374,7 +374,7 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
         return machine.call(frame, twins.sum_, args, kwargs)
     if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
         total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
-        machine.recorder.sources.whole(args[0])
+        machine.recorder.contents.guard_shallow_contents(args[0])
         for value in args[0]:
             total = applied(operator.add, total, value, "__radd__")
         frame.stack.append(total)
@@ -406,20 +406,20 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 @special(weakref.ref)
 def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     sources = machine.recorder.sources
-    if len(args) > 1 and id(args[0]) not in sources.known:
+    if len(args) > 1 and not sources.knows(args[0]):
         machine.recorder.kill("finalizer", "A callback of a weak reference")
-    if len(args) != 1 or kwargs or id(args[0]) in sources.known or isinstance(args[0], torch.Tensor):
+    if len(args) != 1 or kwargs or sources.knows(args[0]) or isinstance(args[0], torch.Tensor):
         return MISSING
     reference = weakref.ref(args[0])  # to an object of this call, which ends as it does eagerly
     if machine.recorder.alive:
-        sources.made[id(reference)] = reference
+        sources.note_made(reference)
     frame.stack.append(reference)
     return None
 
 
 @special(weakref.finalize)
 def _finalize(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and id(args[0]) not in machine.recorder.sources.known:
+    if args and not machine.recorder.sources.knows(args[0]):
         machine.recorder.kill("finalizer", "A finalizer")
     return MISSING
 
@@ -476,7 +476,7 @@ def _record_function(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: 
 def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Sorts the tensors of lists by device and element type, which guards hold; the tensors are those it was given."""
     sources = machine.recorder.sources
-    if kwargs or not args or id(args[0]) in sources.known or any(id(part) in sources.known for part in args[0]):
+    if kwargs or not args or sources.knows(args[0]) or any(sources.knows(part) for part in args[0]):
         return MISSING
     for tensor in (each for part in args[0] for each in part):
         if isinstance(tensor, torch.Tensor):
@@ -508,8 +508,8 @@ def _is_dataclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
     if len(args) != 1 or kwargs or type(args[0]) in OWN_KINDS:
         return MISSING
     kind = args[0] if isinstance(args[0], type) else type(args[0])
-    machine.recorder.sources.typed(args[0])
-    machine.recorder.sources.version(kind)
+    machine.recorder.sources.guard_type(args[0])
+    machine.recorder.sources.guard_version(kind)
     frame.stack.append(dataclasses.is_dataclass(kind))
     return None
 
@@ -517,6 +517,6 @@ def _is_dataclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 @special(callable)
 def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args:
-        machine.recorder.sources.typed(args[0])
+        machine.recorder.sources.guard_type(args[0])
         LOOKUPS.note(type(args[0]))
     return MISSING

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from framefuse.capture import leaves, stacks
-from framefuse.capture.contents import ATOMS, CARRIED
+from framefuse.capture.atoms import ATOMS, CARRIED
 from framefuse.capture.frame import MISSING
 from framefuse.capture.numbers import TRACKED, bare
 from framefuse.capture.recorder import strip
@@ -34,7 +34,7 @@ def _logger(machine: Any, args: tuple[Any, ...]) -> Any:
     if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
         return MISSING
     machine.recorder.sources.root(table)
-    return machine.recorder.sources.item(table, args[0], table[args[0]])
+    return machine.recorder.contents.item(table, args[0], table[args[0]])
 
 
 def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,7 +86,7 @@ def _lasts(machine: Any, value: Any) -> bool:
         return all(_lasts(machine, part) for part in value)
     if isinstance(value, type):
         return bool(leaves.is_pure(value)) or issubclass(value, Warning)
-    known = id(value) in machine.recorder.sources.known
+    known = machine.recorder.sources.knows(value)
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
 
 
@@ -94,10 +94,10 @@ def plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
     """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
     if not args or type(args[0]) is not str:
         return False
-    sources = machine.recorder.sources
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     place = (id(vars(warnings)), "item", (str, "filters"))
     filters = sources.read_at(sources.root(warnings), place, "attr", "filters", warnings.filters)
-    sources.whole(filters)
+    contents.guard_shallow_contents(filters)
     return True
 
 
@@ -112,7 +112,7 @@ def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recorder = machine.recorder
     sources = recorder.sources
-    root = sources.source(variable)
+    root = sources.source_of(variable)
     if kwargs or root is None or root.is_argument or recorder.journal.spoken:
         return MISSING
     place = (id(variable), "context", None)
@@ -143,7 +143,7 @@ def _reset(machine: Any, variable: Any, place: tuple[Any, ...], token: Any) -> A
     recorder = machine.recorder
     sources = recorder.sources
     setting = sources.tokens.get(id(token))
-    if setting is None and (sources.source(token) is None or place in sources.written):
+    if setting is None and (sources.source_of(token) is None or place in sources.written):
         return MISSING
     variable.reset(token)
     if setting is None:

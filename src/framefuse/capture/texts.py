@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from framefuse.capture.owner import Owner
 from framefuse.ir.trace import Build
 
 
@@ -16,7 +17,7 @@ class Text(str):
 
     recipe: Build
     made_of: tuple[Any, ...]
-    owner: Any
+    owner: Owner
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -28,7 +29,7 @@ class Text(str):
         if self.owner.alive:
             if self.recipe.kind == "source":
                 self.owner.pinned(frozenset((str(self.recipe.value),)))
-                self.owner.sources.fact(self.recipe.value, "str", value, (str, value))
+                self.owner.places.fact(self.recipe.value, "str", value, (str, value))
             for part in self.made_of:
                 part.plain()
         return value
@@ -39,7 +40,7 @@ class Text(str):
             return True
         if type(answer) not in (bool, int) or self.recipe.kind != "source":
             return False
-        return bool(self.owner.sources.answer(self.recipe.value, (function, before, behind, answer)))
+        return self.owner.places.answer(self.recipe.value, (function, before, behind, answer))
 
     def method(self, name: str) -> Any:
         """A method that asks little of the string, for the call that comes next; None for any other."""
@@ -63,7 +64,7 @@ def bare_text(value: Text) -> str:
     return str.__getitem__(value, slice(None)) if str.__len__(value) else ""
 
 
-def text(value: str, recipe: Build, made_of: tuple[Any, ...], owner: Any) -> str:
+def text(value: str, recipe: Build, made_of: tuple[Any, ...], owner: Owner) -> str:
     """``value`` as a run-time string; a plain one when nobody records."""
     if not owner.alive:
         return value

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS, SETS
 from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.contents import ATOMS, SETS
 from framefuse.capture.leaves import PURE_MODULES
 from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
@@ -71,16 +71,16 @@ def shown(machine: Any, value: Any, depth: int = 0) -> None:
     kind = type(value)
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         return
-    sources = machine.recorder.sources
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     if kind in PLAIN:
-        sources.whole(value)
+        contents.guard_shallow_contents(value)
         for part in (*value, *value.values()) if isinstance(value, dict) else tuple(value):
             shown(machine, part, depth + 1)
-    elif not immutable(kind) and (id(value) in sources.known or not isinstance(value, BaseException)):
+    elif not immutable(kind) and (sources.knows(value) or not isinstance(value, BaseException)):
         if not _tells(machine, value, depth):
             machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
     else:
-        sources.inside(value)
+        sources.refuse_hidden_state(value)
 
 
 def _tells(machine: Any, value: Any, depth: int) -> bool:
@@ -118,7 +118,7 @@ def hidden(machine: Any, value: Any, *names: str) -> None:
     """Ends a recording where a special method of a known object is the library's, written in Python and not
     interpreted: it reads what no fact describes, as those of a weak dict do.
     """
-    if id(value) not in machine.recorder.sources.known or isinstance(value, (torch.Tensor, *CODE_LIKE)):
+    if not machine.recorder.sources.knows(value) or isinstance(value, (torch.Tensor, *CODE_LIKE)):
         return
     for name in names:
         found = type_get(type(value), name)
@@ -151,7 +151,7 @@ def key_in(machine: Any, container: Any, key: Any) -> Any:
     """
     if type(key) not in TRACKED:
         return key
-    if id(container) not in machine.recorder.sources.known:
+    if not machine.recorder.sources.knows(container):
         return key_of(key)
     if type(key) is Integer and names_object(key):
         machine.recorder.kill("argument", "the entry of an id")
@@ -237,7 +237,7 @@ def before_call(machine: Any, target: Any, args: tuple[Any, ...]) -> None:
             compared(machine, *args, holder, names=ORDERING.get(name, COMPARISONS))
     elif name in KEYED:
         compared(machine, *args[:1])
-        if id(holder) in machine.recorder.sources.known:
+        if machine.recorder.sources.knows(holder):
             hashed(machine, holder)
     elif args:
         for part in (holder, *args):
@@ -249,7 +249,7 @@ def after_call(machine: Any, target: Any, args: tuple[Any, ...], value: Any) -> 
     holder = getattr(target, "__self__", None)
     adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED
     for made in (value, holder) if adds else (value,):
-        if isinstance(made, HASHING) and id(made) not in machine.recorder.sources.known:
+        if isinstance(made, HASHING) and not machine.recorder.sources.knows(made):
             hashed(machine, made)
 
 
@@ -258,7 +258,7 @@ def compares(machine: Any, value: Any, names: tuple[str, ...] = COMPARISONS, dep
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:
         return False
-    sources = machine.recorder.sources
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     if isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         sources.tell_apart(value)
         return False
@@ -267,7 +267,7 @@ def compares(machine: Any, value: Any, names: tuple[str, ...] = COMPARISONS, dep
     if kind in VIEWS:
         return any(compares(machine, part, names, depth + 1) for part in tuple(value))
     if isinstance(value, PLAIN):
-        sources.whole(value)
+        contents.guard_shallow_contents(value)
         parts = elements(value) + (held(value) if isinstance(value, dict) else [])
         if any(compares(machine, part, names, depth + 1) for part in parts):
             return True
@@ -284,7 +284,7 @@ def compares(machine: Any, value: Any, names: tuple[str, ...] = COMPARISONS, dep
             part.plain()
         elif isinstance(part, torch.Tensor) or (None in found and not _atomic(part)):
             return True
-        sources.deep(part)
+        contents.guard_deep_contents(part)
         if compares(machine, part, names, depth + 1):
             return True
     return False

@@ -52,17 +52,17 @@ def given(machine: Any, target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _updates_new(machine: Any, target: Any) -> bool:
     """Whether a callable is the ``update`` of a dict that was made during the call."""
     holder = getattr(target, "__self__", None)
-    return type(holder) is dict and target.__name__ == "update" and id(holder) not in machine.recorder.sources.known
+    return type(holder) is dict and target.__name__ == "update" and not machine.recorder.sources.knows(holder)
 
 
 def _moves(machine: Any, holder: Any) -> bool:
-    return type(holder) in DICTS and machine.recorder.sources.moves(holder)
+    return type(holder) in DICTS and machine.recorder.contents.holds_moving_number(holder)
 
 
 def _copy(machine: Any, holder: Any) -> Any:
-    sources = machine.recorder.sources
-    sources.extent(holder)
-    pairs = [(key, sources.item(holder, key, part)) for key, part in entries(holder)]
+    contents = machine.recorder.contents
+    contents.guard_extent(holder)
+    pairs = [(key, contents.item(holder, key, part)) for key, part in entries(holder)]
     return OrderedDict(pairs) if type(holder) is OrderedDict else dict(pairs)
 
 

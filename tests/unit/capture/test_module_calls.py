@@ -7,6 +7,7 @@ from torch.nn.modules import module as modules
 
 import framefuse
 from framefuse.capture import record
+from framefuse.capture.contents import Contents
 from framefuse.capture.module_calls import shape_of_calls
 from framefuse.capture.sources import Sources
 
@@ -139,8 +140,10 @@ def test_facts_stated_at_once_are_those_stated_one_by_one(monkeypatch):
         return [(str(fact), fact.kind, str(fact.line)) for fact in trace.assumptions.facts]
 
     together = facts()
-    monkeypatch.setattr(Sources, "empty", lambda self, holder, names: 0)
-    monkeypatch.setattr(Sources, "lacks", lambda self, holder, names: [self.absent(holder, name) for name in names])
+    monkeypatch.setattr(Contents, "guard_empty_dicts", lambda self, holder, names: 0)
+    monkeypatch.setattr(
+        Sources, "guard_absent_names", lambda self, holder, names: [self.guard_absent(holder, name) for name in names]
+    )
     assert facts() == together
     assert sum(kind == "length" for _, kind, _ in together) >= 4 * 5
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import HANDLERS, handles
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
@@ -106,27 +106,27 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if kind in EXACT:
         if type(key) is slice:
             key = _plain(key)
-        if id(holder) in recorder.sources.known and type(key) is slice:
-            recorder.sources.whole(holder)
+        if recorder.sources.knows(holder) and type(key) is slice:
+            recorder.contents.guard_shallow_contents(holder)
         if kind is dict:
             compared(machine, key)
         try:
             value = holder[key]
         except KeyError:
-            recorder.sources.membership(holder, key)
+            recorder.contents.guard_membership(holder, key)
             raise
         except IndexError:
-            recorder.sources.length(holder)
+            recorder.contents.guard_length(holder)
             raise
         if type(key) is not slice:
             free = (frame.code.grows and type(value) in (int, float)) or _is_scheduled(frame, key)
-            value = recorder.sources.item(holder, key, value, free)
+            value = recorder.contents.item(holder, key, value, free)
         frame.stack.append(value)
         return None
     method = python_method(kind, "__getitem__")
     if method is not None:
-        recorder.sources.typed(holder)
-        recorder.sources.version(kind)
+        recorder.sources.guard_type(holder)
+        recorder.sources.guard_version(kind)
         return machine.call(frame, method, (holder, key), {})
     if isinstance(holder, type):
         frame.stack.append(holder[key])  # type: ignore[index]
@@ -135,19 +135,19 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         compared(machine, key)
         missing = python_method(kind, "__missing__")
         if missing is not None and not dict.__contains__(holder, key):
-            recorder.sources.membership(holder, key)
+            recorder.contents.guard_membership(holder, key)
             return machine.call(frame, missing, (holder, key), {})
-        if id(holder) in recorder.sources.known and not dict.__contains__(holder, key):
+        if recorder.sources.knows(holder) and not dict.__contains__(holder, key):
             if isinstance(holder, defaultdict):
                 frame.stack.append(_insert_default(machine, holder, key))
                 return None
-            recorder.sources.membership(holder, key)
-    elif id(holder) in recorder.sources.known and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
+            recorder.contents.guard_membership(holder, key)
+    elif recorder.sources.knows(holder) and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
     if type(key) is slice:
         key = _plain(key)
     value = holder[key]
-    frame.stack.append(recorder.sources.item(holder, key, value, frame.code.grows and type(value) in (int, float)))
+    frame.stack.append(recorder.contents.item(holder, key, value, frame.code.grows and type(value) in (int, float)))
     return None
 
 
@@ -170,7 +170,7 @@ def _index(machine: Any, key: Any) -> Any:
         return key
     method = python_method(type(key), "__index__")
     if method is None:
-        machine.recorder.sources.inside(key)
+        machine.recorder.sources.refuse_hidden_state(key)
     return key if method is None else checked("__index__", type(key), machine.call_nested(method, (key,)))
 
 
@@ -184,11 +184,11 @@ def _plain(key: Any) -> Any:
 
 def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
     """What a known defaultdict puts in for a key that it lacks."""
-    sources = machine.recorder.sources
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     key = plain_number(key)
     if isinstance(key, torch.Tensor):
         machine.later(f"a {type(holder).__name__}")
-    if not sources.membership(holder, key):
+    if not contents.guard_membership(holder, key):
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
     if factory is None:
@@ -213,12 +213,12 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         return None
     method = python_method(kind, "__setitem__")
     if method is not None:
-        machine.recorder.sources.typed(holder)
+        machine.recorder.sources.guard_type(holder)
         return machine.call(frame, method, (holder, key, value), {}, ("drop",))
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)
-    if id(holder) in machine.recorder.sources.known:
+    if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, "__setitem__", (key, value), {}) is not MISSING:
             return None
         machine.recorder.kill("write", f"a {kind.__name__}")
@@ -237,7 +237,7 @@ def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)
-    if id(holder) in machine.recorder.sources.known:
+    if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, "__delitem__", (key,), {}) is not MISSING:
             return None
         machine.recorder.kill("write", f"a {type(holder).__name__}")

@@ -52,7 +52,7 @@ def to_bool(machine: Any, frame: Frame, argument: int) -> None:
 def _is_none(machine: Any, frame: Frame) -> bool:
     value = frame.stack.pop()
     if value is not None:
-        machine.recorder.sources.typed(value)
+        machine.recorder.sources.guard_type(value)
     return value is None
 
 

@@ -145,9 +145,9 @@ def list_extend(machine: Any, frame: Frame, argument: int) -> None:
 
 def _seen(machine: Any, values: Any) -> Any:
     """The elements as they are known: free numbers of a known sequence stay tracked."""
-    sources = machine.recorder.sources
-    if isinstance(values, (list, tuple)) and id(values) in sources.known:
-        return [sources.item(values, number, value) for number, value in enumerate(values)]
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    if isinstance(values, (list, tuple)) and sources.knows(values):
+        return [contents.item(values, number, value) for number, value in enumerate(values)]
     return values
 
 
@@ -173,7 +173,7 @@ def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
         title = callable_title(_called(frame, argument))
         raise TypeError(f"{title} argument after ** must be a mapping, not {type(value).__name__}")
     for key in value.keys():
-        machine.recorder.sources.membership(target, key)
+        machine.recorder.contents.guard_membership(target, key)
         if key in target:
             title = callable_title(_called(frame, argument))
             raise TypeError(f"{title} got multiple values for keyword argument '{key}'")
@@ -202,10 +202,10 @@ def _mapping(machine: Any, value: Any) -> Any:
         get = python_method(type(value), "__getitem__")
         keys = list(machine.iterable(machine.call_nested(method, (value,))))
         return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in keys}
-    sources = machine.recorder.sources
-    sources.extent(value)
-    if isinstance(value, dict) and id(value) in sources.known:
-        return {key: sources.item(value, key, part) for key, part in entries(value)}
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    contents.guard_extent(value)
+    if isinstance(value, dict) and sources.knows(value):
+        return {key: contents.item(value, key, part) for key, part in entries(value)}
     return value
 
 
@@ -234,7 +234,7 @@ def _grow(machine: Any, holder: Any, name: str, *args: Any) -> None:
         compared(machine, args[0])
     elif name == "update":
         hashed(machine, args[0])
-    if id(holder) in machine.recorder.sources.known:
+    if machine.recorder.sources.knows(holder):
         if mutate(machine, holder, name, args, {}) is not MISSING:
             return
         machine.recorder.kill("write", f"a {type(holder).__name__}")

@@ -50,17 +50,17 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     target, below = frame.stack.pop(), frame.stack.pop()
     if target is NULL:
         target = below
-    sources = machine.recorder.sources
+    sources, contents = machine.recorder.sources, machine.recorder.contents
     if type(args) is not tuple:
         if not hasattr(type(args), "__iter__"):
             raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
         args = tuple(machine.iterable(args))
-    elif id(args) in sources.known:
-        sources.extent(args)
-        args = tuple([sources.item(args, number, value) for number, value in enumerate(args)])
-    if id(kwargs) in sources.known:
-        sources.extent(kwargs)
-        kwargs = {key: sources.item(kwargs, key, value) for key, value in kwargs.items()}
+    elif sources.knows(args):
+        contents.guard_extent(args)
+        args = tuple([contents.item(args, number, value) for number, value in enumerate(args)])
+    if sources.knows(kwargs):
+        contents.guard_extent(kwargs)
+        kwargs = {key: contents.item(kwargs, key, value) for key, value in kwargs.items()}
     if kwargs and not all(isinstance(key, str) for key in kwargs):
         raise TypeError("keywords must be strings")
     return machine.call(frame, target, args, dict(kwargs))

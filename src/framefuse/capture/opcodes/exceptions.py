@@ -107,7 +107,7 @@ def raise_varargs(machine: Any, frame: Frame, argument: int) -> Any:
     cause = frame.stack.pop() if argument == 2 else MISSING
     error = frame.stack.pop()
     if isinstance(error, type) and issubclass(error, BaseException):
-        machine.recorder.sources.version(error)
+        machine.recorder.sources.guard_version(error)
         machine.call(frame, error, (), {}, ("raise", cause, error))
         return SWITCH
     if not isinstance(error, BaseException):
@@ -124,8 +124,8 @@ def before_with(machine: Any, frame: Frame, argument: int) -> Any:
     for found, text in ((enter, ""), (leave, " (missed __exit__ method)")):
         if found is MISSING:
             raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol{text}")
-    machine.recorder.sources.typed(manager)
-    machine.recorder.sources.version(kind)
+    machine.recorder.sources.guard_type(manager)
+    machine.recorder.sources.guard_version(kind)
     frame.stack.append(_bound(leave, manager, "__exit__"))
     return machine.call(frame, _bound(enter, manager, "__enter__"), (), {})
 

@@ -26,7 +26,7 @@ def make_function(machine: Any, frame: Frame, argument: int) -> None:
     if annotations:
         made.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     if machine.recorder.alive:
-        machine.recorder.sources.made[id(made)] = made
+        machine.recorder.sources.note_made(made)
     stack.append(made)
 
 
@@ -72,14 +72,14 @@ def return_value(machine: Any, frame: Frame, argument: int) -> Any:
 
 @handles("MATCH_MAPPING")
 def match_mapping(machine: Any, frame: Frame, argument: int) -> None:
-    machine.recorder.sources.typed(frame.stack[-1])
+    machine.recorder.sources.guard_type(frame.stack[-1])
     frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
 
 
 @handles("MATCH_SEQUENCE")
 def match_sequence(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.stack[-1]
-    machine.recorder.sources.typed(value)
+    machine.recorder.sources.guard_type(value)
     frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
 
 
@@ -102,15 +102,15 @@ def match_keys(machine: Any, frame: Frame, argument: int) -> None:
 
 def _mapped(machine: Any, subject: Any, key: Any) -> Any:
     """What the method ``get`` of a mapping gives for ``key``, which lets no default grow."""
-    sources = machine.recorder.sources
+    contents = machine.recorder.contents
     get = python_method(type(subject), "get")
     if get is not None:
         return machine.call_nested(get, (subject, key, MISSING))
     if isinstance(subject, dict):
-        if not sources.membership(subject, key):
-            sources.whole(subject)
+        if not contents.guard_membership(subject, key):
+            contents.guard_shallow_contents(subject)
         value = dict.get(subject, key, MISSING)
-        return value if value is MISSING else sources.item(subject, key, value)
+        return value if value is MISSING else contents.item(subject, key, value)
     return machine.native_value(machine.frames[-1], subject.get, (key, MISSING), {})
 
 
@@ -127,7 +127,7 @@ def match_class(machine: Any, frame: Frame, argument: int) -> None:
     subject = frame.stack.pop()
     if not isinstance(cls, type):
         raise TypeError(f"called match pattern must be a {CLASS}")
-    machine.recorder.sources.typed(subject)
+    machine.recorder.sources.guard_type(subject)
     check = python_method(type(cls), "__instancecheck__")
     if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):
         frame.stack.append(None)

@@ -35,24 +35,24 @@ def iterate(machine: Any, frame: Frame, value: Any, stepped: bool = False) -> An
     if not isinstance(value, torch.Tensor):
         method = python_method(kind, "__iter__")
         if method is not None:
-            machine.recorder.sources.typed(value)
-            machine.recorder.sources.version(kind)
+            machine.recorder.sources.guard_type(value)
+            machine.recorder.sources.guard_version(kind)
             return machine.call(frame, method, (value,), {}, ("checked", "__iter__", kind))
         if moves(machine, value):
             why = ("native-call", "The order of a set of objects")
             return machine.opaque(frame, list, (value,), {}, ("iterator",), *why)
-        sources = machine.recorder.sources
+        sources, contents = machine.recorder.sources, machine.recorder.contents
         read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
-        (sources.extent if read_later else sources.whole)(value)
-        if id(value) in sources.known:
-            if type(value) in (list, tuple) and id(value) not in sources.changed:
+        (contents.guard_extent if read_later else contents.guard_shallow_contents)(value)
+        if sources.knows(value):
+            if type(value) in (list, tuple) and not contents.has_changed(value):
                 if type(value) is tuple:
-                    seen = [sources.item(value, number, part) for number, part in enumerate(value)]
+                    seen = [contents.item(value, number, part) for number, part in enumerate(value)]
                     if any(new is not old for new, old in zip(seen, value, strict=True)):
                         value = seen
                 elif not stepped:  # the list may change while it is iterated: its iterator gives what stands there
                     for number, part in enumerate(value):
-                        plain_number(sources.item(value, number, part))
+                        plain_number(contents.item(value, number, part))
             elif (
                 not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range))
                 and kind not in NATIVE_ITERATORS
@@ -76,15 +76,15 @@ def for_iter(machine: Any, frame: Frame, argument: int) -> Any:
         return SWITCH
     method = python_method(kind, "__next__")
     if method is not None:
-        machine.recorder.sources.typed(iterator)
+        machine.recorder.sources.guard_type(iterator)
         try:
             frame.stack.append(machine.call_nested(method, (iterator,)))
         except StopIteration:
             frame.stack.pop()
             frame.step = argument
         return None
-    sources = machine.recorder.sources
-    if id(iterator) in sources.known and machine.recorder.alive:  # what it gives is no part of this recording
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    if sources.knows(iterator) and machine.recorder.alive:  # what it gives is no part of this recording
         return machine.opaque(
             frame, next, (iterator, Ended), {}, ("next", argument), "native-call", f"next of a {kind.__name__}"
         )
@@ -97,12 +97,12 @@ def for_iter(machine: Any, frame: Frame, argument: int) -> Any:
         return None
     if place is not None:
         (container,), index = place
-        value = sources.item(container, index, value) if type(container) is list else value
+        value = contents.item(container, index, value) if type(container) is list else value
     frame.stack.append(value)
     return None
 
 
 @handles("GET_LEN")
 def get_len(machine: Any, frame: Frame, argument: int) -> None:
-    machine.recorder.sources.length(frame.stack[-1])
+    machine.recorder.contents.guard_length(frame.stack[-1])
     frame.stack.append(len(frame.stack[-1]))

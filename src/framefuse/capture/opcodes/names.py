@@ -6,9 +6,9 @@ import sys
 from types import CellType
 from typing import Any
 
+from framefuse.capture.atoms import CARRIED
 from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.contents import CARRIED
 from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
 from framefuse.capture.numbers import bare
 from framefuse.capture.settle import cell_contents
@@ -75,7 +75,7 @@ def load_deref(machine: Any, frame: Frame, argument: int) -> None:
         raise _unset(frame, argument)
     value = held[0]
     free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
-    frame.stack.append(machine.recorder.sources.cell(cell, value, free))
+    frame.stack.append(machine.recorder.sources.read_cell(cell, value, free))
 
 
 @handles("LOAD_CLASSDEREF")
@@ -90,7 +90,7 @@ def load_classderef(machine: Any, frame: Frame, argument: int) -> None:
 @handles("STORE_DEREF")
 def store_deref(machine: Any, frame: Frame, argument: int) -> None:
     cell, value = frame.locals[argument], frame.stack.pop()
-    if id(cell) in machine.recorder.sources.known:
+    if machine.recorder.sources.knows(cell):
         machine.recorder.journal.place("cell", cell, None, value, *(cell_contents(cell) or (MISSING,)))
         value = bare(value)
     cell.cell_contents = value
@@ -103,7 +103,7 @@ def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
     if not held:
         raise _unset(frame, argument)
     del cell.cell_contents
-    if id(cell) in machine.recorder.sources.known:
+    if machine.recorder.sources.knows(cell):
         machine.recorder.journal.place("delcell", cell, None, MISSING, held[0])
 
 
@@ -122,7 +122,7 @@ def _global(machine: Any, frame: Frame, name: str) -> Any:
         if value is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
     free = (type(value) in (int, float) and name in frame.code.stores) or CARRIED
-    return machine.recorder.sources.global_variable(frame.function, name, value, free)
+    return machine.recorder.sources.read_global(frame.function, name, value, free)
 
 
 @handles("LOAD_NAME")
@@ -166,7 +166,7 @@ def _set_named(machine: Any, frame: Frame, name: str, value: Any) -> None:
     method = python_method(type(space), "__setitem__")
     if method is not None:
         machine.call_nested(method, (space, name, value))
-    elif type(space) is dict and id(space) not in machine.recorder.sources.known:
+    elif type(space) is dict and not machine.recorder.sources.knows(space):
         space[name] = value
     else:
         machine.native_value(frame, type(space).__setitem__, (space, name, value), {})
@@ -178,8 +178,8 @@ def _named(machine: Any, space: Any, name: str) -> Any:
     try:
         if method is not None:
             return machine.call_nested(method, (space, name))
-        machine.recorder.sources.membership(space, name)
-        return machine.recorder.sources.item(space, name, space[name])
+        machine.recorder.contents.guard_membership(space, name)
+        return machine.recorder.contents.item(space, name, space[name])
     except KeyError:
         return MISSING
 
@@ -213,7 +213,7 @@ def delete_global(machine: Any, frame: Frame, argument: int) -> None:
     if name not in frame.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
     before = frame.globals[name]
-    machine.recorder.sources.global_variable(frame.function, name, before, False)  # it was there
+    machine.recorder.sources.read_global(frame.function, name, before, False)  # it was there
     machine.recorder.journal.global_variable(frame.function, name, MISSING, before)
     del frame.globals[name]
 
@@ -226,10 +226,10 @@ def import_name(machine: Any, frame: Frame, argument: int) -> None:
     if level == 0 and name not in sys.modules:
         machine.recorder.kill("native-call", f"The first import of {name}")
     elif level == 0:
-        sources = machine.recorder.sources
+        sources, contents = machine.recorder.sources, machine.recorder.contents
         sources.root(sys.modules)
         for found in {name, name.partition(".")[0]}:
-            sources.item(sys.modules, found, sys.modules[found])
+            contents.item(sys.modules, found, sys.modules[found])
     importer = frame.builtins["__import__"]
     frame.stack.append(importer(name, frame.globals, None, wanted, level))
 

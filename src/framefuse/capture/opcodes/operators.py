@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
-from framefuse.capture.contents import ATOMS
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
@@ -65,7 +65,7 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
         rest = machine.attempts(function, left, right, f"__{name}__", f"__r{name}__")
         return machine.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
     if isinstance(left, (list, dict, set, deque)):
-        if id(left) in machine.recorder.sources.known:
+        if machine.recorder.sources.knows(left):
             if name == "mul" and not hasattr(type(right), "__index__"):
                 IN_PLACE[argument](left, right)  # raises the operator's own error, not the method's
             changed = mutate(machine, left, MUTATED_IN_PLACE.get(name, ""), (right,), {})
@@ -76,7 +76,7 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
         else:
             right = machine.iterable(right) if name == "add" else right
             right = right.plain() if type(right) in TRACKED else right
-            machine.recorder.sources.whole(right)
+            machine.recorder.contents.guard_shallow_contents(right)
         stack.append(IN_PLACE[argument](left, right))
         return None
     return machine.binary(frame, IN_PLACE[argument], left, right, f"__{name}__", f"__r{name}__")
@@ -116,7 +116,7 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
     if left is None or right is None or type(left) is bool or type(right) is bool:
         for value in (left, right):
             if value is not None and type(value) not in ATOMS:
-                machine.recorder.sources.typed(value)
+                machine.recorder.sources.guard_type(value)
         return
     recorder = machine.recorder
     places = [value.__dict__.get("origin", (0, None))[1] if type(value) in TRACKED else None for value in (left, right)]
@@ -126,13 +126,13 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
     if type(left) in (int, float, complex, *TRACKED) and type(right) in (int, float, complex, *TRACKED):
         recorder.kill("argument", "the identity of numbers")
         return
-    a, b = recorder.sources.source(left), recorder.sources.source(right)
+    a, b = recorder.sources.source_of(left), recorder.sources.source_of(right)
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and (a is None or b is None):
         recorder.compared(left, right)
     if a is not None and b is not None and left is not right and (a.is_argument or b.is_argument):
         recorder.sources.fact(a, "different", b)
     elif (a is None) != (b is None) and recorder.alive:
-        recorder.sources.typed(left if b is None else right)
+        recorder.sources.guard_type(left if b is None else right)
 
 
 @handles("CONTAINS_OP")
@@ -142,27 +142,27 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
     kind = type(container)
     method = python_method(kind, "__contains__")
     if method is not None:
-        machine.recorder.sources.typed(container)
+        machine.recorder.sources.guard_type(container)
         return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
     if type_get(kind, "__contains__") is MISSING and python_method(kind, "__iter__") is not None:
         return machine.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
     hidden(machine, container, "__contains__", "__iter__")
-    sources = machine.recorder.sources
-    if type(value) is Text and kind in (dict, set, frozenset) and id(container) not in sources.changed:
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    if type(value) is Text and kind in (dict, set, frozenset) and not contents.has_changed(container):
         if value.lacking(elements(container)):
-            sources.extent(container)
+            contents.guard_extent(container)
             frame.stack.append(bool(argument))
             return None
     if type(value) in TRACKED and (not isinstance(container, (tuple, list)) or reads_values(container)):
         value = key_in(machine, container, value) if isinstance(container, HASHING) else value.plain()
-    if not sources.membership(container, value):
-        sources.whole(container)
+    if not contents.guard_membership(container, value):
+        contents.guard_shallow_contents(container)
     if kind is range:
         pin_nested((container.start, container.stop, container.step))
-    elif isinstance(container, (list, tuple, deque)) and id(container) in sources.known:
-        container = [sources.item(container, number, part) for number, part in enumerate(container)]
+    elif isinstance(container, (list, tuple, deque)) and sources.knows(container):
+        container = [contents.item(container, number, part) for number, part in enumerate(container)]
     if isinstance(container, HASHING):
-        known = id(container) in sources.known  # what the call put into its own was told apart there
+        known = sources.knows(container)  # what the call put into its own was told apart there
         compared(machine, *(() if type(value) in ATOMS else (value, *(elements(container) if known else ()))))
     else:
         compared(machine, container, value)
@@ -185,7 +185,7 @@ def _unary(name: str, function: Any) -> Any:
             method = python_method(type(value), name)
             if method is not None:
                 return machine.call(frame, method, (value,), {})
-            machine.recorder.sources.inside(value)
+            machine.recorder.sources.refuse_hidden_state(value)
         frame.stack.append(function(value))
         return None
 

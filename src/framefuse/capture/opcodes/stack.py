@@ -32,8 +32,9 @@ def swap(machine: Any, frame: Frame, argument: int) -> None:
 @handles("LOAD_CONST")
 def load_const(machine: Any, frame: Frame, argument: int) -> None:
     value = frame.code.constants[argument]
-    if type(value) is tuple and id(value) in machine.recorder.sources.known:
-        machine.recorder.sources.deep(value)  # the caller gave this very object; next time it may give another
+    if type(value) is tuple and machine.recorder.sources.knows(value):
+        # The caller gave this very object; next time it may give another.
+        machine.recorder.contents.guard_deep_contents(value)
     frame.stack.append(value)
 
 

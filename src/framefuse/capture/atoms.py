@@ -1,0 +1,31 @@
+"""Names the classes of the program's objects that facts know by value, and those that hold others."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections import deque
+
+import torch
+
+from framefuse.capture.values import Value
+
+# How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
+# seen to move, because the reader goes on with what it is given.
+CARRIED = 2
+SINGLETONS = frozenset(
+    (bool, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format)
+)
+TEXTS = frozenset((str, bytes, complex))
+ATOMS = SINGLETONS | TEXTS | {int, float}
+SEQUENCES = (list, tuple, deque)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+SETS = (set, frozenset)
+# The last three are equal by identity, as are the singletons; a metaclass of its own might say otherwise.
+KEY_ATOMS = frozenset((int, str, bytes, type, types.FunctionType, type(typing.Union))) | SINGLETONS
+
+
+def is_key(key: Value) -> bool:
+    """Whether a dict entry with this key can be named by a source: atoms known by value or identity, tuples of them."""
+    kind = type(key)
+    return kind in KEY_ATOMS or (kind is tuple and all(map(is_key, key)))
