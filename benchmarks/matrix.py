@@ -140,10 +140,13 @@ def steps(compilers: Sequence[str], device: str, part: str | None, only: Sequenc
 def matrix(
     say: Say, compilers: Sequence[str], device: str = "cpu", part: str | None = None, only: Sequence[str] = ()
 ) -> list[Row]:
-    """One row for each case."""
-    rows = []
+    """One row for each case; an interrupt ends the measurement and keeps the rows that are there."""
+    rows: list[Row] = []
     for case in part_of(device, part, only):
-        rows.append(measure(case, compilers, say, device))
+        try:
+            rows.append(measure(case, compilers, say, device))
+        except KeyboardInterrupt:
+            break
         if "torch" in compilers:
             torch.compiler.reset()
     return rows

@@ -94,3 +94,16 @@ def test_the_command_writes_table_and_map(plain, tmp_path, capsys):
 
 def test_drawn_integers_have_room_for_sums():
     assert draw((1000,), torch.int64, "cpu", torch.Generator()).abs().max() <= 1000
+
+
+def test_an_interrupt_keeps_what_was_measured(monkeypatch):
+    measured = iter([{"kernel": "first"}, KeyboardInterrupt()])
+
+    def measure(*arguments):
+        row = next(measured)
+        if isinstance(row, BaseException):
+            raise row
+        return row
+
+    monkeypatch.setattr(matrix, "measure", measure)
+    assert matrix.matrix(str, ["framefuse"]) == [{"kernel": "first"}]
