@@ -17,6 +17,7 @@ from framefuse.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Number,
     Statement,
     Store,
@@ -54,11 +55,11 @@ def kernel(
     return Kernel("test", tuple(buffers), tuple(Number(n) for n in numbers), tuple(body), expr(extent))
 
 
-def pointwise(inputs: Sequence[DType], value: Value, kind: str = "parallel_vector") -> Kernel:
+def pointwise(inputs: Sequence[DType], value: Value, kind: LoopKind = LoopKind.PARALLEL_VECTOR) -> Kernel:
     """``out[i] = value`` for i < n over inputs x0, x1, ...; value loads them at ``i``."""
     buffers = [Buffer(f"x{k}", dtype, False) for k, dtype in enumerate(inputs)] + [Buffer("out", value.dtype, True)]
     loop = Loop(I, N.expr, (Store("out", I.expr, value),), kind)
-    return kernel(buffers, [N], [loop], N.expr if kind.startswith("parallel") else 1)
+    return kernel(buffers, [N], [loop], N.expr if kind.parallel else 1)
 
 
 def row_operation(op: str, dtype: DType = FLOAT32, accumulated: DType | None = None) -> Kernel:
@@ -69,13 +70,13 @@ def row_operation(op: str, dtype: DType = FLOAT32, accumulated: DType | None = N
         value = cast(value, accumulated)
     body = (
         Accumulator("a", op, result, value.dtype if op.startswith("arg") else None),
-        Loop(J, COLS.expr, (Accumulate("a", value, J.expr if op.startswith("arg") else None),), "vector"),
+        Loop(J, COLS.expr, (Accumulate("a", value, J.expr if op.startswith("arg") else None),), LoopKind.VECTOR),
         Store("out", I.expr, Local("a", result)),
     )
     return kernel(
         [Buffer("x", dtype, False), Buffer("out", result, True)],
         [ROWS, COLS],
-        [Loop(I, ROWS.expr, body, "parallel")],
+        [Loop(I, ROWS.expr, body, LoopKind.PARALLEL)],
         ROWS.expr,
     )
 
@@ -91,7 +92,7 @@ def column_operation(op: str, dtype: DType = FLOAT32) -> Kernel:
     return kernel(
         [Buffer("x", dtype, False), Buffer("out", result, True)],
         [ROWS, COLS],
-        [Loop(J, COLS.expr, body, "parallel_vector")],
+        [Loop(J, COLS.expr, body, LoopKind.PARALLEL_VECTOR)],
         COLS.expr,
     )
 
@@ -99,10 +100,11 @@ def column_operation(op: str, dtype: DType = FLOAT32) -> Kernel:
 def softmax() -> Kernel:
     """Softmax of the last axis of (rows, cols), the exponentials kept in the output."""
     at = I.expr * COLS.expr + J.expr
+    scaled = apply("mul", load("out", at), Local("scale", FLOAT32))
     top, total = Local("top", FLOAT32), Local("total", FLOAT32)
     body = (
         Accumulator("top", "max", FLOAT32),
-        Loop(J, COLS.expr, (Accumulate("top", load("x", at)),), "vector"),
+        Loop(J, COLS.expr, (Accumulate("top", load("x", at)),), LoopKind.VECTOR),
         Accumulator("total", "sum", FLOAT32),
         Loop(
             J,
@@ -112,15 +114,15 @@ def softmax() -> Kernel:
                 Store("out", at, Local("e", FLOAT32)),
                 Accumulate("total", Local("e", FLOAT32)),
             ),
-            "vector",
+            LoopKind.VECTOR,
         ),
         Let("scale", apply("reciprocal", total)),
-        Loop(J, COLS.expr, (Store("out", at, apply("mul", load("out", at), Local("scale", FLOAT32))),), "vector"),
+        Loop(J, COLS.expr, (Store("out", at, scaled),), LoopKind.VECTOR),
     )
     return kernel(
         [Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)],
         [ROWS, COLS],
-        [Loop(I, ROWS.expr, body, "parallel")],
+        [Loop(I, ROWS.expr, body, LoopKind.PARALLEL)],
         ROWS.expr,
     )
 
@@ -133,14 +135,14 @@ def layer_norm() -> Kernel:
     difference = apply("sub", load("x", at), mean)
     body = (
         Accumulator("total", "sum", FLOAT32),
-        Loop(J, COLS.expr, (Accumulate("total", load("x", at)),), "vector"),
+        Loop(J, COLS.expr, (Accumulate("total", load("x", at)),), LoopKind.VECTOR),
         Let("mean", apply("div", Local("total", FLOAT32), count)),
         Accumulator("squares", "sum", FLOAT32),
         Loop(
             J,
             COLS.expr,
             (Let("d", difference), Accumulate("squares", apply("mul", Local("d", FLOAT32), Local("d", FLOAT32)))),
-            "vector",
+            LoopKind.VECTOR,
         ),
         Let(
             "scale",
@@ -156,12 +158,12 @@ def layer_norm() -> Kernel:
                     apply("add", apply("mul", apply("mul", difference, scale), load("w", J)), load("b", J)),
                 ),
             ),
-            "vector",
+            LoopKind.VECTOR,
         ),
     )
     buffers = [Buffer(n, FLOAT32, n == "out") for n in ("x", "w", "b", "out")]
     from_cols = Let("count", Index(COLS.expr, INT64))
-    return kernel(buffers, [ROWS, COLS], [Loop(I, ROWS.expr, (from_cols, *body), "parallel")], ROWS.expr)
+    return kernel(buffers, [ROWS, COLS], [Loop(I, ROWS.expr, (from_cols, *body), LoopKind.PARALLEL)], ROWS.expr)
 
 
 def chain_sum(count: int) -> Kernel:
@@ -180,7 +182,7 @@ def chain_sum(count: int) -> Kernel:
                     I,
                     minimum(expr(4096), N.expr - J.expr * 4096),
                     (Accumulate("part", _at(value, J.expr * 4096 + I.expr)),),
-                    "vector",
+                    LoopKind.VECTOR,
                 ),
                 Accumulate("total", Local("part", FLOAT32)),
             ),

@@ -23,6 +23,7 @@ from framefuse.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Number,
     Scalar,
     Scratch,
@@ -147,14 +148,14 @@ def test_rows_in_pieces(kernel, cols):
 # ---- layouts
 
 
-def two_dimensional(value, numbers=(), buffers=(), kind="serial"):
+def two_dimensional(value, numbers=(), buffers=(), kind=LoopKind.SERIAL):
     """out[i, j] = value over (rows, cols); the vector loop is the inner one."""
-    body = (Loop(J, COLS.expr, (Store("out", I.expr * COLS.expr + J.expr, value),), "vector"),)
+    body = (Loop(J, COLS.expr, (Store("out", I.expr * COLS.expr + J.expr, value),), LoopKind.VECTOR),)
     return k.kernel(
         [*buffers, Buffer("out", value.dtype, True)],
         [ROWS, COLS, *numbers],
         [Loop(I, ROWS.expr, body, kind)],
-        ROWS.expr if kind != "serial" else 1,
+        ROWS.expr if kind is not LoopKind.SERIAL else 1,
     )
 
 
@@ -188,7 +189,8 @@ def test_loads_of_any_layout(dtype, index, rows, cols):
 @pytest.mark.parametrize("dtype", [FLOAT32, BOOL, INT16, FLOAT64], ids=str)
 def test_stores_of_any_layout(dtype):
     for index, size in [(J.expr * ROWS.expr + I.expr, 1), (J.expr * 3 + I.expr * COLS.expr * 3, 3)]:
-        body = (Loop(J, COLS.expr, (Store("out", index, k.load("x", I.expr * COLS.expr + J.expr, dtype)),), "vector"),)
+        value = k.load("x", I.expr * COLS.expr + J.expr, dtype)
+        body = (Loop(J, COLS.expr, (Store("out", index, value),), LoopKind.VECTOR),)
         buffers = [Buffer("x", dtype, False), Buffer("out", dtype, True)]
         kernel = k.kernel(buffers, [ROWS, COLS], [Loop(I, ROWS.expr, body)])
         same(kernel, [random(5 * 37, dtype), random(5 * 37 * size, dtype, 1)], [5, 37])
@@ -230,11 +232,11 @@ def test_embedding_checks_its_indices(index_dtype):
             J,
             COLS.expr,
             (Store("out", I.expr * COLS.expr + J.expr, k.load("w", Symbol("row").expr * COLS.expr + J.expr)),),
-            "vector",
+            LoopKind.VECTOR,
         ),
     )
     buffers = [Buffer("index", index_dtype, False), Buffer("w", FLOAT32, False), Buffer("out", FLOAT32, True)]
-    kernel = k.kernel(buffers, [ROWS, COLS, N], [Loop(I, ROWS.expr, body, "parallel")], ROWS.expr)
+    kernel = k.kernel(buffers, [ROWS, COLS, N], [Loop(I, ROWS.expr, body, LoopKind.PARALLEL)], ROWS.expr)
     index = torch.tensor([3, 0, 4, 4]).to(index_dtype.torch)
     table = random(5 * 21, FLOAT32)
     assert same(kernel, [index, table, torch.zeros(84)], [4, 21, 5], pieces=2) == 0
@@ -253,9 +255,8 @@ def test_gather_along_the_vector_axis():
         Store("out", I.expr * COLS.expr + J.expr, k.load("x", I.expr * N.expr + Symbol("row").expr)),
     )
     buffers = [Buffer("index", INT64, False), Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)]
-    kernel = k.kernel(
-        buffers, [ROWS, COLS, N], [Loop(I, ROWS.expr, (Loop(J, COLS.expr, body, "vector"),), "parallel")], ROWS.expr
-    )
+    rows = Loop(I, ROWS.expr, (Loop(J, COLS.expr, body, LoopKind.VECTOR),), LoopKind.PARALLEL)
+    kernel = k.kernel(buffers, [ROWS, COLS, N], [rows], ROWS.expr)
     index = torch.randint(0, 9, (3 * 40,))
     assert same(kernel, [index, random(27, FLOAT32), torch.zeros(120)], [3, 40, 9]) == 0
     index[-1] = 9
@@ -265,6 +266,7 @@ def test_gather_along_the_vector_axis():
 @pytest.mark.parametrize("size", [0, 1, 100, 9000, 20000])
 def test_scratch_rows_long_and_short(size):
     at = I.expr * COLS.expr + J.expr
+    centred = k.apply("sub", k.load("row", J), Local("total", FLOAT32))
     body = (
         Scratch("row", FLOAT32, COLS.expr),
         Accumulator("total", "sum", FLOAT32),
@@ -276,14 +278,14 @@ def test_scratch_rows_long_and_short(size):
                 Store("row", J.expr, Local("d", FLOAT32)),
                 Accumulate("total", Local("d", FLOAT32)),
             ),
-            "vector",
+            LoopKind.VECTOR,
         ),
-        Loop(J, COLS.expr, (Store("out", at, k.apply("sub", k.load("row", J), Local("total", FLOAT32))),), "vector"),
+        Loop(J, COLS.expr, (Store("out", at, centred),), LoopKind.VECTOR),
     )
     kernel = k.kernel(
         [Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)],
         [ROWS, COLS],
-        [Loop(I, ROWS.expr, body, "parallel")],
+        [Loop(I, ROWS.expr, body, LoopKind.PARALLEL)],
         ROWS.expr,
     )
     x = random(2 * size, FLOAT32)
@@ -296,7 +298,7 @@ def test_scratch_rows_long_and_short(size):
 def test_a_written_buffer_may_be_the_one_that_was_read():
     value = k.apply("exp", k.load("x", I))
     buffers = [Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True, aliases="x")]
-    kernel = k.kernel(buffers, [N], [Loop(I, N.expr, (Store("out", I.expr, value),), "parallel_vector")], N.expr)
+    kernel = k.kernel(buffers, [N], [Loop(I, N.expr, (Store("out", I.expr, value),), LoopKind.PARALLEL_VECTOR)], N.expr)
     x = torch.randn(100)
     wanted = x.exp()
     assert run(kernel, [x, x], [100], pieces=3) == 0
@@ -307,7 +309,7 @@ def test_number_parameters_are_read_as_int_and_as_double():
     value = k.apply(
         "add", k.apply("mul", k.load("x", I), Scalar(Symbol("alpha"), FLOAT32, real=True)), Scalar(N, FLOAT32)
     )
-    body = [Loop(I, N.expr, (Store("out", I.expr, value),), "vector")]
+    body = [Loop(I, N.expr, (Store("out", I.expr, value),), LoopKind.VECTOR)]
     kernel = k.kernel([Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)], [N], body)
     kernel = type(kernel)(
         kernel.title, kernel.buffers, (*kernel.numbers, Number(Symbol("alpha"), True)), kernel.body, kernel.extent
@@ -325,7 +327,7 @@ def test_division_in_a_loop_without_turns_is_no_error():
 
 
 def test_a_size_of_zero_as_divisor_does_not_trap():
-    body = [Loop(I, (N.expr // S.expr), (Store("out", I.expr, k.load("x", I.expr % S.expr)),), "vector")]
+    body = [Loop(I, (N.expr // S.expr), (Store("out", I.expr, k.load("x", I.expr % S.expr)),), LoopKind.VECTOR)]
     kernel = k.kernel([Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True)], [N, S], body)
     assert run(kernel, [torch.zeros(1), torch.zeros(1)], [0, 0]) == 0
     same(kernel, [random(3, FLOAT32), torch.zeros(20)], [60, 3])
@@ -403,16 +405,16 @@ def nests(draw):
                 J,
                 COLS.expr,
                 (Let("v", value), Accumulate("a", Local("v", FLOAT32)), Store("t", at, Local("v", FLOAT32))),
-                "vector",
+                LoopKind.VECTOR,
             ),
             Loop(
                 J,
                 COLS.expr,
                 (Store("out", at, k.apply("add", k.apply("mul", after, Local("a", FLOAT32)), k.load("t", at))),),
-                "vector",
+                LoopKind.VECTOR,
             ),
         )
-        return Loop(I, ROWS.expr, body, draw(st.sampled_from(["parallel", "serial"])))
+        return Loop(I, ROWS.expr, body, draw(st.sampled_from([LoopKind.PARALLEL, LoopKind.SERIAL])))
     # a reduction of each column, the vector loop outside, then a map over the column
     body = (
         Accumulator("a", op, FLOAT32),
@@ -425,7 +427,7 @@ def nests(draw):
             (Store("out", at, k.apply("add", k.apply("mul", after, Local("a", FLOAT32)), k.load("t", at))),),
         ),
     )
-    return Loop(J, COLS.expr, body, draw(st.sampled_from(["parallel_vector", "vector"])))
+    return Loop(J, COLS.expr, body, draw(st.sampled_from([LoopKind.PARALLEL_VECTOR, LoopKind.VECTOR])))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -433,7 +435,7 @@ def nests(draw):
 def test_random_nests(loop, rows, cols):
     names = {"x": FLOAT32, "c": FLOAT32, "r": FLOAT32, "m": BOOL, "h": BFLOAT16, "t": FLOAT32, "out": FLOAT32}
     buffers = [Buffer(name, dtype, name in ("t", "out")) for name, dtype in names.items()]
-    kernel = k.kernel(buffers, [ROWS, COLS], [loop], loop.extent if loop.kind.startswith("parallel") else 1)
+    kernel = k.kernel(buffers, [ROWS, COLS], [loop], loop.extent if loop.kind.parallel else 1)
     sizes = {"c": cols, "r": rows, "m": cols}
     memory = [random(sizes.get(name, rows * cols), dtype, seed) for seed, (name, dtype) in enumerate(names.items())]
     ours, theirs = [b.clone() for b in memory], [b.clone() for b in memory]

@@ -9,6 +9,7 @@ from tests.unit.fuse.graphs import Builder, Failed, check, kernels, run, symbol
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32, INT64
 from framefuse.ir.graph import Output
+from framefuse.ir.loops import LoopKind
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Expr, Symbol
@@ -488,7 +489,7 @@ def test_channels_last_stays():
     schedule = fuse(graph)
     assert len(kernels(schedule)) == 2
     for kernel in kernels(schedule):
-        assert kernel.body[0].kind == "parallel_vector" or len(kernel.body[0].body) == 1
+        assert kernel.body[0].kind is LoopKind.PARALLEL_VECTOR or len(kernel.body[0].body) == 1
     inputs = torch.randn(2, 4, 5, 5).contiguous(memory_format=torch.channels_last), torch.randn(4, 4, 1, 1)
     check(graph, schedule, *inputs, torch.randn(4, 1, 1))
     assert run(schedule, [*inputs, torch.randn(4, 1, 1)])[0].is_contiguous(memory_format=torch.channels_last)
@@ -500,7 +501,7 @@ def test_results_lie_as_eager_left_them():
     graph = b.graph(b.exp(x))
     graph = replace(graph, outputs=(replace(graph.outputs[0], order=(1, 0)),))
     schedule = fuse(graph)
-    assert kernels(schedule)[0].body[0].kind == "parallel_vector"
+    assert kernels(schedule)[0].body[0].kind is LoopKind.PARALLEL_VECTOR
     x = torch.randn(5, 3).t()
     assert run(schedule, [x])[0].stride() == x.exp().stride()
 

@@ -59,7 +59,7 @@ def emit(kernel: Kernel, target: Target) -> Module:
         b.line(f"store i64 0, {memory.zero}, align 8")
     b.region = main
     loops = Loops(b, memory, values, entry, failure.mark)
-    if any(isinstance(s, Loop) and s.kind.startswith("parallel") for s in kernel.body):
+    if any(isinstance(s, Loop) and s.kind.parallel for s in kernel.body):
         loops.limits = (Reg("%begin", "i64"), Reg("%end", "i64"))
     loops.statements(kernel.body)
     b.line(f"ret {failure.result()}")

@@ -14,7 +14,7 @@ from framefuse.codegen.llvm.values import Group, Lanes, Node, Scope, Values
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Accumulate, Accumulator, AtomicAdd, Check, Let, Loop, Scratch, Statement, Store
+from framefuse.ir.loops import Accumulate, Accumulator, AtomicAdd, Check, Let, Loop, LoopKind, Scratch, Statement, Store
 from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Symbol
 
@@ -132,7 +132,7 @@ class Loops:
 
     def loop(self, statement: Loop) -> None:
         values = self.values
-        if statement.kind.startswith("parallel"):
+        if statement.kind.parallel:
             if values.depth:
                 raise CompilerBug("a parallel loop inside another loop")
             start, end = self.limits
@@ -142,7 +142,7 @@ class Loops:
         for name in stores:
             self.memory.stored(name, values.depth + 1)
         saved = dict(values.locals), dict(values.symbols)
-        if statement.kind.endswith("vector") and values.lanes is None:
+        if statement.kind.vector and values.lanes is None:
             self.vector(statement, start, end)
         else:
             self.serial(statement, start, end, self.fed(statement.body))
@@ -168,7 +168,7 @@ class Loops:
             self.statements(statement.body)
 
         constant = statement.extent.constant
-        if not sums or statement.kind.startswith("parallel") or (constant is not None and constant <= BLOCK):
+        if not sums or statement.kind.parallel or (constant is not None and constant <= BLOCK):
             self.turns(start, end, 1, fed, scope, before, turn)
             return
 
@@ -236,7 +236,7 @@ class Loops:
         self, statement: Loop, start: Reg, end: Reg, shape: Shape, fed: list[Running], scope: Scope, before: list[Parts]
     ) -> list[Parts]:
         b, values = self.b, self.values
-        constant = statement.extent.constant if statement.kind == "vector" else None
+        constant = statement.extent.constant if statement.kind is LoopKind.VECTOR else None
         for running in fed:
             running.lanes = shape.lanes
             running.groups = [self._start(running, shape) for _ in range(shape.unroll)]

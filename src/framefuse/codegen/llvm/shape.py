@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from framefuse.codegen.llvm.target import Target
 from framefuse.ir.dtypes import DType
-from framefuse.ir.loops import Accumulator, Apply, Load, Loop, Store, Value
+from framefuse.ir.loops import Accumulator, Apply, Load, Loop, LoopKind, Store, Value
 from framefuse.ir.loops.walk import statements, values_of
 
 # Instructions of a row in a vector loop where they are not one; functions that are called count as many.
@@ -46,7 +46,7 @@ def vector_shape(loop: Loop, target: Target) -> Shape:
     stored = [value.dtype for value in values if isinstance(value, Load)]
     stored += [s.value.dtype for s in statements(loop.body) if isinstance(s, Store)]
     masked = target.masked_bytes > 0 and all(dtype.size >= target.masked_bytes for dtype in stored)
-    constant = loop.extent.constant if loop.kind == "vector" else None
+    constant = loop.extent.constant if loop.kind is LoopKind.VECTOR else None
     if masked and (work >= MASKED or (constant is not None and constant <= lanes)):
         whole = work < MASKED or (constant is not None and constant <= lanes)
         unroll = 1 if whole else next((count for most, count in MASKED_UNROLL if work <= most), 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, Statement
+from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 from framefuse.ir.ops import TABLE
@@ -88,7 +88,7 @@ def choose(kernel: Kernel, hints: Mapping[Symbol, int], choice: Choice | None = 
     if choice is not None:
         found = replace(found, warps=choice.warps, stages=choice.stages)
     numbers = {number.symbol for number in kernel.numbers}
-    loops = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector" and id(s) in found.loops]
+    loops = [loop for loop in _vector_loops(kernel.body) if id(loop) in found.loops]
     held = [loop for loop in loops if not found.loops[id(loop)].whole and _is_product(loop.extent, numbers)]
     fits = (loop for loop in held if 0 < estimate(loop.extent, hints) <= found.loops[id(loop)].block)
     return replace(found, held=tuple(fits) if found.simple else ())
@@ -99,7 +99,7 @@ def _is_product(extent: Expr, numbers: set[Symbol]) -> bool:
 
 
 def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Choice | None) -> Blocks:
-    parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.startswith("parallel")), None)
+    parallel = next((s for s in kernel.body if isinstance(s, Loop) and s.kind.parallel), None)
     body = parallel.body if parallel is not None else kernel.body
     vectors = list(_vectors(body))
     rows = max(1, estimate(kernel.extent, hints)) if parallel is not None else 1
@@ -181,21 +181,25 @@ def _two_dimensional(vectors: Sequence[tuple[Loop, int]], hints: Mapping[Symbol,
 
 
 def _inner(loop: Loop) -> bool:
-    return any(isinstance(s, Loop) and s.kind == "vector" for s in statements(loop.body))
+    return bool(_vector_loops(loop.body))
+
+
+def _vector_loops(body: Sequence[Statement]) -> list[Loop]:
+    return [s for s in statements(body) if isinstance(s, Loop) and s.kind is LoopKind.VECTOR]
 
 
 def _vectors(body: Sequence[Statement], depth: int = 1) -> Iterator[tuple[Loop, int]]:
     """The vector loops, with the number of them that are open there."""
     for statement in body:
         if isinstance(statement, Loop):
-            if statement.kind == "vector":
+            if statement.kind is LoopKind.VECTOR:
                 yield statement, depth
-            yield from _vectors(statement.body, depth + (statement.kind == "vector"))
+            yield from _vectors(statement.body, depth + (statement.kind is LoopKind.VECTOR))
 
 
 def per_thread(kernel: Kernel) -> int:
     """The elements of each value that a thread should hold at most."""
-    inner = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "vector"] or kernel.body
+    inner = _vector_loops(kernel.body) or kernel.body
     steps = [value for value in values_of(inner) if isinstance(value, Apply)]
     costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
     work = sum(cost for cost in costs if cost >= LONG)

@@ -163,7 +163,7 @@ class Loops:
             return
         dimension = self.blocks.loops.get(id(statement))
         saved = dict(self.values.locals), dict(self.values.indices.symbols), dict(self.values.masks), self.open
-        if statement.kind.startswith("parallel"):
+        if statement.kind.parallel:
             self.parallel(statement, dimension)
         elif dimension is not None:
             self.vector(statement, dimension)

@@ -27,6 +27,7 @@ from framefuse.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Product,
     Statement,
     Store,
@@ -279,9 +280,9 @@ def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, 
     row, column, inner = (nest.new_axis() for _ in range(3))
     with nest.scope() as top:
         emitter.floor = 1
-        with nest.loop(rows, row, factors.rows, "parallel"):
+        with nest.loop(rows, row, factors.rows, LoopKind.PARALLEL):
             _name(nest, rows, row)
-            with nest.loop(columns, column, factors.columns, "vector") as scope:
+            with nest.loop(columns, column, factors.columns, LoopKind.VECTOR) as scope:
                 _name(nest, columns, column)
 
                 def element(of: tuple[Node, Line], first: Symbol, second: Symbol) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from framefuse.ir.loops import Kernel, Loop, Number
+from framefuse.ir.loops import Kernel, Loop, LoopKind, Number
 from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
@@ -34,7 +34,7 @@ def _general(item: RunKernel) -> RunKernel | None:
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Loop):
         return None
     loop = kernel.body[0]
-    if loop.kind != "parallel_vector" or loop.extent.constant is None or len(loop.body) > LONGEST:
+    if loop.kind is not LoopKind.PARALLEL_VECTOR or loop.extent.constant is None or len(loop.body) > LONGEST:
         return None
     if any(isinstance(statement, Loop) for statement in loop.body) or kernel.extent is not loop.extent:
         return None

@@ -16,7 +16,7 @@ from framefuse.fuse.nest.sweeps import Pass, Shape, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, Scratch, Store
+from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, LoopKind, Scratch, Store
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
 ACCUMULATORS = {"amax": "max", "amin": "min"}
@@ -95,7 +95,7 @@ class Nest:
         self.emitter.scopes.pop()
 
     @contextmanager
-    def loop(self, axes: Sequence[Symbol], symbol: Symbol, extent: Expr, kind: str) -> Iterator[Scope]:
+    def loop(self, axes: Sequence[Symbol], symbol: Symbol, extent: Expr, kind: LoopKind) -> Iterator[Scope]:
         """A loop, placed at the end of the innermost scope; ``extent`` is over the group's axes and graph symbols."""
         outer = self.emitter.scopes[-1]
         with self.scope(axes) as scope:
@@ -103,7 +103,7 @@ class Nest:
         outer.body.append(Loop(symbol, self.emitter.parameters.index(extent), tuple(scope.body), kind))
 
     @contextmanager
-    def axis(self, axis: Symbol, kind: str) -> Iterator[Scope]:
+    def axis(self, axis: Symbol, kind: LoopKind) -> Iterator[Scope]:
         """The loop over one axis of the group."""
         symbol = self.new_axis()
         self.emitter.parameters.name(axis, symbol.expr)
@@ -111,7 +111,7 @@ class Nest:
             yield scope
 
     @contextmanager
-    def many(self, axes: Sequence[Symbol], kind: str) -> Iterator[None]:
+    def many(self, axes: Sequence[Symbol], kind: LoopKind) -> Iterator[None]:
         """One loop over the product of several axes, whose positions are decoded by division."""
         symbol = self.new_axis()
         extents = [self.loops.extents[axis] for axis in axes]
@@ -202,7 +202,7 @@ class Nest:
         """
         names = [self.declare(reduce, self.emitter.fresh("a")) for reduce in current.reduces]
         self.emitter.scopes[-1].body.extend(names)
-        kind = "vector" if vector else "serial"
+        kind = LoopKind.VECTOR if vector else LoopKind.SERIAL
         if not run:
             with self.scope() as scope:
                 self.point(current, names)
@@ -211,9 +211,9 @@ class Nest:
             self._walk(current, list(run), names, chunk, kind)
         self.finish(current, names)
 
-    def _walk(self, current: Pass, run: list[Symbol], names: Sequence[Accumulator], chunk: int, kind: str) -> None:
+    def _walk(self, current: Pass, run: list[Symbol], names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
         if len(run) > 1:
-            with self.axis(run[0], "serial"):
+            with self.axis(run[0], LoopKind.SERIAL):
                 self._walk(current, run[1:], names, chunk, kind)
             return
         extent = self.loops.extents[run[0]]
@@ -224,11 +224,11 @@ class Nest:
         else:
             self._chunks(current, run[0], names, chunk, kind)
 
-    def _chunks(self, current: Pass, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: str) -> None:
+    def _chunks(self, current: Pass, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
         """``for c in ceildiv(extent, chunk): partial = 0; for i in min(chunk, extent - c * chunk): ...``."""
         count, inner = self.new_axis(), self.new_axis()
         extent = self.loops.extents[axis]
-        with self.loop((), count, ceildiv(extent, chunk), "serial") as scope:
+        with self.loop((), count, ceildiv(extent, chunk), LoopKind.SERIAL) as scope:
             partial = [self.partial_of(name) for name in names]
             scope.body.extend(p for p, name in zip(partial, names, strict=True) if p is not name)
             self.open_chunk(axis, count, inner, chunk)

@@ -14,6 +14,7 @@ from framefuse.ir.loops.nodes import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Number,
     Product,
     Scalar,
@@ -25,5 +26,5 @@ from framefuse.ir.loops.nodes import (
 
 __all__ = [
     "Accumulate", "Accumulator", "Apply", "AtomicAdd", "Buffer", "Check", "Const", "Index", "Kernel", "Let", "Load",
-    "Local", "Loop", "Number", "Product", "Scalar", "Scratch", "Statement", "Store", "Value",
+    "Local", "Loop", "LoopKind", "Number", "Product", "Scalar", "Scratch", "Statement", "Store", "Value",
 ]  # fmt: skip

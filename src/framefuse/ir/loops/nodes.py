@@ -8,6 +8,7 @@ values (indirect access).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from framefuse.ir.dtypes import DType
@@ -39,7 +40,6 @@ class Number:
 
 
 # ---- values: pure expressions over the iteration point
-# -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,7 @@ class Local:
 Value = Load | Const | Scalar | Index | Apply | Local
 
 
-# ---- statements ----------------------------------------------------------------------------------------------------
-# --------------------------
+# ---- statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +181,27 @@ class Check:
     ok: Value
 
 
+class LoopKind(Enum):
+    """How the turns of a loop run: a ``parallel`` loop is the outermost one, the kernel's begin..end range; a
+    ``vector`` loop runs several turns at once. ``word`` is what the printed nest says.
+    """
+
+    SERIAL = "range", False, False
+    VECTOR = "vector", False, True
+    PARALLEL = "parallel", True, False
+    PARALLEL_VECTOR = "parallel_vector", True, True
+
+    def __init__(self, word: str, parallel: bool, vector: bool) -> None:
+        self.word, self.parallel, self.vector = word, parallel, vector
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for axis in range(extent): body``; ``kind`` is ``parallel`` (outermost only: the kernel's begin..end range),
-    ``serial`` or ``vector``.
+    """``for axis in range(extent): body``, in the way that ``kind`` says.
 
     A vector loop runs its body for W neighbouring values of the axis at once; loops inside it must be serial, but that
-    on a GPU two vector loops, one directly in the other, are a tile, and any loop may hold vector loops. A
-    parallel loop may be a vector loop as well: ``kind == "parallel_vector"``. The iterations of parallel and vector
+    on a GPU two vector loops, one directly in the other, are a tile, and any loop may hold vector loops. The
+    iterations of parallel and vector
     loops are independent but for accumulators declared outside a vector loop, and for what is added atomically. Chunks:
     a serial loop of a symbolic number of blocks around a vector loop gives two-level sums.
     """
@@ -197,7 +209,7 @@ class Loop:
     axis: Symbol
     extent: Expr
     body: tuple[Statement, ...]
-    kind: str = "serial"
+    kind: LoopKind = LoopKind.SERIAL
 
 
 Statement = Let | Accumulator | Accumulate | Store | AtomicAdd | Scratch | Check | Loop

@@ -86,6 +86,5 @@ def _statement(statement: Statement) -> Iterator[str]:
         case Check(ok):
             yield f"check({value_text(ok)})"
         case Loop(axis, extent, body, kind):
-            word = "range" if kind == "serial" else kind
-            yield f"for {axis} in {word}({extent}):"
+            yield f"for {axis} in {kind.word}({extent}):"
             yield from (f"    {line}" for line in (_statements(body) if body else ("pass",)))

@@ -14,6 +14,7 @@ from framefuse.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Number,
     Product,
     Store,
@@ -42,7 +43,7 @@ def linear_relu(dtype: DType, lie: str = "nt", sizes: tuple[int, int, int] | Non
         Let("v0", total),
         Store("b3", R.expr * n + C.expr, result if dtype is FLOAT32 else Apply("cast", (result,), dtype)),
     )
-    row = Loop(R, m, (Loop(C, n, body, "vector"),), "parallel")
+    row = Loop(R, m, (Loop(C, n, body, LoopKind.VECTOR),), LoopKind.PARALLEL)
     buffers = tuple(Buffer(f"b{place}", dtype, place == 3) for place in range(4))
     numbers = tuple(map(Number, (M, N, K))) if sizes is None else ()
     return Kernel("linear_relu", buffers, numbers, (row,), m, product=Product(R, C, T, "a0"))

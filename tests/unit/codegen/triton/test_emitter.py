@@ -27,7 +27,7 @@ from framefuse.codegen.triton.target import REFERENCE
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.fuse import fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, INT64
-from framefuse.ir.loops import Buffer, Check, Load, Loop, Scratch, Store
+from framefuse.ir.loops import Buffer, Check, Load, Loop, LoopKind, Scratch, Store
 from framefuse.ir.numbers import expr
 from framefuse.ir.ops import TABLE
 from framefuse.ir.schedule import RunKernel
@@ -182,7 +182,7 @@ def long_list(names, dtype):
         value = k.apply(name, *args)
         buffers.append(Buffer(f"out_{name}", value.dtype, True))
         body.append(Store(f"out_{name}", k.I.expr, value))
-    return k.kernel(buffers, [k.N], [Loop(k.I, k.N.expr, tuple(body), "parallel_vector")], k.N.expr)
+    return k.kernel(buffers, [k.N], [Loop(k.I, k.N.expr, tuple(body), LoopKind.PARALLEL_VECTOR)], k.N.expr)
 
 
 POINTWISE = [op for op in TABLE.values() if op.kind == "pointwise" and op.name not in ("cast", "where")]
@@ -238,10 +238,10 @@ def test_sines_of_tiles_and_scalars_compile_for_a_gpu(linked, rows, cols):
     at = k.I.expr * k.COLS.expr + k.J.expr
     wave = k.apply("add", k.apply("sin", k.load("x", at)), k.apply("cos", k.load("y", k.I)))
     wave = k.apply("mul", wave, k.apply("cos", k.load("z", 0)))
-    body = (Loop(k.J, k.COLS.expr, (Store("out", at, wave),), "vector"),)
+    body = (Loop(k.J, k.COLS.expr, (Store("out", at, wave),), LoopKind.VECTOR),)
     buffers = [Buffer("x", FLOAT32, False), Buffer("y", FLOAT32, False), Buffer("z", FLOAT32, False)]
     buffers.append(Buffer("out", FLOAT32, True))
-    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, LoopKind.PARALLEL)], k.ROWS.expr)
     assert compiled(kernel, rows=rows, cols=cols).binary and linked == []
 
 

@@ -38,7 +38,7 @@ from framefuse.codegen.specialisation import Place, Specialisation
 from framefuse.codegen.triton import compile_kernel, launched_by_triton
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64
-from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, Number, Scalar, Store
+from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, LoopKind, Number, Scalar, Store
 from framefuse.ir.numbers import Symbol
 
 
@@ -68,11 +68,11 @@ def test_an_embedding_checks_its_indices(wrong):
                     k.load("w", Symbol("row").expr * k.COLS.expr + k.J.expr),
                 ),
             ),
-            "vector",
+            LoopKind.VECTOR,
         ),
     )
     buffers = [Buffer("index", INT64, False), Buffer("w", FLOAT32, False), Buffer("out", FLOAT32, True)]
-    kernel = k.kernel(buffers, [k.ROWS, k.COLS, k.N], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS, k.N], [Loop(k.I, k.ROWS.expr, body, LoopKind.PARALLEL)], k.ROWS.expr)
     index, table, out = torch.tensor([3, 0, 4, 4]), torch.randn(5 * 21), torch.zeros(84)
     if wrong is not None:
         index[2] = wrong
@@ -115,9 +115,9 @@ def test_quotients_by_one_divisor_of_a_row(dtype, exact):
     at = k.I.expr * k.COLS.expr + k.J.expr
     wide = k.cast(k.load("x", at, dtype), FLOAT32)
     store = Store("out", at, k.cast(k.apply("div", wide, k.load("y", k.I)), dtype))
-    body = (Loop(k.J, k.COLS.expr, (store,), "vector"),)
+    body = (Loop(k.J, k.COLS.expr, (store,), LoopKind.VECTOR),)
     buffers = [Buffer("x", dtype, False), Buffer("y", FLOAT32, False), Buffer("out", dtype, True)]
-    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, "parallel")], k.ROWS.expr)
+    kernel = k.kernel(buffers, [k.ROWS, k.COLS], [Loop(k.I, k.ROWS.expr, body, LoopKind.PARALLEL)], k.ROWS.expr)
     kernel = replace(kernel, exact=exact)
     divisors = [1.0, 3.0, -7.1, 1e-20, 2e-38, 1e-40, -3e-45, 0.0, -0.0, 3e38, -1e31, math.inf, -math.inf, math.nan]
     y = torch.tensor(divisors)

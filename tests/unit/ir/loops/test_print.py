@@ -4,7 +4,7 @@ import pytest
 from tests.unit.codegen import kernels as k
 
 from framefuse.ir.dtypes import BOOL, FLOAT32, INT64
-from framefuse.ir.loops import Apply, Buffer, Check, Const, Kernel, Load, Local, Loop, Scratch, Store
+from framefuse.ir.loops import Apply, Buffer, Check, Const, Kernel, Load, Local, Loop, LoopKind, Scratch, Store
 from framefuse.ir.loops.print import kernel_text, value_text
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.source import Line
@@ -22,7 +22,7 @@ def test_masks_checks_scratch_and_aliases(golden):
     body = (
         Check(good),
         Scratch("row", FLOAT32, expr(8)),
-        Loop(i, expr(8), (Store("row", i.expr, Load("x", i.expr - 1, FLOAT32, Local("ok", BOOL))),), "vector"),
+        Loop(i, expr(8), (Store("row", i.expr, Load("x", i.expr - 1, FLOAT32, Local("ok", BOOL))),), LoopKind.VECTOR),
         Loop(i, expr(8), ()),
     )
     buffers = (Buffer("x", FLOAT32, False), Buffer("out", FLOAT32, True, aliases="x"))

@@ -12,6 +12,7 @@ from framefuse.fuse.nest.loop_order import memory_order, vector_axis
 from framefuse.fuse.nest.nest import BLOCK, CHUNK, Built, Nest
 from framefuse.fuse.nest.sweeps import Pass, choose_saved, passes_of, per_point_times, shape_of
 from framefuse.ir.graph import Node
+from framefuse.ir.loops import LoopKind
 from framefuse.ir.numbers import Expr, Symbol, expr, maximum, minimum, product
 from framefuse.ir.target import CPU, Target
 
@@ -101,16 +102,16 @@ def _outer(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None, inside: C
         if not outer:
             assert vector is not None
             extent = extents[vector]
-            with nest.axis(vector, "parallel_vector"):
+            with nest.axis(vector, LoopKind.PARALLEL_VECTOR):
                 inside()
             return top.body, extent
         if len(outer) > 1 and not _nest_outer(nest, outer, vector):
             extent = product(extents[axis] for axis in outer)
-            with nest.many(outer, "parallel"):
+            with nest.many(outer, LoopKind.PARALLEL):
                 _lanes(nest, vector, inside)
         else:
             extent = extents[outer[0]]
-            with nest.axis(outer[0], "parallel"):
+            with nest.axis(outer[0], LoopKind.PARALLEL):
                 _serial(nest, outer[1:], lambda: _lanes(nest, vector, inside))
         return top.body, extent
 
@@ -119,7 +120,7 @@ def _serial(nest: Nest, axes: Sequence[Symbol], inside: Callable[[], None]) -> N
     if not axes:
         inside()
         return
-    with nest.axis(axes[0], "serial"):
+    with nest.axis(axes[0], LoopKind.SERIAL):
         _serial(nest, axes[1:], inside)
 
 
@@ -131,7 +132,7 @@ def _lanes(nest: Nest, vector: Symbol | None, inside: Callable[[], None]) -> Non
     for start, extent, outcomes in _segments(nest, vector):
         symbol = nest.new_axis()
         settled.update(outcomes)
-        with nest.loop((vector,), symbol, extent, "vector"):
+        with nest.loop((vector,), symbol, extent, LoopKind.VECTOR):
             nest.emitter.parameters.name(vector, symbol.expr + nest.emitter.parameters.index(start))
             inside()
         for test in outcomes:

@@ -21,6 +21,7 @@ from framefuse.ir.loops import (
     Load,
     Local,
     Loop,
+    LoopKind,
     Scratch,
     Statement,
     Store,
@@ -68,7 +69,7 @@ def two_stages(nest: Nest, passes: Sequence[Pass], runs: Runs, title: str, work:
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(run[:-1]), symbol, count, "parallel") as scope:
+        with nest.loop(tuple(run[:-1]), symbol, count, LoopKind.PARALLEL) as scope:
             nest.decode(scope, symbol.expr, run[:-1], [extents[axis] for axis in run[:-1]])
             scope.body.extend(accumulators)
             inner = nest.new_axis()
@@ -80,7 +81,7 @@ def two_stages(nest: Nest, passes: Sequence[Pass], runs: Runs, title: str, work:
                 nest.emitter.parameters.name(run[-1], inner.expr)
             with nest.scope((run[-1],)) as body:
                 nest.point(wide, accumulators)
-            scope.body.append(Loop(inner, size, tuple(body.body), "vector"))
+            scope.body.append(Loop(inner, size, tuple(body.body), LoopKind.VECTOR))
             for accumulator, partial in zip(accumulators, partials, strict=True):
                 name = nest.emitter.parameters.buffer(partial, partial.dtype, write=True)
                 scope.body.append(Store(name, symbol.expr, Local(accumulator.name, accumulator.dtype)))
@@ -104,10 +105,10 @@ def _second(nest: Nest, passes: Sequence[Pass], wide: Pass, partials: Sequence[P
             steps.append(Accumulate(chunk.name, Load(buffer, place, name.dtype)))
         body: tuple[Statement, ...] = (
             *chunks,
-            Loop(inner, minimum(expr(CHUNK), count - outer.expr * CHUNK), tuple(steps), "vector"),
+            Loop(inner, minimum(expr(CHUNK), count - outer.expr * CHUNK), tuple(steps), LoopKind.VECTOR),
             *(Accumulate(n.name, Local(c.name, c.dtype)) for n, c in zip(names, chunks, strict=True)),
         )
-        top.body.append(Loop(outer, ceildiv(count, CHUNK), body, "serial"))
+        top.body.append(Loop(outer, ceildiv(count, CHUNK), body, LoopKind.SERIAL))
         for reduce, name in zip(wide.reduces, names, strict=True):
             top.known[reduce] = nest.result(reduce, Local(name.name, name.dtype))
         for current in passes:
@@ -138,7 +139,7 @@ def column_tiles(
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(outer), symbol, count, "parallel") as scope:
+        with nest.loop(tuple(outer), symbol, count, LoopKind.PARALLEL) as scope:
             tile_count = parameters.index(tiles)
             nest.decode(scope, symbol.expr // tile_count, outer, extents)
             tile = symbol.expr % tile_count if outer else symbol.expr
@@ -149,7 +150,7 @@ def column_tiles(
             scope.body.extend(Scratch(name.name, name.dtype, expr(TILE)) for name in kept)
             first = nest.new_axis()
             scope.body.append(
-                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in kept), "vector")
+                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in kept), LoopKind.VECTOR)
             )
             _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names, totals)
             at = nest.new_axis()
@@ -163,7 +164,7 @@ def column_tiles(
                 for current in passes:
                     if current is not wide:
                         nest.run_pass(current, (), 0, False)
-            scope.body.append(Loop(at, size, tuple(lane.body), "vector"))
+            scope.body.append(Loop(at, size, tuple(lane.body), LoopKind.VECTOR))
     return nest.built(title, top.body, count, work, True)
 
 
@@ -198,7 +199,7 @@ def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Pass,
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(outer), symbol, product(counts), "parallel") as scope:
+        with nest.loop(tuple(outer), symbol, product(counts), LoopKind.PARALLEL) as scope:
             wide, high = parameters.index(counts[-1]), parameters.index(counts[-2])
             nest.decode(scope, symbol.expr // (wide * high), outer, counts[:-2])
             column, row = symbol.expr % wide, symbol.expr // wide % high if outer else symbol.expr // wide
@@ -210,8 +211,8 @@ def square_tiles(nest: Nest, axes: Sequence[Symbol], across: Symbol, only: Pass,
                 steps.append((step, minimum(expr(size), parameters.index(extents[axis]) - start.expr)))
             with nest.scope((across,)) as line, nest.scope((lane,)) as point:
                 nest.point(only, ())
-            line.body.append(Loop(steps[1][0], steps[1][1], tuple(point.body), "vector"))
-            scope.body.append(Loop(steps[0][0], steps[0][1], tuple(line.body), "serial"))
+            line.body.append(Loop(steps[1][0], steps[1][1], tuple(point.body), LoopKind.VECTOR))
+            scope.body.append(Loop(steps[0][0], steps[0][1], tuple(line.body), LoopKind.SERIAL))
     return nest.built(title, top.body, product(counts), work, True)
 
 
@@ -245,21 +246,22 @@ def _blocks(
             nest.point(wide, partial)
         left = minimum(expr(ROWS), length - first * ROWS)
         lanes.body.extend(partial)
-        lanes.body.append(Loop(step, left, tuple(point.body), "serial"))
+        lanes.body.append(Loop(step, left, tuple(point.body), LoopKind.SERIAL))
         for name, part in zip(names, partial, strict=True):
             lanes.body.append(_add(name, Local(part.name, part.dtype), column))
-    rows = Loop(column, size, tuple(lanes.body), "vector")
+    rows = Loop(column, size, tuple(lanes.body), LoopKind.VECTOR)
     count, body = ceildiv(length, ROWS), nest.emitter.scopes[-1].body
     if not totals:
-        body.append(Loop(block, count, (rows,), "serial"))
+        body.append(Loop(block, count, (rows,), LoopKind.SERIAL))
         return
     at = nest.new_axis()
     moved: list[Statement] = []
     for name, total in totals.items():
         moved.append(_add(total, cast(Load(name.name, at.expr, name.dtype), total.dtype), at))
         moved.append(Store(name.name, at.expr, _start(name)))
-    blocks = Loop(block, minimum(expr(BLOCKS), count - outer.expr * BLOCKS), (rows,), "serial")
-    body.append(Loop(outer, ceildiv(count, BLOCKS), (blocks, Loop(at, size, tuple(moved), "vector")), "serial"))
+    blocks = Loop(block, minimum(expr(BLOCKS), count - outer.expr * BLOCKS), (rows,), LoopKind.SERIAL)
+    after = Loop(at, size, tuple(moved), LoopKind.VECTOR)
+    body.append(Loop(outer, ceildiv(count, BLOCKS), (blocks, after), LoopKind.SERIAL))
 
 
 def _add(running: Accumulator, value: Value, column: Symbol) -> Store:

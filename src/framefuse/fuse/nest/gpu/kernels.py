@@ -14,7 +14,7 @@ from framefuse.fuse.nest.nest import Built, Nest, Partial
 from framefuse.fuse.nest.sweeps import Pass, passes_of, shape_of
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
-from framefuse.ir.loops import Accumulate, Index, Let, Load, Local, Loop, Store
+from framefuse.ir.loops import Accumulate, Index, Let, Load, Local, Loop, LoopKind, Store
 from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
 
 TILE = 1024  # points of a tile of pointwise work
@@ -52,12 +52,12 @@ def _nest(group: Group, strides_of: Callable[[Node], Strides]) -> Nest:
 
 
 @contextmanager
-def _joined(nest: Nest, axes: Sequence[Symbol], kind: str) -> Iterator[None]:
+def _joined(nest: Nest, axes: Sequence[Symbol], kind: LoopKind) -> Iterator[None]:
     """One loop over all points of several axes."""
     symbol = nest.new_axis()
     extents = [nest.loops.extents[axis] for axis in axes]
     with nest.loop(axes, symbol, product(extents), kind):
-        (_decode if kind == "parallel" else _decode_elements)(nest, symbol.expr, axes, extents)
+        (_decode if kind is LoopKind.PARALLEL else _decode_elements)(nest, symbol.expr, axes, extents)
         yield
 
 
@@ -105,7 +105,7 @@ def _pointwise(nest: Nest, only: Pass, title: str, work: Expr) -> Built:
         return _tiles(nest, axes, sides, only, title, work)
     with nest.scope() as top:
         nest.emitter.floor = 1
-        with _joined(nest, axes, "parallel_vector"):
+        with _joined(nest, axes, LoopKind.PARALLEL_VECTOR):
             nest.point(only, ())
     return nest.built(title, top.body, product(nest.loops.extents[axis] for axis in axes), work, True)
 
@@ -152,7 +152,7 @@ def _tiles(
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(outer), symbol, product(counts), "parallel") as scope:
+        with nest.loop(tuple(outer), symbol, product(counts), LoopKind.PARALLEL) as scope:
             places = [Symbol(f"@p{number}") for number in range(len(sides))]
             _decode(nest, symbol.expr, [*outer, *places], counts)
             steps: list[tuple[Symbol, Expr]] = []
@@ -182,7 +182,7 @@ def _nested(
     outer = nest.emitter.scopes[-1]
     with nest.scope((axes[0],)) as scope:
         _nested(nest, axes[1:], steps[1:], inside)
-    outer.body.append(Loop(steps[0][0], steps[0][1], tuple(scope.body), "vector"))
+    outer.body.append(Loop(steps[0][0], steps[0][1], tuple(scope.body), LoopKind.VECTOR))
 
 
 # ---- rows
@@ -208,7 +208,7 @@ def _rows(
             return nest.built(title, top.body, expr(1), work, False)
         nest.emitter.floor = 1
         extent = product(nest.loops.extents[axis] for axis in rows)
-        with _joined(nest, rows, "parallel"):
+        with _joined(nest, rows, LoopKind.PARALLEL):
             row()
     return nest.built(title, top.body, extent, work, True)
 
@@ -219,10 +219,10 @@ def _pass(nest: Nest, current: Pass, run: Sequence[Symbol]) -> None:
 
     def walk(run: Sequence[Symbol]) -> None:
         if len(run) > 1 and nest.hinted()[run[-1]] >= SHORT:
-            with nest.axis(run[0], "serial"):
+            with nest.axis(run[0], LoopKind.SERIAL):
                 walk(run[1:])
         else:
-            with _joined(nest, run, "vector"):
+            with _joined(nest, run, LoopKind.VECTOR):
                 nest.point(current, names)
 
     if run:
@@ -281,7 +281,7 @@ def _two_stages(
     with nest.scope() as top:
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(rows), symbol, lines * count, "parallel") as scope:
+        with nest.loop(tuple(rows), symbol, lines * count, LoopKind.PARALLEL) as scope:
             _decode(nest, symbol.expr, [place, *rows], [count, *(extents[axis] for axis in rows)])
             scope.body.extend(names)
             inner = nest.new_axis()
@@ -290,7 +290,7 @@ def _two_stages(
                 _decode_elements(nest, start + inner.expr, run, [extents[axis] for axis in run])
                 nest.point(wide, names)
             size = minimum(expr(chunk), parameters.index(length) - start)
-            scope.body.append(Loop(inner, size, tuple(body.body), "vector"))
+            scope.body.append(Loop(inner, size, tuple(body.body), LoopKind.VECTOR))
             for name, partial in zip(names, partials, strict=True):
                 buffer = parameters.buffer(partial, partial.dtype, write=True)
                 scope.body.append(Store(buffer, symbol.expr, Local(name.name, name.dtype)))
@@ -318,7 +318,7 @@ def _second(
         where = step.expr * parameters.index(lines) + at
         loads = [Load(parameters.buffer(partial, partial.dtype), where, partial.dtype) for partial in partials]
         terms = tuple(Accumulate(name.name, load) for name, load in zip(names, loads, strict=True))
-        scope.body += [*names, Loop(step, parameters.index(count), terms, "vector")]
+        scope.body += [*names, Loop(step, parameters.index(count), terms, LoopKind.VECTOR)]
         for reduce, name in zip(wide.reduces, names, strict=True):
             scope.known[reduce] = nest.result(reduce, Local(name.name, name.dtype))
         for current in passes:
@@ -331,7 +331,7 @@ def _second(
             return nest.built(title, top.body, expr(1), partials[0].size, False)
         nest.emitter.floor = 1
         symbol = nest.new_axis()
-        with nest.loop(tuple(rows), symbol, lines, "parallel"):
+        with nest.loop(tuple(rows), symbol, lines, LoopKind.PARALLEL):
             _decode(nest, symbol.expr, rows, [extents[axis] for axis in rows])
             row(symbol.expr)
     return nest.built(title, top.body, lines, partials[0].size, True)
