@@ -150,6 +150,22 @@ def tensors_written_with_one_another(compiled: Any) -> Iterator[Any]:
     yield from _of_written(compiled, f)
 
 
+@TABLE.trap(traces=1, hits=4)
+def a_graph_of_gradients_after_what_eager_did_not_save_was_written(compiled: Any) -> Iterator[Any]:
+    @compiled
+    def f(x: Tensor) -> Tensor:
+        return (-torch.sigmoid(x).sum(0)).sigmoid()
+
+    for rows in (2, 3, 4, 0, 1):
+        leaf = torch.rand(rows, 6, generator=torch.Generator().manual_seed(rows), requires_grad=True)
+        x = (leaf * 1)[:, ::2]
+        found = f(x)
+        with torch.no_grad():
+            x.add_(2)
+        (slope,) = torch.autograd.grad(found.sum(), leaf, create_graph=True)
+        yield slope, slope.requires_grad
+
+
 @TABLE.trap(traces=8, hits=3)
 def equation_in_the_loss(compiled: Any) -> Iterator[Any]:
     net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))

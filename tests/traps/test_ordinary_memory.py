@@ -456,6 +456,23 @@ def a_weak_reference_alive_and_dead(compiled):
     yield f(steps(2), there), f(steps(2), there)
 
 
+@trap(traces=1, hits=3)
+def a_tensor_turned_in_place_beside_its_data_is_no_view(compiled):
+    @compiled
+    def f(x):
+        y = x.contiguous()
+        plain = y.data
+        y.t_()
+        y.unsqueeze_(0)
+        return plain, y
+
+    for k in range(4):
+        plain, y = f((steps(3, 2) + k).t())
+        yield plain, y, y._is_view(), y._version, plain._version
+        y.add_(1)
+        yield plain, y, y.requires_grad_().requires_grad
+
+
 @TABLE.parametrize()
 def test_memory_is_as_eager_leaves_it(trap: Trap) -> None:
     hold(trap)

@@ -144,6 +144,21 @@ class BeforeWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class NoView:
+    """Gives what a view shows as a tensor that is no view, with the count of writes of what it is made from: a tensor
+    that the program has turned in place.
+    """
+
+    target: Callable[..., Any]
+
+    def __call__(self, base: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = self.target(base, *args, **kwargs).data
+        if not base.is_inference():
+            torch._C._autograd._unsafe_set_version_counter((found,), (base._version,))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
 

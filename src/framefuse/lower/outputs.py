@@ -17,7 +17,7 @@ from framefuse.ir.trace import Call, Ref, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
-from framefuse.lower.library import BeforeWrite
+from framefuse.lower.library import BeforeWrite, NoView
 from framefuse.lower.values import Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.
@@ -217,6 +217,8 @@ class Outputs:
         earlier = definition.index < self.values.last_write.get(self.trace.metas[value].storage, -1)
         if earlier and self._is_fragile(value):
             target = BeforeWrite(target)
+        if self._is_turned(value) and not self._carries(value):
+            target = NoView(target)
         self.late.append(Late(target, name, args, kwargs, (result,), grad, self._carries(value)))
 
     def _is_fragile(self, value: int) -> bool:
@@ -228,6 +230,11 @@ class Outputs:
         definition = self.definer[value]
         own = not definition.call.grad_enabled or len(definition.path) > 0
         return own or any(map(self._is_fragile, self._bases(value)))
+
+    def _is_turned(self, value: int) -> bool:
+        """Whether a value is the very tensor that is its base, whose sizes or strides were changed in place."""
+        metas = self.trace.metas
+        return not metas[value].view and any(metas[base].family == metas[value].family for base in self._bases(value))
 
     def _is_of(self, value: int, call: Call) -> bool:
         return self.definer[value].call is call

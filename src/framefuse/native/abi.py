@@ -494,6 +494,7 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "saved_hooks": nodes.hooks_active,
     "anomaly": torch.is_anomaly_enabled,
     "modified": nodes.modified,
+    "first_only": nodes.first_only,
     "wanted": nodes.wanted,
     "detach": torch._C.TensorBase.detach,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,

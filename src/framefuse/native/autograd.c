@@ -290,17 +290,24 @@ static PyObject *torch_saved(const Attach *attach, PyObject *node, bool keep)
     return saved;
 }
 
-/* Whether an item has the version that it had in forward: 0, or -1 with eager's error. */
-static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
+/* Whether an item was written since forward. */
+static bool written_since(const Held *held, Py_ssize_t item, int64_t expected)
 {
     int64_t now;
     PyObject *tensor = held->items[item];
-    if (LIKELY(!tensor || expected < 0 || !abi_version(tensor, &now) || now == expected))
+    return !LIKELY(!tensor || expected < 0 || !abi_version(tensor, &now) || now == expected);
+}
+
+/* Whether an item has the version that it had in forward: 0, or -1 with eager's error. */
+static int unchanged(const Held *held, Py_ssize_t item, int64_t expected)
+{
+    if (LIKELY(!written_since(held, item, expected)))
         return 0;
     int32_t output = item < watched_of(held->attach) ? held->attach->memory[item] - 1 : -1;
     PyObject *name = output < 0 ? Py_NewRef(Py_None) : PyObject_GetAttrString(held->attach->near[0], "__name__");
     PyObject *told = name ? Py_BuildValue("LiO", (long long)expected, output, name) : NULL;
-    PyObject *args[] = {tensor, told}, *never = told ? abi_call("modified", args, 2) : NULL; /* it raises */
+    PyObject *args[] = {held->items[item], told},
+             *never = told ? abi_call("modified", args, 2) : NULL; /* it raises */
     Py_XDECREF(never);
     Py_XDECREF(told);
     Py_XDECREF(name);
@@ -345,17 +352,38 @@ static PyObject *saved_list(const Attach *attach, Held *held, PyObject *node, bo
     return list;
 }
 
-/* The roots, which have to be as they were: the gradients are computed from them once more. */
-static PyObject *root_list(const Attach *attach, Held *held)
+/* Whether the gradients can be computed once more from the roots: all are as they were. Those that eager's nodes saved
+   were checked before; any other one may be written, and is no error before its derivative is asked. */
+static bool roots_hold(const Attach *attach, const Held *held)
 {
     Py_ssize_t watched = watched_of(attach), from = watched + attach->own;
     for (Py_ssize_t i = 0; i < attach->roots; i++)
-        if (unchanged(held, from + i, versions(held)[watched + i]) < 0)
-            return NULL;
+        if (written_since(held, from + i, versions(held)[watched + i]))
+            return false;
+    return true;
+}
+
+static PyObject *root_list(const Attach *attach, const Held *held)
+{
+    Py_ssize_t from = watched_of(attach) + attach->own;
     PyObject *list = PyList_New(attach->roots);
     for (Py_ssize_t i = 0; list && i < attach->roots; i++)
         PyList_SET_ITEM(list, i, Py_NewRef(held->items[from + i] ? held->items[from + i] : Py_None));
     return list;
+}
+
+/* Gradients without their derivatives: a walk through them to what they rest on is an error. */
+static PyObject *first_only(const Attach *attach, const Held *held, PyObject *target, PyObject *const *values)
+{
+    PyObject *roots = root_list(attach, held), *result = NULL;
+    abi_set_grad_enabled(false);
+    PyObject *found = roots ? PyObject_Vectorcall(target, values, 4, NULL) : NULL;
+    abi_set_grad_enabled(true);
+    if (found)
+        result = abi_call("first_only", (PyObject *[]){found, roots, values[1]}, 3);
+    Py_XDECREF(found);
+    Py_XDECREF(roots);
+    return result;
 }
 
 /* What a walk that wants some gradients, or comes after one, checks and frees; NULL with eager's error where it
@@ -402,8 +430,9 @@ static void let_go(const Attach *attach, Held *held, PyObject *verdict)
 
 static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *const *given, Py_ssize_t count)
 {
-    bool again = abi_grad_enabled();
-    PyObject *target = again ? attach->differentiable : attach->backward, *result = NULL, *verdict = NULL, *list = NULL;
+    bool again = abi_grad_enabled(), from_roots = again && roots_hold(attach, held);
+    PyObject *target = from_roots ? attach->differentiable : attach->backward, *result = NULL, *verdict = NULL,
+             *list = NULL;
     int keep = abi_keeps_graph();
     if (keep < 0)
         return NULL;
@@ -420,12 +449,17 @@ static PyObject *walk(Attach *attach, Held *held, PyObject *node, PyObject *cons
         PyErr_SetString(PyExc_RuntimeError, FREED);
     else if (whole >= 0 && ((whole && !held->gone) || (verdict = verdict_on(attach, held, wanted))))
         list = all_unchanged(held, verdict ? PyTuple_GET_ITEM(verdict, 0) : NULL) < 0 ? NULL
-               : again ? root_list(attach, held) : saved_list(attach, held, node, keep || verdict || !attach->frees);
+               : from_roots ? root_list(attach, held)
+                            : saved_list(attach, held, node, keep || verdict || !attach->frees);
     if (tangents && numbers && list) {
+        PyObject *values[] = {list, tangents, numbers, wanted};
+        Py_INCREF(target);
+        if (again && !from_roots)
+            result = first_only(attach, held, target, values);
         if (!keep)
             let_go(attach, held, verdict);
-        Py_INCREF(target);
-        result = PyObject_Vectorcall(target, (PyObject *[]){list, tangents, numbers, wanted}, 4, NULL);
+        if (!again || from_roots)
+            result = PyObject_Vectorcall(target, values, 4, NULL);
         Py_DECREF(target);
     }
     Py_XDECREF(verdict);

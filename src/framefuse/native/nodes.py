@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -66,6 +66,22 @@ def modified(tensor: torch.Tensor, told: tuple[int, int, str | None]) -> None:
             raise
         which = f"], which is output {output} of {name}, is at version"
         raise RuntimeError(str(error).replace("] is at version", which, 1)) from None
+
+
+def first_only(
+    gradients: tuple[torch.Tensor | None, ...], *rests_on: Iterable[torch.Tensor | None]
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of which nobody can tell the derivatives: what they would be computed from was written since. To walk
+    from them to what they rest on is an error.
+    """
+    text = "a tensor from which second gradients are computed has been modified by an inplace operation"
+    there = [gradient for gradient in gradients if gradient is not None]
+    behind = [part for parts in rests_on for part in parts if part is not None and part.requires_grad]
+    if not there or not behind:
+        return gradients
+    refusing = torch._C._functions.DelayedError(text, len(there) + len(behind))
+    tied = iter(refusing(*there, *behind))
+    return tuple(None if gradient is None else next(tied) for gradient in gradients)
 
 
 def wanted(node: Any, count: int) -> int:
