@@ -190,8 +190,8 @@ def measure(name: str) -> Row:
     row: dict[str, Value] = {"model": name, "graphs": graphs, "first_ms": (took[0][0] - took[0][1]) * 1e3}
     if graphs:
         product = state.products[0]
-        row["nodes"] = len(product.stages["trace"].calls)
-        row["opcodes"] = product.stages["trace"].opcodes
+        row["nodes"] = len(product.stages.trace.calls)
+        row["opcodes"] = product.stages.trace.opcodes
         row["recording_ms"] = (product.seconds["capture"] - took[0][1]) * 1e3
     row["hit"], row["other"] = ("yes" if hit else "no" for hit in hits[1:])
     row["equal"] = max(answers, key=lambda answer: (answer != "yes", len(answer)))

@@ -1,6 +1,6 @@
 """One call from Python to machine code, step by step: run it, read what it prints.
 
-Each step is the pipeline's own function (framefuse/driver/pipeline.py lists them in order), called by hand on one small
+Each step is the function of a pass (framefuse/driver/passes.py lists them in order), called by hand on one small
 function.
 """
 

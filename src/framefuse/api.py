@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from framefuse.backends import registry
-from framefuse.driver import pipeline
 from framefuse.errors import UserError
 from framefuse.native import abi
 from framefuse.options import Options, resolve
 from framefuse.runtime.doors import Door, OwnedCall
-from framefuse.runtime.function import CompiledFunction, compiled_function, live_functions
+from framefuse.runtime.function import CompiledFunction, Compiler, compiled_function, live_functions
 from framefuse.runtime.module import compiled_twin
 
 Backend = str | Callable[..., Any]
@@ -137,7 +136,7 @@ def _partial_of(function: Any, model: functools.partial[Any]) -> functools.parti
     return made
 
 
-def _compile(model: Any, settings: Options, compiler: pipeline.Compiler, recompile: Callable[[Any], Any]) -> Any:
+def _compile(model: Any, settings: Options, compiler: Compiler, recompile: Callable[[Any], Any]) -> Any:
     state = compiled_function(model)
     if state is not None:  # compiled again, perhaps with other settings: from the original
         model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function

@@ -46,7 +46,7 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
 
 
 def _told(product: Product) -> str:
-    trace = product.stages["trace"]
+    trace = product.stages.trace
     place = f"{trace.line.place} in {trace.name}"
     if product.start is not None:
         place += f", after {trace.line.text}"

@@ -62,7 +62,7 @@ def test_the_same_is_dropped(function, lies, dtype):
     calls = [
         item.node.attr("name")
         for product in state.products
-        for item in product.stages["schedule"].items
+        for item in product.stages.code.schedule.items
         if isinstance(item, RunCall)
     ]
     assert calls and (lies == "gaps" or set(calls) == {"draw_dropout"}), calls

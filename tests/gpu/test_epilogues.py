@@ -28,7 +28,7 @@ def fused(name, dtype):
 def calls(fast):
     state = compiled_function(fast)
     assert not state.reasons and not state.breaks
-    items = [item for product in state.products for item in product.stages["schedule"].items]
+    items = [item for product in state.products for item in product.stages.code.schedule.items]
     return [item.node.attr("name") for item in items if isinstance(item, RunCall)]
 
 

@@ -55,7 +55,7 @@ def machine(monkeypatch):
 
 
 def regions(fast):
-    return [product.stages["plan"].region for product in compiled_function(fast).products]
+    return [product.stages.plan.region for product in compiled_function(fast).products]
 
 
 def why(fast):
@@ -316,8 +316,8 @@ def same_gradients(model, eager):
 
 def all_regions(fast):
     """The regions of forwards and of backwards."""
-    derivatives = [d for product in compiled_function(fast).products for d in product.stages["derivatives"]]
-    return [*regions(fast), *(case.stages["plan"].region for d in derivatives for case in d.cases)]
+    derivatives = [d for product in compiled_function(fast).products for d in product.stages.derivatives]
+    return [*regions(fast), *(case.stages.plan.region for d in derivatives for case in d.cases)]
 
 
 @pytest.mark.parametrize("name", ["trained", *MODELS])

@@ -32,5 +32,5 @@ def test_programs(program, as_others):
             close(fast(*args), program.function(*args), program.scale)
     state = compiled_function(fast)
     assert state.dispatch.hits >= len(ROWS) - 2 and not state.reasons
-    codes = [code for product in state.products for code in product.stages["kernels"].values()]
+    codes = [code for product in state.products for code in product.stages.code.kernels.values()]
     assert codes and all(not code.code.binary for code in codes)

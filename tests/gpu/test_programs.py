@@ -40,13 +40,13 @@ def seed(number):
 
 def kernels(products):
     """How many kernels the plans launch on this device; what lies in the CPU's memory is computed there."""
-    items = [item for product in products for item in product.stages["schedule"].items if isinstance(item, RunKernel)]
+    items = [item for product in products for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]
     assert all(item.device.partition(":")[0] in (DEVICE, "cpu") for item in items)
     there = [item for item in items if item.device.partition(":")[0] == DEVICE]
     launched = [
         code
         for product in products
-        for code in product.stages["kernels"].values()
+        for code in product.stages.code.kernels.values()
         if isinstance(code, (LaunchedCode, PythonCode))
     ]
     assert bool(launched) is bool(there)
@@ -117,7 +117,7 @@ def test_gradients(name):
             close(ours, theirs, 4)
     products = checked(fast, len(ROWS) - 1)
     assert kernels(products) >= 1
-    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    cases = [case for product in products for part in product.stages.derivatives for case in part.cases]
     assert cases and kernels(cases) >= 1
 
 
@@ -142,7 +142,7 @@ def test_optimizer(optimizer, way):
         return  # its counts are on the device, so that eager's own kernel is called
     products = checked(step, 1)
     assert kernels(products) >= 1
-    assert not products[-1].stages["schedule"].writes, "kernels write parameters and state in place"
+    assert not products[-1].stages.code.schedule.writes, "kernels write parameters and state in place"
 
 
 @pytest.mark.parametrize("name", ["perceptron", "block"])
@@ -226,7 +226,7 @@ def test_copies_between_devices():
         x, y = torch.randn(rows, 3), torch.randn(rows, 3).pin_memory()
         close(fast(x, y), f(x, y))
     products = checked(fast, 2)
-    assert {item.device for product in products for item in product.stages["schedule"].items
+    assert {item.device for product in products for item in product.stages.code.schedule.items
             if isinstance(item, RunKernel)} == {"cpu", "cuda:0"}  # fmt: skip
 
 

@@ -132,7 +132,7 @@ PROGRAMS = {
 
 def sums(products):
     """How many kernels add atomically, and the names of the library calls."""
-    items = [item for product in products for item in product.stages["schedule"].items]
+    items = [item for product in products for item in product.stages.code.schedule.items]
     adding = [
         item for item in items
         if isinstance(item, RunKernel) and any(isinstance(s, AtomicAdd) for s in statements(item.kernel.body))
@@ -165,7 +165,7 @@ def test_messages_are_never_in_memory(name):
             given = edges(300, 20)
             close(fast(*given), function(*given))
     (product,) = checked(fast, 2)
-    schedule = product.stages["schedule"]
+    schedule = product.stages.code.schedule
     sizes = {memory.sizes[0] for memory in schedule.memories if memory.place != "input"}
     assert sizes == {schedule.graph.inputs[0].shape[0]}, "a row for each node, none for each edge"
     assert kernels([product]) == {"messages": 2, "scattered": 3, "mean": 5}[name]
@@ -194,7 +194,7 @@ def test_terms_go_to_an_argument_itself(monkeypatch):
             assert ours[0]._version == 1 and theirs[0]._version == 1
     products = checked(fast, 1)
     for product in products:
-        schedule = product.stages["schedule"]
+        schedule = product.stages.code.schedule
         assert not schedule.writes and kernels([product]) == 2 and sums([product]) == (1, [])
 
 
@@ -348,7 +348,7 @@ def test_a_graph_network_trains():
             close(ours.grad, theirs.grad, 10)
     products = checked(fast, 3)
     assert all(sums([product])[0] == 3 for product in products), "both layers count the same"
-    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    cases = [case for product in products for part in product.stages.derivatives for case in part.cases]
     assert cases and kernels(cases) and not any(sums([case])[0] for case in cases), "no forward sum is made again"
 
 
@@ -395,7 +395,7 @@ def test_gradients_of_what_was_read_are_added_atomically():
         for ours, theirs in zip(*results, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
     products = checked(fast, 2)
-    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    cases = [case for product in products for part in product.stages.derivatives for case in part.cases]
     assert all(sums([case]) == (3, ["embedding_dense_backward"]) for case in cases), [sums([case]) for case in cases]
 
 
@@ -422,5 +422,5 @@ def test_gradients_made_again_in_order():
     finally:
         torch.use_deterministic_algorithms(False)
     products = checked(fast, 2)
-    cases = [case for product in products for part in product.stages["derivatives"] for case in part.cases]
+    cases = [case for product in products for part in product.stages.derivatives for case in part.cases]
     assert cases and not any(sums([case])[0] for case in cases)

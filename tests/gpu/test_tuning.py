@@ -29,7 +29,7 @@ def f(x, y):
 def measured(fast):
     state = compiled_function(fast)
     assert not state.reasons and not state.breaks
-    return [product.stages["tuning"] for product in state.products]
+    return [product.stages.code.tuning for product in state.products]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -97,7 +97,7 @@ def test_nothing_is_measured_while_a_stream_is_captured():
     assert all(
         kernel.skipped == "a stream is being captured"
         for product in products
-        for kernel in product.stages["tuning"].kernels
+        for kernel in product.stages.code.tuning.kernels
     )
 
 
@@ -122,7 +122,7 @@ def layer(x, w, b, y):
 
 
 def has_product(fast):
-    items = [item for product in compiled_function(fast).products for item in product.stages["schedule"].items]
+    items = [item for product in compiled_function(fast).products for item in product.stages.code.schedule.items]
     return any(isinstance(item, RunKernel) and item.kernel.product is not None for item in items)
 
 
@@ -170,5 +170,5 @@ def test_products_that_compute_their_operands(monkeypatch):
             torch.testing.assert_close(fast(x), model(x), rtol=2e-2, atol=2e-2)
     assert has_product(fast)
     (*_, graph) = compiled_function(fast).products
-    casts = [item for item in graph.stages["schedule"].items if isinstance(item, RunKernel)]
+    casts = [item for item in graph.stages.code.schedule.items if isinstance(item, RunKernel)]
     assert any(len(item.kernel.buffers) > 3 for item in casts if item.kernel.product is not None)

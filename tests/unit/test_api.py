@@ -299,13 +299,13 @@ def test_a_backend_that_fails_is_named():
 
 
 def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, caplog):
-    from framefuse.driver import pipeline
+    from framefuse.driver import passes, tree
 
-    def fail(*args, **kwargs):
+    def fail(trace, options):
         raise IndexError("a slip")
 
     monkeypatch.setenv("FRAMEFUSE_CHECK", "0")
-    broken = pipeline.compiler((pipeline.Pass("lower", fail, ("trace",), "graph"),))
+    broken = tree.compiler((passes.Pass("lower", fail, "graph"),))
     monkeypatch.setattr("framefuse.backends.registry.NATIVE", broken)
     compiled = framefuse.compile(chain)
     x = torch.randn(4)

@@ -64,7 +64,7 @@ def check(op, function, sets, sizes):
             return "eager"
         if name == "fresh" and state.dispatch.hits - state.dispatch.declines == hits:
             return "no hit"
-    items = [item for product in state.products for item in product.stages["schedule"].items]
+    items = [item for product in state.products for item in product.stages.code.schedule.items]
     return "kernel" if any(isinstance(item, (RunKernel, RunMatmul)) for item in items) else "library"
 
 

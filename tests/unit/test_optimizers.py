@@ -113,7 +113,7 @@ def test_steps_over_lists_are_eagers(text: str) -> None:
 )  # fmt: skip
 def test_fused_steps_are_eagers(text: str) -> None:
     twins = check(text.replace("(p", "(p, fused=True", 1))
-    schedule = twins.step.__framefuse__.products[-1].stages["schedule"]
+    schedule = twins.step.__framefuse__.products[-1].stages.code.schedule
     assert not [item for item in schedule.items if isinstance(item, RunCall)]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch.fx
 
-from framefuse.driver import pipeline
+from framefuse.driver import passes
+from framefuse.driver.tree import compiler
 from framefuse.errors import UserError
+from framefuse.runtime.function import Compiler
 
 FxBackend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
@@ -43,7 +45,7 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
     return function
 
 
-def compiler_of(backend: str | FxBackend) -> pipeline.Compiler:
+def compiler_of(backend: str | FxBackend) -> Compiler:
     """The compiler for a backend; raises UserError naming the choices for an unknown one."""
     if backend == "native":
         return NATIVE
@@ -53,7 +55,7 @@ def compiler_of(backend: str | FxBackend) -> pipeline.Compiler:
         backend = _named[backend]
     if not callable(backend):
         raise UserError(f"backend is a {type(backend).__name__}. Give a name or (gm, inputs) -> callable")
-    return pipeline.compiler(pipeline.through_backend(backend))
+    return compiler(passes.through_backend(backend))
 
 
-NATIVE = pipeline.compiler(pipeline.NATIVE)
+NATIVE = compiler(passes.NATIVE)

@@ -30,6 +30,7 @@ from framefuse.capture.frame_readers import FRAME_READERS
 from framefuse.capture.fused_steps import FUSED_STEPS
 from framefuse.capture.generator_calls import GENERATOR_CALLS
 from framefuse.capture.heaps import HEAPS, of_a_heap
+from framefuse.capture.host import HOST
 from framefuse.capture.identities import IDENTITIES
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.module_calls import CALL as MODULE_CALL
@@ -160,7 +161,7 @@ class Calls(Natives):
                 args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
                 target = target.func
                 continue
-            if kind in leaves.COMPILED or "__framefuse__" in kind.__dict__:
+            if kind is HOST.compiled or "__framefuse__" in kind.__dict__:
                 # Compiled itself, a function or the twin of a module: its program is part of this one.
                 sources.guard_type(target)
                 state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)

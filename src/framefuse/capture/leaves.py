@@ -92,9 +92,6 @@ TORCH_STOPS = (
 # Folders of libraries.
 INSTALLED = frozenset(("site-packages", "dist-packages"))
 
-# The types of what `framefuse.compile` makes of functions; whoever has them adds them.
-COMPILED: set[type] = set()
-
 # By id, with the code object: to hash one takes as long as all that is asked here.
 _native_code: dict[int, tuple[types.CodeType, bool]] = {}
 

@@ -14,11 +14,12 @@ from framefuse.capture.buckets import cut_before
 from framefuse.capture.calls import Calls, exception_of
 from framefuse.capture.frame import DONE, MISSING, Frame, enter
 from framefuse.capture.generators import Generators
+from framefuse.capture.host import HOST
 from framefuse.capture.leaves import is_installed, library_of
 from framefuse.capture.opcodes.iteration import iterate
 from framefuse.capture.retreat import Before, watched
 from framefuse.capture.settle import settle, settle_values
-from framefuse.capture.stacks import HEADROOM, is_framefuse
+from framefuse.capture.stacks import is_framefuse
 from framefuse.capture.tracebacks import entry, is_ours, users
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line, Site
@@ -129,7 +130,7 @@ class Machine(Calls, Attributes, Generators):
         """Runs until the frame at index ``base`` returns; gives its value or raises its exception."""
         frames, count = self.frames, 0
         self.depth += 1
-        HEADROOM[0](OUR_FRAMES)
+        HOST.add_headroom(OUR_FRAMES)
         try:
             while True:
                 if error is not None:
@@ -163,7 +164,7 @@ class Machine(Calls, Attributes, Generators):
                 self.unwind(caught, base)
                 del caught
         finally:
-            HEADROOM[0](-OUR_FRAMES)
+            HOST.add_headroom(-OUR_FRAMES)
             self.depth -= 1
             self.opcodes += count
             if self.opcodes > LONGEST:

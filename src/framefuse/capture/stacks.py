@@ -17,6 +17,7 @@ from typing import Any
 from framefuse.capture import leaves
 from framefuse.capture.debuggers import enters_debugger
 from framefuse.capture.frame import Frame, FrameView
+from framefuse.capture.host import HOST
 from framefuse.capture.numbers import bare
 from framefuse.capture.tracebacks import StandIn, is_ours, shown, variables
 
@@ -41,23 +42,6 @@ LEVELS: dict[Any, int] = {
 }  # fmt: skip
 if hasattr(sys, "_getframemodulename"):
     LOOKS[sys._getframemodulename] = False
-
-
-def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Any]]], *args: Any) -> Any:
-    return prepare(*args)[1]()
-
-
-# ``call(prepare, *args)``: ``prepare(*args)`` gives a frame and what is called on top of it. The native way, once it is
-# given, leaves out the frames in between.
-ON_FRAME: list[Callable[..., Any]] = [_on_all]
-
-
-def _as_they_are(more: int) -> None:
-    return None
-
-
-# Lets calls go so many frames deeper, or as many less; the native way, once it is given, does so.
-HEADROOM: list[Callable[[int], None]] = [_as_they_are]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +73,7 @@ def from_callers(machine: Any) -> Callable[..., Any]:
 
 
 def _on(places: tuple[Place, ...]) -> Callable[..., Any]:
-    return functools.partial(ON_FRAME[0], functools.partial(_prepare, places))
+    return functools.partial(HOST.call_on_frame, functools.partial(_prepare, places))
 
 
 def look(

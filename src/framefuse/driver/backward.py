@@ -107,7 +107,7 @@ class _Cases:
             entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
             checked = entry.guards.check(values)
             if not isinstance(checked, tuple):  # what the case assumes of its own values
-                text = product.stages["guards"].program.texts[checked] if checked >= 0 else "torch's global state"
+                text = product.stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
                 raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
         except Stop as stop:
             return stop.reason

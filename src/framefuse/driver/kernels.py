@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.targets import Backend, backend
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.driver.tuning import Tuner, Tuning
+from framefuse.driver.tuning import Tuner
 from framefuse.driver.variants import compiled_together
 from framefuse.ir.code import KernelCode
 from framefuse.ir.graph import Graph
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
+from framefuse.ir.tuning import Chosen, Tuning
 from framefuse.options import Options
 
 COMPILERS = 8  # threads in which kernels are compiled where that is slow
@@ -69,17 +69,6 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
     tuning = tuner.run(distinct, made) if tuner is not None else None
     codes = {index: made[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The names of the offers of ``products`` that are faster as kernels of ours, what measuring them gave (None: there
-    was nothing to measure), and what keeps their code.
-    """
-
-    products: frozenset[tuple[int, bool]] = frozenset()
-    tuning: Tuning | None = None
-    keep: Any = None
 
 
 def choose_products(schedule: Schedule, options: Options) -> Chosen:

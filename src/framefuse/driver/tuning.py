@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from framefuse.codegen.specialisation import Choice
 from framefuse.codegen.targets import Backend
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
+from framefuse.ir.tuning import Tuned, Tuning
 from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
 
 BATCH = 8  # kernels whose candidates are compiled together: nothing compiles while something is timed
@@ -29,35 +30,6 @@ PATIENCE = 2.0  # seconds after which it is told what is going on
 # compile(item, choice or None) gives the code of a kernel, or raises.
 Compile = Callable[[RunKernel, Choice | None], Any]
 _measuring = threading.Lock()  # two threads that measure at once would measure each other
-
-
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """What came of one kernel, or product, called ``title``: how many ``candidates`` were timed and how many of them
-    ``failed``; what ``won``, in words, in ``best`` seconds against the ``first``, that which is taken without
-    measuring. ``stored`` says that an earlier process measured it; ``skipped`` why nothing was measured.
-    """
-
-    title: str
-    candidates: int = 0
-    failed: int = 0
-    won: str = ""
-    first: float = 0.0
-    best: float = 0.0
-    stored: bool = False
-    skipped: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """What measuring gave for one graph and what it took: ``seconds`` in all, of which ``compiling`` compiled
-    candidates, and ``scratch``, the most memory that was held for it on a device, in bytes.
-    """
-
-    kernels: tuple[Tuned, ...] = ()
-    seconds: float = 0.0
-    compiling: float = 0.0
-    scratch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +282,3 @@ def describe(choice: Choice) -> str:
     if choice.stages > 1:
         parts.append(f"{choice.stages} stages")
     return ", ".join(parts)
-
-
-def total(tunings: Iterable[Tuning]) -> Tuning:
-    """Several graphs' together."""
-    found = list(tunings)
-    kernels = tuple(kernel for tuning in found for kernel in tuning.kernels)
-    seconds, compiling = (sum(getattr(t, name) for t in found) for name in ("seconds", "compiling"))
-    return Tuning(kernels, seconds, compiling, max((tuning.scratch for tuning in found), default=0))

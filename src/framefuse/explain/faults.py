@@ -7,23 +7,23 @@ import os
 import platform
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 import torch
 
 from framefuse.explain.files import stage_files
 from framefuse.ir.source import Line
+from framefuse.runtime.compilation import Compilation
 
 AROUND = 5  # lines of the user's program that are shown before and after the one at hand
 
 
-def write_fault(folder: str, error: BaseException, line: Line, stages: Mapping[str, Any]) -> Path:
+def write_fault(folder: str, error: BaseException, line: Line, stages: Compilation | None) -> Path:
     """Writes the folder of a fault below ``folder`` (empty: the user's cache folder) and returns it; the same fault has
-    the same folder. ``stages`` are the products made before it, by name. Raises OSError where nothing can be written.
+    the same folder. ``stages`` is what was made before it. Raises OSError where nothing can be written.
     """
     base = Path(folder) if folder else Path(platformdirs.user_cache_dir("framefuse")) / "faults"
     told = "".join(traceback.format_exception(error))
@@ -41,11 +41,14 @@ def write_fault(folder: str, error: BaseException, line: Line, stages: Mapping[s
     return target
 
 
-def _files(line: Line, stages: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
+def _files(line: Line, stages: Compilation | None) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "versions.txt", versions
     yield "program.txt", lambda: program(line)
-    yield "stages.txt", lambda: "\n".join(stages) or "none: the call was still being recorded"
-    yield from stage_files(stages)
+    if stages is None:
+        yield "stages.txt", lambda: "none: the call was still being recorded"
+    else:
+        yield "stages.txt", lambda: "\n".join(stages.made)
+        yield from stage_files(stages)
 
 
 def versions() -> str:

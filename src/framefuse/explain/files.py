@@ -8,12 +8,14 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from framefuse.codegen.targets import code_file
 from framefuse.errors import Reason
+from framefuse.ir.code import KernelCode
+from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.plan_printer import plan_text
@@ -21,6 +23,7 @@ from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
 from framefuse.ir.trace_printer import trace_text
 from framefuse.options import Options
+from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import Product
 
 logger = logging.getLogger("framefuse")
@@ -40,7 +43,7 @@ def publish(function: Any, product: Product | None, reason: Reason | None, optio
 
 
 def _publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
-    name = product.stages["trace"].name if product is not None else getattr(function, "__qualname__", repr(function))
+    name = product.stages.trace.name if product is not None else getattr(function, "__qualname__", repr(function))
     number = next(_count)
     if options["log"]:
         print("\n".join(_log(name, number, product, reason, options["log"])), file=sys.stderr)
@@ -57,33 +60,34 @@ def write_report(folder: Path, name: str, number: int, product: Product) -> Path
     return target
 
 
-def stage_files(stages: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[], str]]]:
+def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
     """A file for each product of the stages that is there: its name, and what makes its text."""
-    if "trace" in stages:
-        yield "1_captured.txt", lambda: trace_text(stages["trace"])
-    if "guards" in stages:
-        yield "2_guards.txt", lambda: "\n".join(stages["guards"].program.texts)
-    if "captured" in stages:
-        yield "3_fx.py", lambda: str(stages["captured"].module.code)
-    if "graph" in stages:
-        yield "3_graph.py", lambda: graph_text(stages["graph"])
+    made = stages.made
+    yield "1_captured.txt", lambda: trace_text(stages.trace)
+    if "guards" in made:
+        yield "2_guards.txt", lambda: "\n".join(stages.guards.program.texts)
+    if stages.captured is not None:
+        module = stages.captured.module
+        yield "3_fx.py", lambda: str(module.code)
+    if "graph" in made:
+        yield "3_graph.py", lambda: graph_text(stages.graph)
     for index, (kernel, compiled) in enumerate(_kernels(stages)):
         stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
         yield f"{stem}.txt", functools.partial(kernel_text, kernel)
         suffix, text = code_file(kernel, compiled)
         yield f"{stem}.{suffix}", text
-    if "plan" in stages:
-        yield "5_plan.txt", lambda: plan_text(stages["plan"])
+    if "plan" in made:
+        yield "5_plan.txt", lambda: plan_text(stages.plan)
 
 
-def _kernels(stages: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _kernels(stages: Compilation) -> list[tuple[Kernel, KernelCode | None]]:
     """The distinct kernels of a product with their code, if it was made, in order of first use; another backend's
     product has none.
     """
-    schedule = stages.get("schedule", stages.get("planned"))
+    schedule = stages.planned if stages.code is None else stages.code.schedule
     items = enumerate(schedule.items if schedule is not None else ())
-    made = stages.get("kernels", {})
-    found = ((item.kernel, made.get(index)) for index, item in items if isinstance(item, RunKernel))
+    codes = {} if stages.code is None else stages.code.kernels
+    found = ((item.kernel, codes.get(index)) for index, item in items if isinstance(item, RunKernel))
     return list({key_of(kernel): (kernel, compiled) for kernel, compiled in found}.values())
 
 
@@ -92,10 +96,9 @@ def _log(name: str, number: int, product: Product | None, reason: Reason | None,
         yield f"{name}: runs eagerly: {reason}"
         return
     seconds = sum(product.seconds.values())
-    yield f"{name}#{number}: {len(product.stages['trace'].calls)} calls compiled in {seconds * 1e3:.1f} ms"
+    yield f"{name}#{number}: {len(product.stages.trace.calls)} calls compiled in {seconds * 1e3:.1f} ms"
     if level == "graphs":
-        stages = product.stages
-        yield graph_text(stages["graph"]) if "graph" in stages else stages["captured"].module.code
-    if level == "kernels" and "schedule" in product.stages:
+        yield graph_text(product.stages.graph)
+    if level == "kernels":
         for kernel, _ in _kernels(product.stages):
             yield kernel_text(kernel)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from framefuse.codegen.targets import emitter_of
-from framefuse.driver.tuning import Tuning, total
 from framefuse.errors import Reason, UserError
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
+from framefuse.ir.tuning import Tuning, total
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
 
 
@@ -151,20 +151,20 @@ def _answer(state: CompiledFunction, answer: Answer) -> str:
 
 
 def _graph(product: Product, beginning: Line | None) -> GraphReport:
-    trace = product.stages["trace"]
+    trace = product.stages.trace
     facts = len(trace.assumptions.facts) + len(trace.assumptions.inputs)
-    halves = product.stages.get("halves")
+    halves = product.stages.halves
     saved = None
     if halves is not None:
         eager = None if trace.autograd is None else trace.autograd.bytes
         saved = saved_bytes(halves, halves.forward.hints), eager
-    derivatives = product.stages.get("derivatives", ())
+    derivatives = product.stages.derivatives
     cases = [case for derivative in derivatives for case in derivative.cases]
     seconds = dict(product.seconds)
     if cases:
         seconds["backward"] = sum(sum(case.seconds.values()) for case in cases)
-    tunings = [stages["tuning"] for stages in (product.stages, *(case.stages for case in cases)) if "tuning" in stages]
-    measured = [tuning for tuning in tunings if tuning is not None]
+    codes = [part.stages.code for part in (product, *cases)]
+    measured = [code.tuning for code in codes if code is not None and code.tuning is not None]
     return GraphReport(
         name=trace.name,
         line=beginning or trace.line if product.start is None else trace.line,
@@ -184,8 +184,7 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
 
 def _replays(product: Product) -> Replays | None:
     """What was captured of a plan; None where the mode does not ask."""
-    plan = product.stages.get("plan")
-    region = None if plan is None else plan.region
+    region = product.stages.plan.region
     if region is None or isinstance(region, str):
         return None if region is None else Replays(why=region)
     made = region.captures
@@ -194,13 +193,12 @@ def _replays(product: Product) -> Replays | None:
 
 def _work(product: Product) -> tuple[Work, ...]:
     counts: dict[tuple[str, str, str], int] = {}
-    schedule = product.stages.get("schedule")
-    if schedule is None:
+    code = product.stages.code
+    if code is None:
         return (Work("call", "backend", 1),)
-    kernels = product.stages.get("kernels", {})
-    for place, item in enumerate(schedule.items):
+    for place, item in enumerate(code.schedule.items):
         if isinstance(item, RunKernel):
-            key = ("kernel", item.kernel.title, f"{item.device} by {emitter_of(kernels.get(place))}")
+            key = ("kernel", item.kernel.title, f"{item.device} by {emitter_of(code.kernels[place])}")
         elif isinstance(item, RunMatmul):
             key = ("matmul", "matmul", "")
         elif isinstance(item, RunCall):

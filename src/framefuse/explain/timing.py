@@ -51,8 +51,8 @@ def answering(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, 
     if bound is None:
         return Answer((), why="these arguments do not fit its parameters")
     for product in state.products:
-        if product.start is None and "guards" in product.stages:
-            found = check(product.stages["guards"].program, bound)
+        if product.start is None:
+            found = check(product.stages.guards.program, bound)
             if isinstance(found, Hit):
                 return Answer(bound, product, found)
     return Answer(bound, why=missed(state.guarded(None), bound, state.names) or "nothing is compiled")
@@ -70,11 +70,11 @@ def timed(
     if answer.product is None or answer.hit is None:
         return f"no graph takes such a call ({answer.why}). Call it with these arguments first"
     product, hit = answer.product, answer.hit
-    trace = product.stages["trace"]
+    trace = product.stages.trace
     lasting = _lasting(state, trace)
     if lasting is not None:
         return lasting
-    register_of = product.stages["guards"].register_of
+    register_of = product.stages.guards.register_of
     written = [hit.registers[register_of[entry.source]] for entry in trace.written_inputs]
     with _kept(state, written, trace):
         return _measured(compiled, state, answer.bound, args, kwargs)
@@ -161,7 +161,7 @@ def _guard_cost(state: CompiledFunction, bound: Sequence[Any]) -> tuple[float | 
 
 def _elsewhere(state: CompiledFunction) -> bool:
     """Whether a graph works on a device that calls do not wait for."""
-    graphs = [product.stages["graph"] for product in state.products if "graph" in product.stages]
+    graphs = [product.stages.graph for product in state.products]
     return any(node.device != "cpu" for graph in graphs for node in graph.nodes)
 
 

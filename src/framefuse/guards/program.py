@@ -26,19 +26,11 @@ from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resol
 from framefuse.ir.classes import immutable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
+from framefuse.ir.guards import Guards
 from framefuse.ir.numbers import Real, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
 
 Instruction = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Guards:
-    """A guard program with the places of what it sets: numbers of size symbols and real names, registers of sources."""
-
-    program: GuardProgram
-    number_of: dict[Symbol | str, int]
-    register_of: dict[Source, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from framefuse.ir.numbers import C_FUNCTIONS
 
@@ -208,6 +208,22 @@ TEMPLATES = (
 )
 
 
+class Captures(Protocol):
+    """What is captured of one region, and what that took. It is called where nothing that was captured fits a run, and
+    gives the outs, None to have the steps run, or False to be asked no more; see
+    :class:`framefuse.runtime.captures.Captures`.
+    """
+
+    count: int
+    bytes: int
+    seconds: float
+    copied: int
+    outs: int
+    why: str
+
+    def __call__(self, program: Any, inputs: tuple[Any, ...], key: Any, addresses: Any, state: Any) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """The first ``steps`` of a plan, which a device can be asked to repeat at once: all they do happens on it.
@@ -215,9 +231,7 @@ class Region:
     ``host`` are those among them that a repetition leaves out: they let go of tensors and count versions, on each call.
     ``inputs`` are the input slots that the others read, ``written`` those of them that they write, ``outs`` the slots
     that later steps and the result read, ``numbers`` the number slots that a repetition takes as they were.
-    ``captures(program, inputs, numbers, addresses, state)`` is asked where nothing that was captured fits a run: it
-    gives the outs, None to have the steps run, or False to be asked no more; see
-    :class:`framefuse.runtime.captures.Captures`.
+    ``captures`` is asked where nothing that was captured fits a run.
     """
 
     steps: int
@@ -226,7 +240,7 @@ class Region:
     written: tuple[int, ...]
     outs: tuple[int, ...]
     numbers: tuple[int, ...]
-    captures: Callable[..., Any]
+    captures: Captures
 
 
 @dataclass(frozen=True, slots=True)

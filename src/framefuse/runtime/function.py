@@ -19,14 +19,15 @@ from framefuse.ir.facts import Fact
 from framefuse.ir.source import Line
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
+from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.pickles import Reduced, reduced
 
 
 @dataclass(slots=True)
 class Product:
-    """One compiled trace and all that its stages made of it, by name, with the seconds that each took."""
+    """One compiled trace and all that its stages made of it, with the seconds that each took."""
 
-    stages: dict[str, Any]
+    stages: Compilation
     seconds: dict[str, float]
     start: Any = None  # the Continuation where it begins, None for the function's beginning
     why: str | None = None  # what the trace before it did not hold for
@@ -47,7 +48,7 @@ class Outcome:
 
 
 class Compiler(Protocol):
-    """What records and compiles; the pipeline gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
+    """What records and compiles; the driver gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
 
     def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """A call of the function for which nothing compiled applies."""
@@ -206,10 +207,10 @@ class CompiledFunction:
 
     def guarded(self, start: Continuation | None) -> list[tuple[Any, Sequence[Fact]]]:
         """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
-        stages = {id(p.stages["guards"].program): p.stages for p in self.products if p.start is start}
+        stages = {id(p.stages.guards.program): p.stages for p in self.products if p.start is start}
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
         made = [(guards, stages.get(id(guards.program))) for guards in sets]
-        return [(guards, found["trace"].assumptions.facts) for guards, found in made if found is not None]
+        return [(guards, found.trace.assumptions.facts) for guards, found in made if found is not None]
 
     def reduce(self) -> Reduced:
         """How the native half is pickled."""
@@ -290,7 +291,7 @@ class CompiledFunction:
         for listen in tuple(listeners):
             listen(self, product)
         if product.why is not None:
-            line = self.line or product.stages["trace"].line
+            line = self.line or product.stages.trace.line
             logger.info("%s: %s is compiled again because %s", line.place, line.function, product.why)
         place = self if start is None else start
         place.dispatch.add(entry)
@@ -313,7 +314,7 @@ class CompiledFunction:
         """Says once, in one line, that new cases of this function wait, and why."""
         if any(reason.code == "limit" for reason in self.reasons):
             return
-        line = product.stages["trace"].line
+        line = product.stages.trace.line
         if bound.made >= bound.limit:
             fact = f"{bound.made} traces start here, the limit: most new cases run eagerly."
             advice = 'Raise options={"trace_limit": N}, or change fewer things that decide control flow.'

@@ -14,6 +14,7 @@ from framefuse import _native
 from framefuse.ir.plan import (
     AllocStep,
     CallStep,
+    Captures,
     KernelStep,
     LaunchStep,
     MatmulStep,
@@ -53,7 +54,7 @@ class Refused(Exception):
     """Why a plan has no region."""
 
 
-def region_of(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]]) -> Region | str:
+def region_of(plan: Plan, kind: str, captures: Callable[[Work], Captures]) -> Region | str:
     """The region of ``plan`` on one device of type ``kind``; ``captures`` makes what decides about it."""
     try:
         return _region(plan, kind, captures)
@@ -197,7 +198,7 @@ def is_torchs(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and module.partition(".")[0] == "torch"
 
 
-def _region(plan: Plan, kind: str, captures: Callable[[Work], Callable[..., Any]]) -> Region:
+def _region(plan: Plan, kind: str, captures: Callable[[Work], Captures]) -> Region:
     body, rest = plan.steps[: plan.body], plan.steps[plan.body :]
     if not body:
         raise Refused("it computes nothing")

@@ -67,7 +67,7 @@ def middle_activations_summed_over_ranks(rank: int) -> None:
 
 
 def _calls(compiled: Any) -> list[Any]:
-    items = compiled_function(compiled).products[0].stages["schedule"].items
+    items = compiled_function(compiled).products[0].stages.code.schedule.items
     return [item for item in items if type(item).__name__ == "RunCall"]
 
 

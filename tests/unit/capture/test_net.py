@@ -11,7 +11,7 @@ import torch
 
 import framefuse
 from framefuse.capture import contents, effects, net, outcome, policy, recorder, relations, sources
-from framefuse.driver import pipeline
+from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 
 record = sys.modules["framefuse.capture.record"]
@@ -104,7 +104,7 @@ def test_a_fault_costs_the_trace_only(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(pipeline, "_reported", {})
+    monkeypatch.setattr(faults, "_reported", {})
     eager, watch_eager = program()
     plain, watch = program()
     compiled = framefuse.compile(plain, options={"check": False, "report": str(tmp_path)})

@@ -11,7 +11,7 @@ import framefuse
 from framefuse.api import compiled_function
 from framefuse.codegen import targets
 from framefuse.codegen.unsupported import Unsupported
-from framefuse.driver import pipeline
+from framefuse.driver import passes
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 
 
@@ -20,14 +20,14 @@ def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU stands for a device for which nothing compiles kernels."""
     lacking = replace(targets.BACKENDS["cpu"], lacks=lambda: "kernels for this test need a compiler")
     monkeypatch.setitem(targets.BACKENDS, "cpu", lacking)
-    monkeypatch.setattr(pipeline, "_warned", set())
+    monkeypatch.setattr(passes, "_warned", set())
 
 
 def steps(fast):
     """What the traces of a compiled function run: every graph is one call, and there is nothing else."""
     found = []
     for product in compiled_function(fast).products:
-        items = [i for i in product.stages["schedule"].items if isinstance(i, (RunKernel, RunMatmul, RunCall))]
+        items = [i for i in product.stages.code.schedule.items if isinstance(i, (RunKernel, RunMatmul, RunCall))]
         assert len(items) == 1 and isinstance(items[0], RunCall), items
         found.append(items[0].node)
     return found
@@ -110,8 +110,8 @@ def test_gradients():
         torch.testing.assert_close(torch.autograd.grad(fast(x).square().sum(), [x, *model.parameters()]), wanted)
     (node,) = steps(fast)[:1]
     assert "on_aten" in node.attr("name")
-    cases = compiled_function(fast).products[0].stages["derivatives"][0].cases
-    assert all(len([i for i in case.stages["schedule"].items if isinstance(i, RunKernel)]) == 0 for case in cases)
+    cases = compiled_function(fast).products[0].stages.derivatives[0].cases
+    assert all(len([i for i in case.stages.code.schedule.items if isinstance(i, RunKernel)]) == 0 for case in cases)
     assert cases
 
 

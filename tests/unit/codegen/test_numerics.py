@@ -118,7 +118,7 @@ def test_chains_have_eagers_bits_and_are_one_kernel(function, dtype):
             assert mine.dtype is eager.dtype and torch.equal(mine, eager)
     assert compiled.__framefuse__.dispatch.hits == 2
     (product,) = compiled_function(compiled).products
-    items = [item for item in product.stages["schedule"].items if type(item).__name__.startswith("Run")]
+    items = [item for item in product.stages.code.schedule.items if type(item).__name__.startswith("Run")]
     assert all(type(item) is RunKernel for item in items) and (function is binary or len(items) == 1)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.driver import backward, pipeline
+from framefuse.driver import backward, faults, passes
 from framefuse.errors import CompilerBug
 from framefuse.runtime.derivative import LIMIT
 from framefuse.runtime.function import compiled_function
@@ -55,18 +55,18 @@ def test_a_backward_without_compiled_code_gives_eagers_gradients_and_says_so(mon
     (graph,) = framefuse.explain(compiled).graphs
     assert not graph.backward
     assert {reason.code: count for reason, count in graph.uncompiled} == {"fault": 1, "limit": LIMIT + 1}
-    assert "backward call by call   [fault] x1: framefuse failed on it: " in str(framefuse.explain(compiled))
+    assert "backward call by call   [fault] x1: framefuse itself failed: " in str(framefuse.explain(compiled))
     assert compiled_function(compiled).dispatch.hits == LIMIT + 2
 
 
 def test_a_fault_in_a_backward_is_reported_with_its_stages(monkeypatch, tmp_path):
-    monkeypatch.setattr(pipeline, "_reported", {})
+    monkeypatch.setattr(faults, "_reported", {})
     compiled = framefuse.compile(f, options={"check": False, "report": str(tmp_path)})
     gradients(compiled, 0)
-    monkeypatch.setattr(pipeline, "assemble", lambda *parts: {}["broken"])
+    monkeypatch.setattr(passes, "assemble", lambda *parts: {}["broken"])
     gradients(compiled, 1)
     (folder,) = (path for path in tmp_path.iterdir() if path.name.startswith("fault") and path.is_dir())
-    assert "kernels\n" in (folder / "stages.txt").read_text()
+    assert "code\n" in (folder / "stages.txt").read_text()
 
 
 def test_a_backward_that_does_not_hold_for_its_own_values_is_a_fault(monkeypatch):

@@ -11,23 +11,18 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.driver import pipeline
+from framefuse.driver import faults as driver_faults
+from framefuse.driver import passes, tree
 from framefuse.explain import faults, files
 
 STAGES = {  # what fails: the products that were there
     "lower": ("trace",),
-    "fuse": ("trace", "lowered", "halves", "graph", "chosen"),
-    "compile_kernels": ("trace", "lowered", "halves", "graph", "chosen", "planned"),
-    "build": (
-        "trace", "lowered", "halves", "graph", "chosen", "planned", "code", "schedule", "kernels", "tuning",
-        "assumptions",
-    ),
-    "assemble": (
-        "trace", "lowered", "halves", "graph", "chosen", "planned", "code", "schedule", "kernels", "tuning",
-        "assumptions", "guards", "derivatives",
-    ),
+    "fuse": ("trace", "lowered", "graph", "chosen"),
+    "compile_kernels": ("trace", "lowered", "graph", "chosen", "planned"),
+    "build": ("trace", "lowered", "graph", "chosen", "planned", "code", "assumptions"),
+    "assemble": ("trace", "lowered", "graph", "chosen", "planned", "code", "assumptions", "guards"),
     "record": (),
-}  # fmt: skip
+}
 FILES = {"trace": "1_captured.txt", "graph": "3_graph.py", "guards": "2_guards.txt"}
 
 
@@ -45,11 +40,11 @@ def broken(*args: Any, **kwargs: Any) -> Any:
 def test_a_fault_leaves_a_folder(
     stage: str, own_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pipeline, "_reported", {})
+    monkeypatch.setattr(driver_faults, "_reported", {})
     if stage == "record":
         monkeypatch.setattr(sys.modules["framefuse.capture.record"], "Trace", broken)
     else:
-        monkeypatch.setattr(pipeline, stage, broken)
+        monkeypatch.setattr(passes, stage, broken)
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / "cache" / name))
     base = tmp_path / "own" if own_folder else tmp_path / "cache" / "framefuse" / "faults"
     fast = framefuse.compile(f, options={"check": False, "report": str(base) if own_folder else ""})
@@ -82,15 +77,15 @@ def test_a_fault_leaves_a_folder(
 def test_what_cannot_be_printed_or_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pipeline, "_reported", {})
-    monkeypatch.setattr(pipeline, "fuse", broken)
+    monkeypatch.setattr(driver_faults, "_reported", {})
+    monkeypatch.setattr(passes, "fuse", broken)
     monkeypatch.setattr(files, "graph_text", broken)
     framefuse.compile(f, options={"check": False, "report": str(tmp_path)})(torch.ones(2))
     (folder,) = tmp_path.glob("fault_*")
     assert "cannot be printed: KeyError" in (folder / "3_graph.py").read_text()
-    monkeypatch.setattr(pipeline, "_reported", {})
+    monkeypatch.setattr(driver_faults, "_reported", {})
     monkeypatch.setattr(faults, "write_fault", broken)
-    monkeypatch.setattr(pipeline, "write_fault", broken)
+    monkeypatch.setattr(driver_faults, "write_fault", broken)
     with caplog.at_level(logging.WARNING, logger="framefuse"):
         torch.testing.assert_close(
             framefuse.compile(f, options={"check": False})(torch.ones(2))[1], torch.full((2,), 3.0)
@@ -113,10 +108,10 @@ def test_a_report_that_cannot_be_written_is_no_error_of_the_call(
 def test_a_fault_before_the_call_begins_leaves_the_call_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "_reported", {})
+    monkeypatch.setattr(driver_faults, "_reported", {})
     fast = framefuse.compile(f, options={"check": False, "report": str(tmp_path)})
     fast(torch.ones(2, 3))
-    monkeypatch.setattr(pipeline, "moving", broken)
+    monkeypatch.setattr(tree, "moving", broken)
     x = torch.ones(2, 3, dtype=torch.float64)
     torch.testing.assert_close(fast(x)[1], f(x)[1])
     assert list(tmp_path.glob("fault_*"))

@@ -16,7 +16,7 @@ def compiled(function: Any, *args: Any) -> tuple[Any, list[str]]:
     """The compiled function after a first call, and the names of its plan's calls."""
     made = framefuse.compile(function)
     made(*args)
-    plan = made.__framefuse__.products[-1].stages["plan"]
+    plan = made.__framefuse__.products[-1].stages.plan
     return made, [step.name for step in plan.steps if isinstance(step, CallStep)]
 
 
@@ -157,7 +157,7 @@ def test_what_a_step_returns_does_not_move_its_writes(returned: str) -> None:
             assert mine._version == theirs._version
     state = made.__framefuse__
     assert state.dispatch.hits >= 3
-    copies = [step.name for step in state.products[-1].stages["plan"].steps if getattr(step, "name", "") == "copy_"]
+    copies = [step.name for step in state.products[-1].stages.plan.steps if getattr(step, "name", "") == "copy_"]
     assert not copies
 
 
@@ -203,7 +203,7 @@ def test_kernels_that_differ_in_length_are_one() -> None:
     sizes = [(3, 4), (7,), (1,), (0, 3), (40, 40), ()]
     made = framefuse.compile(step, dynamic=False)
     made(*[torch.ones(size) for size in sizes])
-    schedule = made.__framefuse__.products[-1].stages["schedule"]
+    schedule = made.__framefuse__.products[-1].stages.code.schedule
     kernels = [item.kernel for item in schedule.items if hasattr(item, "kernel")]
     assert len(kernels) == 6 and len({key_of(kernel) for kernel in kernels}) <= 3
     tensors = [torch.randn(size) for size in sizes]

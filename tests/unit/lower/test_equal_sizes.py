@@ -78,8 +78,8 @@ def test_a_norm_of_known_width_is_one_kernel():
                 x = torch.randn(rows, 48).to(dtype)
                 torch.testing.assert_close(compiled(x), norm(x))
             (product,) = compiled_function(compiled).products
-            assert [node.shape[1].constant for node in product.stages["graph"].inputs[:1]] == [48]
-            assert len([item for item in product.stages["schedule"].items if isinstance(item, RunKernel)]) == 1
+            assert [node.shape[1].constant for node in product.stages.graph.inputs[:1]] == [48]
+            assert len([item for item in product.stages.code.schedule.items if isinstance(item, RunKernel)]) == 1
             with pytest.raises(RuntimeError, match="48"):
                 compiled(torch.randn(4, 49).to(dtype))
 

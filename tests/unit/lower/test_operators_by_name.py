@@ -29,7 +29,7 @@ def test_an_operator_becomes_a_kernel(name):
         torch.testing.assert_close(compiled(x), program(x))
     state = compiled_function(compiled)
     assert (len(state.products), state.dispatch.hits, state.dispatch.declines) == (1, 3, 0)
-    assert not any(isinstance(item, RunCall) for item in state.products[0].stages["schedule"].items)
+    assert not any(isinstance(item, RunCall) for item in state.products[0].stages.code.schedule.items)
 
 
 def test_parts_of_a_mask_keep_their_run_time_size():

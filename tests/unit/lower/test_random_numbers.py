@@ -41,7 +41,7 @@ def several(*shape, count=4, dtype=torch.float32):
 
 def libraries(compiled):
     """The library calls of each trace."""
-    nodes = [product.stages["graph"].nodes for product in compiled_function(compiled).products]
+    nodes = [product.stages.graph.nodes for product in compiled_function(compiled).products]
     return [[node.attr("name") for node in graph if node.op == "library"] for graph in nodes]
 
 
@@ -71,7 +71,7 @@ def test_dropout_is_one_draw_of_bytes_and_arithmetic_that_fuses():
     (mask,) = (node for node in graph.nodes if node.op == "result")
     assert mask.dtype.size == 1
     compiled = same(lambda x: F.dropout(torch.relu(x), 0.25, True) + 1.0, several(8, 4))
-    schedule = compiled_function(compiled).products[0].stages["schedule"]
+    schedule = compiled_function(compiled).products[0].stages.code.schedule
     assert [type(item).__name__ for item in schedule.items if type(item).__name__.startswith("Run")] == [
         "RunCall",
         "RunKernel",

@@ -56,9 +56,9 @@ def pair():
 
 def regions(fast):
     """The regions of forwards, and those of their backwards."""
-    forwards = [product.stages["plan"].region for product in compiled_function(fast).products]
-    derivatives = [d for product in compiled_function(fast).products for d in product.stages["derivatives"]]
-    return forwards, [case.stages["plan"].region for d in derivatives for case in d.cases]
+    forwards = [product.stages.plan.region for product in compiled_function(fast).products]
+    derivatives = [d for product in compiled_function(fast).products for d in product.stages.derivatives]
+    return forwards, [case.stages.plan.region for d in derivatives for case in d.cases]
 
 
 def count(found):

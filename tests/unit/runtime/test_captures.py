@@ -34,7 +34,7 @@ def machine():
 
 def regions(fast):
     """What was captured of each trace."""
-    return [product.stages["plan"].region for product in compiled_function(fast).products]
+    return [product.stages.plan.region for product in compiled_function(fast).products]
 
 
 def only(fast):

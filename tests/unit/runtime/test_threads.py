@@ -300,7 +300,7 @@ def test_a_recording_sees_no_call_of_another_thread():
                 expected = f(x)
                 assert torch.equal(fast(x), expected) and torch.equal(fast(x), expected)
             assert set(seen) == {threading.get_ident()} and len(seen) == 3
-            names = [call.name for product in state_of(fast).products for call in product.stages["trace"].calls]
+            names = [call.name for product in state_of(fast).products for call in product.stages.trace.calls]
             assert "exp" not in names and "sin" not in names and names.count("relu") == 12
             while len(turns) == before:
                 time.sleep(0.001)

@@ -75,7 +75,7 @@ def wrapped(how: str, make: Callable[[], nn.Module], **options: Any) -> tuple[An
 def graphs(compiled: Any) -> int:
     """How many compiled graphs compute something."""
     products = compiled_function(compiled).products
-    return sum(1 for product in products if len(product.stages["schedule"].items) > 0)
+    return sum(1 for product in products if len(product.stages.code.schedule.items) > 0)
 
 
 def follows(
@@ -209,7 +209,7 @@ def noise_from_all_ranks_trains(rank: int) -> None:
     torch.testing.assert_close(train(compiled, model, rank, 20), expected, rtol=1e-4, atol=1e-5)
     state = compiled_function(compiled)
     assert len(state.products) == 1, framefuse.explain(compiled)
-    names = [node.attr("name") for node in state.products[0].stages["graph"].nodes if node.op == "library"]
+    names = [node.attr("name") for node in state.products[0].stages.graph.nodes if node.op == "library"]
     assert names.count("all_reduce") == 1
 
 

@@ -63,5 +63,5 @@ def compare(
 
 def backwards(found: CompiledFunction) -> int:
     """How often compiled backward code ran."""
-    places = [place for product in found.products for place in product.stages["derivatives"]]
+    places = [place for product in found.products for place in product.stages.derivatives]
     return sum(place.backward.dispatch.hits + place.differentiable.dispatch.hits for place in places)

@@ -168,7 +168,7 @@ def test_sizes_that_change_compile_nothing():
         torch.testing.assert_close(x.grad, other.grad)
         torch.testing.assert_close(w.grad, weight.grad)
     (product,) = state(compiled).products
-    (derivative,) = product.stages["derivatives"]
+    (derivative,) = product.stages.derivatives
     assert len(derivative.backward.dispatch.entries) == 1
 
 

@@ -81,7 +81,7 @@ def test_a_mask_is_kept_as_bytes():
     for x in inputs():
         compiled(x).sum().backward()
     product = compiled_function(compiled).products[0]
-    (piece,) = product.stages["halves"].pieces
+    (piece,) = product.stages.halves.pieces
     kept = [entry.node.dtype for entry in piece.saved]
     # eager keeps what relu gave, the noise and what sin reads, all in float32
     assert [dtype.name for dtype in kept if not dtype.is_float] == ["bool"]

@@ -59,7 +59,7 @@ def assert_ran(compiled):
     state = compiled_function(compiled)
     found = describe(state)
     assert found.hits >= HITS, str(found)
-    places = [place for product in state.products for place in product.stages["derivatives"] or ()]
+    places = [place for product in state.products for place in product.stages.derivatives]
     assert sum(place.backward.dispatch.hits for place in places) >= HITS
     assert not any(reason.code == "gradient" for reason, _ in found.stops), str(found)
 

@@ -114,7 +114,7 @@ def test_a_mode_that_measures_gives_eagers_results(counted):
     assert not state.reasons and state.dispatch.hits == 3
     (made,) = Counted.made
     (product,) = state.products
-    found = product.stages["tuning"]
+    found = product.stages.code.tuning
     assert made.launched == sum(kernel.candidates for kernel in found.kernels) > len(found.kernels) > 1
     assert all(kernel.won and not kernel.failed and not kernel.skipped for kernel in found.kernels)
     told = str(framefuse.explain(fast))
@@ -163,7 +163,7 @@ def test_checks_are_not_tried_on_made_up_positions(counted):
     i = torch.tensor([1, 5, 0, 2] * 10)
     for _ in range(2):
         torch.testing.assert_close(fast(i), torch.softmax(table[i], -1) * 2)
-    items = compiled_function(fast).products[0].stages["tuning"].kernels
+    items = compiled_function(fast).products[0].stages.code.tuning.kernels
     assert all("index" not in item.title for item in items)
 
 
@@ -209,7 +209,7 @@ def layer(x, w, b, y):
 
 def calls_of(fast):
     """The library's calls and the titles of the kernels that are products, of every trace."""
-    items = [item for product in compiled_function(fast).products for item in product.stages["schedule"].items]
+    items = [item for product in compiled_function(fast).products for item in product.stages.code.schedule.items]
     kernels = [item.kernel for item in items if isinstance(item, RunKernel)]
     calls = [item for item in items if isinstance(item, RunCall)]
     return calls, [kernel.title for kernel in kernels if kernel.product is not None]
@@ -229,7 +229,7 @@ def test_a_product_that_wins_is_one_kernel(products, dtype, dynamic):
     assert not calls and len(titles) == 1 and titles[0].startswith("linear_")
     told = str(framefuse.explain(fast))
     assert "by tiles of " in told and "not measured" not in told
-    (found,) = state.products[0].stages["tuning"].kernels
+    (found,) = state.products[0].stages.code.tuning.kernels
     assert found.candidates > 2 and found.best == 1.0 and found.first == 2.0
 
 
@@ -276,7 +276,7 @@ def test_products_under_autocast(products):
     calls, titles = calls_of(fast)
     assert not calls and len(titles) == 2 and compiled_function(fast).dispatch.hits == 2
     (product,) = compiled_function(fast).products
-    items = [i for i in product.stages["schedule"].items if isinstance(i, RunKernel) and i.kernel.product is not None]
+    items = [i for i in product.stages.code.schedule.items if isinstance(i, RunKernel) and i.kernel.product is not None]
     loads = [value for item in items for value in (parts_of(item.kernel).left, parts_of(item.kernel).right)]
     assert all(not load.index.symbols - {*map(Symbol, ("i0", "i1", "i2"))} for load in loads), "weights fix the steps"
 
@@ -295,8 +295,8 @@ def test_products_of_a_training_step(products):
         model(x).square().mean().backward()
         for mine, parameter in zip(ours, model.parameters(), strict=True):
             torch.testing.assert_close(mine, parameter.grad, rtol=5e-2, atol=1e-2)
-    cases = [case for p in compiled_function(fast).products for d in p.stages["derivatives"] for case in d.cases]
-    items = [item for case in cases for item in case.stages["schedule"].items if isinstance(item, RunKernel)]
+    cases = [case for p in compiled_function(fast).products for d in p.stages.derivatives for case in d.cases]
+    items = [item for case in cases for item in case.stages.code.schedule.items if isinstance(item, RunKernel)]
     assert any(item.kernel.product is not None for item in items), "backward has a product of ours"
     assert len(calls_of(fast)[1]) == 2, "forward has two, one of which leaves what backward needs"
 

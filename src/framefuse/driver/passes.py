@@ -1,0 +1,321 @@
+"""The passes that turn a trace into a plan, in order: framefuse's own, and those that serve another backend."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefuse import _native
+from framefuse.autodiff import halves as cut_in_halves
+from framefuse.autodiff import without_marks
+from framefuse.codegen.aten import on_aten
+from framefuse.codegen.targets import lacking, targets
+from framefuse.driver.backward import derivatives as places_in_autograd
+from framefuse.driver.backward import holders, unwritten
+from framefuse.driver.faults import report_bug
+from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
+from framefuse.errors import CompilerBug, Stop, UserError
+from framefuse.explain.files import publish
+from framefuse.fuse import fuse
+from framefuse.fuse.verify import problems
+from framefuse.guards.program import build
+from framefuse.ir.code import LaunchedCode
+from framefuse.ir.comparisons import Relation
+from framefuse.ir.compiled import GraphCode
+from framefuse.ir.derivative import Halves
+from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.graph import Graph
+from framefuse.ir.guards import Guards
+from framefuse.ir.numbers import expr
+from framefuse.ir.plan import Plan
+from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.stops import reason
+from framefuse.ir.trace import Build, Trace
+from framefuse.ir.tuning import Chosen, total
+from framefuse.ir.verify import verify
+from framefuse.lower import lower
+from framefuse.options import Options
+from framefuse.runtime.assemble import assemble
+from framefuse.runtime.captures import with_region
+from framefuse.runtime.compilation import Compilation
+from framefuse.runtime.derivative import Derivative
+from framefuse.runtime.function import Product
+from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph
+
+POSITIONS = 2**31 - 2**20  # below it the kernels of a GPU count positions in 32 bits
+logger = logging.getLogger("framefuse")
+_warned: set[str] = set()  # why graphs of this process run on ATen
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One step: ``run`` takes fields of a :class:`Compilation` by the names of its parameters, and the options last; it
+    returns the field that the pass ``gives``.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    gives: str
+    needs: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needs", tuple(inspect.signature(self.run).parameters)[:-1])
+
+
+def run(passes: tuple[Pass, ...], made: Compilation, options: Options) -> dict[str, float]:
+    """Runs ``passes`` over ``made`` in place; returns the seconds by name of pass."""
+    seconds: dict[str, float] = {}
+    for step in passes:
+        start = time.perf_counter()
+        setattr(made, step.gives, step.run(*[getattr(made, name) for name in step.needs], options))
+        seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
+    return seconds
+
+
+def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
+    """Raises AssertionError when a pass needs a product that nothing before it gives."""
+    known = set(given)
+    for step in passes:
+        missing = set(step.needs) - known
+        assert not missing, f"pass {step.name} needs {', '.join(sorted(missing))}, which no earlier pass gives"
+        known.add(step.gives)
+
+
+# ---- from a trace to its graph ---------------------------------------------------------------------------------------
+
+
+def _lower(trace: Trace, options: Options) -> Graph:
+    graph = lower(trace, exact=options["numerics"] == "eager", targets=targets(options["cpu_target"]))
+    if options["check"]:
+        verify(graph)
+    return graph
+
+
+def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
+    if not lowered.trains:
+        return None
+    return cut_in_halves(lowered, unwritten(lowered, trace), holders(lowered, trace))
+
+
+def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
+    """The graph that runs when the function is called."""
+    graph = without_marks(lowered) if halves is None else halves.forward
+    if options["check"]:
+        verify(graph, "autodiff")
+    return graph
+
+
+# ---- from a graph to its code ----------------------------------------------------------------------------------------
+
+
+def _products(graph: Graph, options: Options) -> Chosen:
+    """Which products are kernels of ours, in the modes that measure."""
+    devices = {node.device for node in graph.nodes}
+    if not options.measures or any(lacking(device, options["cpu_target"]) for device in devices):
+        return Chosen()
+    return choose_products(_scheduled(graph, options, offers=True), options)
+
+
+def _fuse(graph: Graph, chosen: Chosen, trace: Trace, options: Options) -> Schedule:
+    for device in dict.fromkeys(node.device for node in graph.nodes):
+        why = lacking(device, options["cpu_target"])
+        if why is not None:
+            return _on_aten(graph, options, device, why)
+    if trace.assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
+        return _scheduled(on_aten(graph), options)  # a forward made again, where terms are to be added in order now
+    return _scheduled(graph, options, products=chosen.products)
+
+
+def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
+    """For a device without kernels: one call of torch's own operations."""
+    if why not in _warned:
+        _warned.add(why)
+        logger.warning("%s. Until then what runs on %s is compiled to torch's own operations", why, device)
+    return _scheduled(on_aten(graph), options)
+
+
+def _scheduled(
+    graph: Graph, options: Options, offers: bool = False, products: frozenset[tuple[int, bool]] = frozenset()
+) -> Schedule:
+    schedule = fuse(
+        graph,
+        threads=options["threads"],
+        exact=options["numerics"] == "eager",
+        targets=targets(options["cpu_target"]),
+        offers=offers,
+        products=products,
+    )
+    if options["check"]:
+        found = problems(schedule)
+        if found:
+            raise CompilerBug("the schedule breaks its rules: " + "; ".join(found))
+    return schedule
+
+
+def _codegen(planned: Schedule, graph: Graph, chosen: Chosen, options: Options) -> GraphCode:
+    """The code of the schedule's kernels, of another schedule where an emitter cannot express one."""
+    try:
+        kernels, tuning = compile_kernels(planned, options)
+        tunings = [found for found in (chosen.tuning, tuning) if found is not None]
+        return GraphCode(planned, kernels, total(tunings) if tunings else None)
+    except Uncompiled as error:
+        return GraphCode(_on_aten(graph, options, error.device, f"A kernel cannot be compiled: {error}"))
+
+
+# ---- guards, backward, plan ------------------------------------------------------------------------------------------
+
+
+def _assume(trace: Trace, graph: Graph, code: GraphCode, options: Options) -> Assumptions:
+    return trace.assumptions.with_relations((*graph.relations, *_limits(code)), graph.values)
+
+
+def _limits(code: GraphCode) -> tuple[Relation, ...]:
+    """What must hold of sizes where kernels count positions in 32 bits."""
+    found: dict[Relation, None] = {}
+    named = {symbol: values[0] for symbol, values in code.schedule.largest if len(values) == 1}
+    for index, compiled in code.kernels.items():
+        item = code.schedule.items[index]
+        if not isinstance(item, RunKernel) or not isinstance(compiled, LaunchedCode):
+            continue
+        for limit in compiled.code.limits:
+            last = limit.substitute(item.sizes).substitute(named)
+            found[Relation("<", last, expr(POSITIONS), "positions of 32 bits")] = None
+            found[Relation("<=", expr(0), last, "positions of 32 bits")] = None
+    return tuple(found)
+
+
+def _guards(assumptions: Assumptions, trace: Trace, graph: Graph, options: Options) -> Guards:
+    bases = [trace.assumptions.inputs[place].source.base for place in graph.consumed]
+    lists = dict.fromkeys(base for base in bases if base is not None)
+    return build(assumptions, sources=(*_sources(trace), *lists))
+
+
+def _derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple[Derivative, ...]:
+    if halves is None:
+        return ()
+    latest: Compilation | None = None  # of the case that is compiled last, for a report of what failed on it
+
+    def compile(graph: Graph, case: Trace) -> tuple[_native.Compiled, Product]:
+        nonlocal latest
+        made = latest = Compilation(case)
+        made.lowered = graph
+        product = Product(made, run(CASE, made, options))
+        publish(None, product, None, options)
+        plan = _native.PlanProgram(made.plan)
+        return _native.Compiled(_native.GuardSet(made.guards.program), plan), product
+
+    return places_in_autograd(halves, trace, compile, lambda error: report_bug(error, trace.line, options, latest))
+
+
+def _assemble(
+    trace: Trace, code: GraphCode, guards: Guards, derivatives: tuple[Derivative, ...], options: Options
+) -> Plan:
+    numbers = guards.program.numbers
+    plan = assemble(
+        trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives
+    )
+    return with_region(plan, options["graph_limit"]) if options.graphs else plan
+
+
+# From a graph to its plan: that of a trace, and that of each case of a backward.
+CASE = (
+    Pass("autodiff", _halves, "halves"),
+    Pass("autodiff", _forward, "graph"),
+    Pass("fuse", _products, "chosen"),
+    Pass("fuse", _fuse, "planned"),
+    Pass("codegen", _codegen, "code"),
+    Pass("guards", _assume, "assumptions"),
+    Pass("guards", _guards, "guards"),
+    Pass("autodiff", _derivatives, "derivatives"),
+    Pass("assemble", _assemble, "plan"),
+)
+NATIVE = (Pass("lower", _lower, "lowered"), *CASE)
+
+
+# ---- another backend -------------------------------------------------------------------------------------------------
+
+
+def _inference(lowered: Graph, trace: Trace, options: Options) -> Graph:
+    if lowered.trains or any(late.requires_grad for late in lowered.late):
+        raise Stop(reason("gradient", "A result for another backend requires grad", trace.line))
+    return without_marks(lowered)
+
+
+def _assume_trace(trace: Trace, graph: Graph, options: Options) -> Assumptions:
+    """The trace's own relations; the graph says what the sizes inside are in terms of the inputs' sizes."""
+    return trace.assumptions.with_relations((), graph.values)
+
+
+def _captured(trace: Trace, options: Options) -> Captured:
+    return fx_graph(trace)
+
+
+def _examples(
+    captured: Captured, guards: Guards, bound: tuple[Any, ...], trace: Trace, options: Options
+) -> tuple[Any, ...]:
+    """The values of this very call that the FX graph's placeholders stand for."""
+    checked = _native.GuardSet(guards.program).check(bound)
+    if isinstance(checked, int):
+        fact = guards.program.texts[checked] if checked >= 0 else "torch's global state"
+        raise Stop(reason("changed-itself", f"The call itself changed what it depends on: {fact}.", trace.line))
+    registers, numbers = checked
+    return example_inputs(trace, captured, registers, numbers, guards.number_of, guards.register_of)
+
+
+def _backend_plan(
+    trace: Trace, graph: Graph, captured: Captured, callable: Callable[..., Any], guards: Guards, options: Options
+) -> Plan:
+    numbers = guards.program.numbers
+    return backend_plan(trace, captured, callable, guards.number_of, numbers, guards.register_of, graph.values)
+
+
+def through_backend(backend: Callable[..., Callable[..., Any]]) -> tuple[Pass, ...]:
+    """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
+
+    def call(captured: Captured, examples: tuple[Any, ...], options: Options) -> Callable[..., Any]:
+        try:
+            return backend(captured.module, list(examples))
+        except Exception as error:
+            name = getattr(backend, "__name__", type(backend).__name__)
+            text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
+            raise UserError(text) from error
+
+    return (
+        Pass("fx", _captured, "captured"),
+        Pass("lower", _lower, "lowered"),
+        Pass("lower", _inference, "graph"),
+        Pass("guards", _assume_trace, "assumptions"),
+        Pass("guards", _guards, "guards"),
+        Pass("examples", _examples, "examples"),
+        Pass("backend", call, "callable"),
+        Pass("assemble", _backend_plan, "plan"),
+    )
+
+
+def _sources(trace: Trace) -> tuple[Source, ...]:
+    """The sources that calls, the result and the effects read again at run time."""
+    found: dict[Source, None] = {}
+
+    def visit(part: Any) -> None:
+        if isinstance(part, Source):
+            found[part] = None
+        elif isinstance(part, Build):
+            if part.kind == "source":
+                found[part.value] = None
+            for child in part.parts:
+                visit(child)
+            visit(part.base)
+        elif isinstance(part, tuple):
+            for child in part:
+                visit(child)
+
+    for call in trace.calls:
+        visit((call.args, *call.kwargs.values()))
+    visit(trace.result)
+    for effect in trace.effects:
+        visit((effect.target, effect.key, effect.value))
+    return tuple(found)

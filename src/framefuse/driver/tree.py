@@ -1,0 +1,207 @@
+"""Records calls and compiles their traces: the tree of compiled stretches that grows while a function runs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from framefuse import _native
+from framefuse.capture.points import Point, Points
+from framefuse.capture.record import Recording, Segment, record, resume
+from framefuse.driver.faults import report_bug
+from framefuse.driver.passes import Pass, check_order, run
+from framefuse.driver.wiring import connect
+from framefuse.errors import Pinned, Reason, Stop, UserError
+from framefuse.explain.files import publish
+from framefuse.guards.changes import moving
+from framefuse.guards.missed import missed
+from framefuse.ir.facts import Source
+from framefuse.ir.source import Line
+from framefuse.ir.stops import detail
+from framefuse.runtime.compilation import Compilation
+from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
+
+CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
+WHOLE = frozenset(("autocast",))  # that no break heals: what autocast keeps is kept across it
+
+
+def compiler(passes: tuple[Pass, ...]) -> Compiler:
+    """What records calls and compiles their traces by ``passes``."""
+    connect()
+    check_order(passes, frozenset(("trace", "bound")))
+    return _Compiler(passes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    passes: tuple[Pass, ...]
+
+    def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        tree = self.tree(state)
+        options = state.options
+        with collector_paused():
+            recording = record(
+                state.function, args, kwargs, owner=state.owner, dynamic=options.dynamic,
+                tree=tree,
+            )  # fmt: skip
+            return self.outcome(tree, recording)
+
+    def resume(
+        self,
+        state: CompiledFunction,
+        point: Any,
+        values: Sequence[Any],
+        record: bool,
+        error: BaseException | None = None,
+    ) -> Outcome:
+        if not record:
+            recording = resume(point, values, error=error)
+            return Outcome(recording.value, recording.exception)
+        tree = self.tree(state)
+        with collector_paused():
+            return self.outcome(tree, resume(point, values, dynamic=state.options.dynamic, tree=tree))
+
+    def tree(self, state: CompiledFunction) -> _Tree:
+        if state.points is None:
+            state.points = Points(limit=state.options["point_limit"], replayed=state.options.graphs)
+        return _Tree(self.passes, state)
+
+    def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
+        if recording.fault is not None:
+            line = recording.reason.line if recording.reason is not None else None
+            tree.reason = report_bug(recording.fault, line or _line_of(tree.state), tree.state.options)
+        elif recording.segments:
+            tree.compile(recording.segments)
+        elif recording.reason is not None and tree.reason is None:  # what a stage refused is the cause
+            tree.refuse(recording.reason)
+        learnt = recording.learnt or tree.learnt
+        return Outcome(recording.value, recording.exception, tree.reason, learnt, recording.declined)
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The compiled code of one function while a run of it is recorded."""
+
+    passes: tuple[Pass, ...]
+    state: CompiledFunction
+    reason: Reason | None = None
+    learnt: bool = False  # that a stage refused costs one step from the next recording on
+    misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
+
+    @property
+    def points(self) -> Points | None:
+        return None if self.state.options.fullgraph else self.state.points
+
+    def refuse(self, reason: Reason) -> None:
+        """Nothing of this run is compiled."""
+        self.reason = reason
+        publish(self.state.function, None, reason, self.state.options)
+
+    def compile(self, segments: Sequence[Segment]) -> bool:
+        """Compiles segments that follow each other; all of them count, or none."""
+        made = []
+        for segment in segments:
+            found = self.one(segment)
+            if found is None:
+                return False
+            made.append((segment, *found))
+        for segment, product, entry in made:
+            self.state.add(segment.start.handle if segment.start is not None else None, product, entry)
+            publish(self.state.function, product, None, self.state.options)
+        return True
+
+    def one(self, segment: Segment) -> tuple[Product, Any] | None:
+        """The product and the native entry of one segment."""
+        options, trace = self.state.options, segment.trace
+        made = Compilation(trace, segment.bound)
+        seconds = {"capture": trace.seconds.get("capture", 0.0)}
+        try:
+            seconds.update(run(self.passes, made, options))
+            guards = _native.GuardSet(made.guards.program)
+            plan = _native.PlanProgram(made.plan)
+            follow = None
+            if segment.follow is not None:
+                follow = self.state.continuation(segment.follow, segment.follow.count).dispatch
+            entry = _native.Compiled(guards, plan, follow)
+        except Stop as stop:
+            self.refuse(stop.reason)
+            self.learn(stop.reason)
+            return None
+        except UserError:
+            raise
+        except Exception as error:
+            self.fault(error, trace.line, made)
+            return None
+        made.forget_call()
+        start = segment.start.handle if segment.start is not None else None
+        return Product(made, seconds, why=self.misses.get(id(start))), entry
+
+    def fault(self, error: Exception, line: Line, made: Compilation) -> None:
+        """One of our own faults, in a stage that may know on which operation."""
+        pinned = isinstance(error, Pinned)
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) and pinned else error
+        place = error.line if isinstance(error, Pinned) else None
+        self.reason = report_bug(cause, place or line, self.state.options, made)
+        if place is not None:
+            self.learn(self.reason)
+
+    def learn(self, why: Reason) -> None:
+        """From the next recording on the operation that a stage refused is left to the interpreter, or the innermost
+        call around it for which that is possible.
+        """
+        points = self.points
+        if points is None or why.line is None or why.code in WHOLE:
+            return
+        heals = None if why.code in CUT else (why.code, detail(why))
+        site = why.line.site
+        while site is not None and not points.learn(site.code, site.step, heals):
+            site = site.caller
+        self.learnt |= site is not None
+
+    def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+        """The places whose numbers are not what earlier traces from ``start`` were made for."""
+        if start is not None and start.handle is None:
+            return frozenset()
+        try:
+            return self._moving(start, values)
+        except Exception as error:  # the call has not begun: it goes on with what the stages make of it alone
+            line = start.line if start is not None else _line_of(self.state)
+            self.reason = report_bug(error, line, self.state.options)
+            return frozenset()
+
+    def _moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+        handle = start.handle if start is not None else None
+        made = [product for product in self.state.products if product.start is handle]
+        if not made:
+            return frozenset()
+        found = moving((product.stages.trace.assumptions for product in made), values)
+        names = self.state.names if handle is None else {}
+        self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, found)
+        return found
+
+    def enter(self, point: Point, values: Sequence[Any]) -> Any:
+        """Runs compiled code from ``point`` to the end of the call."""
+        before = _native.bypass(False)
+        try:
+            return point.handle.dispatch(*values)
+        finally:
+            _native.bypass(before)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keeps the cyclic collector from walking a growing heap over and over: it took up to nine tenths of a compile."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _line_of(state: CompiledFunction) -> Line:
+    return state.line or Line("", 0, repr(state.function))

@@ -1,0 +1,56 @@
+"""What measuring the candidates of kernels gave: for a kernel, for a graph, and for products that are chosen first."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from framefuse.ir.code import KernelCode
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What came of one kernel, or product, called ``title``: how many ``candidates`` were timed and how many of them
+    ``failed``; what ``won``, in words, in ``best`` seconds against the ``first``, that which is taken without
+    measuring. ``stored`` says that an earlier process measured it; ``skipped`` why nothing was measured.
+    """
+
+    title: str
+    candidates: int = 0
+    failed: int = 0
+    won: str = ""
+    first: float = 0.0
+    best: float = 0.0
+    stored: bool = False
+    skipped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What measuring gave for one graph and what it took: ``seconds`` in all, of which ``compiling`` compiled
+    candidates, and ``scratch``, the most memory that was held for it on a device, in bytes.
+    """
+
+    kernels: tuple[Tuned, ...] = ()
+    seconds: float = 0.0
+    compiling: float = 0.0
+    scratch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The names of the offers of ``products`` that are faster as kernels of ours, what measuring them gave (None: there
+    was nothing to measure), and what keeps their code.
+    """
+
+    products: frozenset[tuple[int, bool]] = frozenset()
+    tuning: Tuning | None = None
+    keep: Mapping[Hashable, KernelCode] = field(default_factory=dict)
+
+
+def total(tunings: Iterable[Tuning]) -> Tuning:
+    """Several graphs' together."""
+    found = list(tunings)
+    kernels = tuple(kernel for tuning in found for kernel in tuning.kernels)
+    seconds, compiling = (sum(getattr(t, name) for t in found) for name in ("seconds", "compiling"))
+    return Tuning(kernels, seconds, compiling, max((tuning.scratch for tuning in found), default=0))

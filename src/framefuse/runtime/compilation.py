@@ -1,0 +1,56 @@
+"""What the stages make of one trace, a field a product: the driver fills it in, the record of a function keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from framefuse.ir.compiled import GraphCode
+from framefuse.ir.derivative import Halves
+from framefuse.ir.facts import Assumptions
+from framefuse.ir.graph import Graph
+from framefuse.ir.guards import Guards
+from framefuse.ir.plan import Plan
+from framefuse.ir.schedule import Schedule
+from framefuse.ir.trace import Trace
+from framefuse.ir.tuning import Chosen
+from framefuse.runtime.derivative import Derivative
+from framefuse.runtime.fx_graph import Captured
+
+
+@dataclass(eq=False, slots=True)
+class Compilation:
+    """A trace and all that was made of it.
+
+    A field without a default is not there before its pass has run: :attr:`made` names those that are. What only one way
+    of compiling makes has a default: ``captured``, ``examples`` and ``callable`` are another backend's. ``bound`` and
+    ``examples`` are the values of the recorded call, and are dropped at the end; a case of a backward pass has none,
+    and begins with its ``lowered`` graph.
+    """
+
+    trace: Trace
+    bound: tuple[Any, ...] | None = None
+    captured: Captured | None = None
+    lowered: Graph = field(init=False)
+    halves: Halves | None = None
+    graph: Graph = field(init=False)
+    chosen: Chosen | None = None
+    planned: Schedule | None = None
+    code: GraphCode | None = None
+    assumptions: Assumptions = field(init=False)
+    guards: Guards = field(init=False)
+    derivatives: tuple[Derivative, ...] = ()
+    examples: tuple[Any, ...] | None = None
+    callable: Callable[..., Any] | None = None
+    plan: Plan = field(init=False)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The names of what is there, in the order of the fields."""
+        found = ((each.name, getattr(self, each.name, None)) for each in fields(self))
+        return tuple(name for name, value in found if value is not None and value != ())
+
+    def forget_call(self) -> None:
+        """Drops the values of the recorded call: what is compiled keeps no argument alive."""
+        self.bound = self.examples = None
