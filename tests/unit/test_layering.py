@@ -6,6 +6,7 @@ The benchmarks stand outside: they use the package, and nothing in it knows them
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,23 @@ SHARED = {"ir", "options", "errors"}
 NATIVE = {"native", "_native"}
 # Folders of the public surface: beside the modules at the top level, these may import stages.
 SURFACE = {"driver", "backends", "explain", "run"}
+
+# The rooms of a stage, each with those below it: a room knows itself and these. A file that stands beside the folders
+# is a room of its own, and so is a folder in a folder; the stage's ``__init__`` is what others see of it, and no room.
+ROOMS: dict[str, dict[str, set[str]]] = {
+    "fuse": {
+        "costs": set(),
+        "addressing": {"costs"},
+        "graph": {"costs", "addressing"},
+        "grouping": {"costs", "addressing", "graph"},
+        "nest": {"costs", "addressing", "grouping"},
+        "nest.cpu": {"costs", "addressing", "grouping", "nest"},
+        "nest.gpu": {"costs", "addressing", "grouping", "nest"},
+        "memory": {"costs", "addressing"},
+        "verify": {"costs", "addressing"},
+        "schedule": {"costs", "addressing", "graph", "grouping", "nest", "nest.cpu", "nest.gpu", "memory"},
+    },
+}
 
 # Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
 FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")
@@ -38,6 +56,33 @@ def part_of(module: str) -> str:
     if module.partition(".")[0] == "benchmarks":
         return "benchmarks"
     return module.partition(".")[2].partition(".")[0]
+
+
+def room_of(module: str) -> tuple[str, str]:
+    """The stage and the room in it that a module belongs to, by the longest name: ("fuse", "nest.cpu"); the room is ""
+    for a stage's ``__init__``, and "?" for what is in no room that is known.
+    """
+    stage, _, rest = module.partition(".")[2].partition(".")
+    if stage not in ROOMS:
+        return stage, ""
+    parts = rest.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    found = next((name for name in names if name in ROOMS[stage]), None)
+    return stage, found if found is not None else "" if rest in ("", "__init__") else "?"
+
+
+def wrong_rooms(where: str, names: Iterable[str]) -> Iterator[str]:
+    """What is wrong with the imports of one file inside its stage."""
+    stage, own = room_of(where)
+    if stage not in ROOMS or own == "":
+        return
+    if own == "?":
+        yield f"{where} stands in no room of {stage}"
+        return
+    for name in names:
+        other_stage, other = room_of(name)
+        if name.startswith("framefuse.") and other_stage == stage and other not in ROOMS[stage][own] | {own}:
+            yield f"{where} imports {name}, which {stage}/{own} must not know"
 
 
 def imported(tree: ast.AST, package: str) -> list[tuple[ast.stmt, str]]:
@@ -81,6 +126,7 @@ def arrows(text: str, where: str) -> list[str]:
                 wrong.append(f"{where}:{node.lineno} imports {name}, which {own_part} must not know")
         elif name.startswith(FOREIGN) and own_part not in FOREIGN_ALLOWED:
             wrong.append(f"{where}:{node.lineno} imports {name}")
+    wrong += wrong_rooms(where, [name for _, name in imported(tree, package)])
     if own_part not in FOREIGN_ALLOWED:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in FOREIGN:
@@ -110,6 +156,12 @@ def test_imports_point_one_way():
         ("framefuse.fuse.plan", "from ..codegen import llvm"),
         ("framefuse.fuse.plan", "from framefuse import _native"),
         ("framefuse.fuse.__init__", "from ..codegen import llvm"),
+        ("framefuse.fuse.nest.cpu.kernels", "from framefuse.fuse.nest.gpu import build_kernels"),
+        ("framefuse.fuse.nest.forms", "from framefuse.fuse.nest.cpu.kernels import build_kernels"),
+        ("framefuse.fuse.grouping.fused_products", "from framefuse.fuse.nest.nest import Nest"),
+        ("framefuse.fuse.memory.arena", "from ..grouping import cells"),
+        ("framefuse.fuse.memory.arena", "from framefuse.fuse import fuse"),
+        ("framefuse.fuse.somewhere", "from framefuse.ir.graph import Graph"),
         ("framefuse.ir.graph", "from framefuse.fuse import plan"),
         ("framefuse.driver.pipeline", "def f():\n    from framefuse.fuse import plan"),
         ("framefuse.driver.pipeline", "f = lambda: torch._inductor.compile"),
@@ -127,9 +179,11 @@ def test_a_wrong_arrow_is_seen(where, text):
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("framefuse.fuse.plan", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
-        ("framefuse.fuse.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
-        ("framefuse.fuse.__init__", "from .plan import plan"),
+        ("framefuse.fuse.schedule", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
+        ("framefuse.codegen.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
+        ("framefuse.fuse.__init__", "from .schedule import fuse"),
+        ("framefuse.fuse.grouping.cells", "from framefuse.fuse import costs\nfrom ..graph.copies import a"),
+        ("framefuse.fuse.nest.gpu.rows", "from framefuse.fuse.nest.forms import rows_of\nfrom . import decode"),
         ("framefuse.guards.check", "from framefuse import _native"),
         ("framefuse.driver.pipeline", "from framefuse.fuse import plan"),
         ("framefuse.__init__", "from framefuse.driver.pipeline import compile"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.fuse.memory import arena
+from framefuse.fuse import costs
 
 MEETINGS = 60  # few enough that places are chosen row by row in both lengths
 FEW = 2000  # calls of a function that say nothing about how it grows
@@ -78,7 +78,7 @@ def work(make, steps):
     ("make", "steps"), [(recurrent, 60), (sequence, 60), (chain, 160)], ids=["recurrent", "sequence", "chain"]
 )
 def test_work_grows_with_the_length(make, steps):
-    with mock.patch.object(arena, "MEETINGS_LIMIT", MEETINGS):
+    with mock.patch.object(costs, "MEETINGS", MEETINGS):
         work(make, 3)  # what happens once
         short, long = work(make, steps), work(make, 2 * steps)
     steep = {name: (short[name], count) for name, count in long.items() if count > max(FEW, STEEP * short[name])}

@@ -16,15 +16,14 @@ from framefuse.fuse.graph.scatters import beginnings, with_own_sums
 from framefuse.fuse.grouping.calls import cat_call, matmul_call, may_see_views, view_call
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.epilogues import Activated, activated
-from framefuse.fuse.grouping.fused_products import FusedProduct, build_product, fused_products
+from framefuse.fuse.grouping.fused_products import FusedProduct, fused_products
 from framefuse.fuse.grouping.grouping import Grouping
 from framefuse.fuse.grouping.products import is_blas, run_matmul
 from framefuse.fuse.memory.in_place import in_place, overwritable
 from framefuse.fuse.memory.memory_plan import Buffers, Value, with_lifetimes
 from framefuse.fuse.memory.overwrite import needless, overwrite
 from framefuse.fuse.memory.sharing import share
-from framefuse.fuse.nest.cpu.kernels import build_kernels
-from framefuse.fuse.nest.gpu.kernels import build_tiled
+from framefuse.fuse.nest import cpu, gpu
 from framefuse.fuse.nest.nest import Built, Partial
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops.key import Key, key_of
@@ -159,7 +158,7 @@ class _Writer:
         absorbed |= {found.product.node for found in self.activated.values()}
         for group in self.grouping.sequence():
             if group in fused:
-                built = build_product(fused[group], self.grouping.strides_of, self.exact)
+                built = gpu.build_product(fused[group], self.grouping.strides_of, self.exact)
                 self.append(*self.item(built, group.device))
             elif group.node in absorbed or group in dropped:
                 continue
@@ -297,9 +296,9 @@ class _Writer:
     def kernels(self, group: Group) -> None:
         target = self.target(group.device)
         if target.tiles:
-            built = build_tiled(group, self.grouping.strides_of)
+            built = gpu.build_kernels(group, self.grouping.strides_of)
         else:
-            built = build_kernels(group, self.grouping.strides_of, self.threads, target)
+            built = cpu.build_kernels(group, self.grouping.strides_of, self.threads, target)
         for kernel in built:
             self.append(*self.item(kernel, group.device))
         item = self.items[-1]
@@ -313,7 +312,7 @@ class _Writer:
         """
         for name, found in self.products.items() if self.offering else ():
             if found.group is group and not any(other in self.activated for _, other in found.before):
-                fused, _, _ = self.item(build_product(found, self.grouping.strides_of, self.exact), group.device)
+                fused, _, _ = self.item(gpu.build_product(found, self.grouping.strides_of, self.exact), group.device)
                 before = tuple(self.single[other] for _, other in found.before)
                 self.offers.append(Offer(name, call or self.calls[found.node], kernel, fused, found.groups, before))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.schedule import Allocate, Commit, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
@@ -91,7 +92,7 @@ def _overlaps(schedule: Schedule) -> Iterator[str]:
     numbers = sorted(lives)
     for place, a in enumerate(numbers):
         size = sizes.get(device[a], 0)
-        if spans[a][1] > size or spans[a][0] % 64:
+        if spans[a][1] > size or spans[a][0] % costs.ALIGN:
             yield f"buffer {a} lies at {spans[a]} of an arena of {size} bytes"
         for b in numbers[place + 1 :]:
             together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1] and device[a] == device[b]

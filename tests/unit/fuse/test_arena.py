@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import symbol
 
-from framefuse.fuse.memory import arena
-from framefuse.fuse.memory.arena import ALIGN, Piece, places
+from framefuse.fuse import costs
+from framefuse.fuse.costs import ALIGN
+from framefuse.fuse.memory.arena import Piece, places
 from framefuse.ir.numbers import Symbol, expr
 
 S, T = symbol("s0"), symbol("s1")
@@ -65,10 +66,10 @@ PIECES = st.lists(
 )
 
 
-@given(PIECES, st.integers(0, 200), st.integers(0, 70), st.sampled_from([0, arena.MEETINGS_LIMIT]))
+@given(PIECES, st.integers(0, 200), st.integers(0, 70), st.sampled_from([0, costs.MEETINGS]))
 def test_what_lives_together_lies_apart(lives, s, t, limit):
     spans = [(size, first, first + more) for size, first, more in lives]
-    with mock.patch.object(arena, "MEETINGS_LIMIT", limit):
+    with mock.patch.object(costs, "MEETINGS", limit):
         found = laid(*spans)
     values = values_of(found, {Symbol("s0"): s, Symbol("s1"): t, Symbol("u0"): 5})
     starts = [offset.evaluate(values) for offset in found.offsets]

@@ -6,11 +6,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
 
-from framefuse.fuse import fuse
-from framefuse.fuse.grouping import work
-from framefuse.fuse.nest import nest, sweeps
-from framefuse.fuse.nest.cpu import kernels as kernel_forms
-from framefuse.fuse.nest.cpu import tiles
+from framefuse.fuse import costs, fuse
 from framefuse.ir.dtypes import FLOAT64, INT64
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol, expr
@@ -164,23 +160,12 @@ def graphs(draw):
 def threads(request):
     """Three settings: what small tensors get, and the forms for large ones at limits that small tensors pass."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param != "rows":
-            patch.setattr(nest, "BLOCK", 2)
-            patch.setattr(kernel_forms, "BLOCK", 2)
-            for module in (nest, kernel_forms, tiles):
-                patch.setattr(module, "CHUNK", 3)
+        small = {"BLOCK": 2, "CHUNK": 3} if request.param != "rows" else {}
         if request.param == "tiles":
-            for name, value in {
-                "STAGED_ABOVE": -1,
-                "SHORT": 1,
-                "TILE": 3,
-                "ROWS": 2,
-                "CROSSED": 2,
-                "SQUARE": (2, 3),
-            }.items():
-                patch.setattr(tiles, name, value)
-            patch.setattr(work, "KEPT_ABOVE", 0.0)
-            patch.setattr(sweeps, "SAVED_ABOVE", 0.0)
+            small |= {"CPU_STAGED_ABOVE": -1, "CPU_TILED_ABOVE": 1, "CPU_TILE": 3, "CPU_TILE_ROWS": 2}
+            small |= {"CROSSED": 2, "CPU_SQUARE": (2, 3), "KEPT_ABOVE": 0.0, "SAVED_ABOVE": 0.0}
+        for name, value in small.items():
+            patch.setattr(costs, name, value)
         yield request.param != "chunks"
 
 

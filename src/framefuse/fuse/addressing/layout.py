@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE
 from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Graph, Node
@@ -13,11 +14,11 @@ from framefuse.ir.ops import TABLE
 Order = tuple[int, ...]
 
 
-def estimate(value: Expr, hints: Mapping[Symbol, int], default: int = 64) -> int:
-    """The value for the recorded sizes; a symbol without a hint counts as ``default``."""
+def estimate(value: Expr, hints: Mapping[Symbol, int]) -> int:
+    """The value for the recorded sizes; a symbol without a hint counts as :data:`costs.UNKNOWN`."""
     if value.constant is not None:
         return value.constant
-    return value.evaluate({symbol: hints.get(symbol, default) for symbol in value.symbols})
+    return value.evaluate({symbol: hints.get(symbol, costs.UNKNOWN) for symbol in value.symbols})
 
 
 def preferred_orders(graph: Graph) -> dict[Node, Order]:

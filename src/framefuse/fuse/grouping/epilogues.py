@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO, address, row_major
 from framefuse.fuse.addressing.strided import Strides, View, is_product_layout
 from framefuse.fuse.grouping.cells import Cell, Group
@@ -23,7 +24,6 @@ from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr
 
-CELLS = 40  # of a kernel that is looked at
 SCHEMA = (
     "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, "
     "bool use_gelu=False) -> Tensor"
@@ -78,7 +78,7 @@ def activated(grouping: Grouping) -> Iterator[Activated]:
         target = grouping.targets(node.device) if node.op == "library" else None
         if target is None or not target.epilogues or activating_call() is None:
             continue
-        product = fused_product(grouping, node, DTYPES, 2)
+        product = fused_product(grouping, node, DTYPES, costs.EPILOGUE_LEAST)
         found = _call(grouping, product) if product is not None and _is_gelu(product) else None
         if found is not None:
             yield found
@@ -87,7 +87,7 @@ def activated(grouping: Grouping) -> Iterator[Activated]:
 def _is_gelu(product: FusedProduct) -> bool:
     """Whether the kernel computes that and nothing else."""
     group = product.group
-    if product.kept or len(group.roots) != 1 or len(group.cells) > CELLS:
+    if product.kept or len(group.roots) != 1 or len(group.cells) > costs.EPILOGUE_CELLS:
         return False
     ((root, cell),) = group.roots.items()
     if root.dtype is not product.cell.node.dtype or cell.node.op != "cast":

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import View, one_batch_stride
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.grouping import Grouping
-from framefuse.fuse.nest.cpu.kernels import title_of, work_of
-from framefuse.fuse.nest.nest import Built, Nest
-from framefuse.fuse.nest.sweeps import passes_of, shape_of
-from framefuse.fuse.nest.values import Computed, cast, stored
-from framefuse.ir.dtypes import FLOAT32, INT64
 from framefuse.ir.graph import Arg, Node
-from framefuse.ir.loops import (
-    Accumulate,
-    Accumulator,
-    Apply,
-    Index,
-    Let,
-    Load,
-    Local,
-    Loop,
-    LoopKind,
-    Product,
-    Statement,
-    Store,
-    Value,
-)
 from framefuse.ir.numbers import Expr, Symbol, product
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
-CELLS, LOADS = 16, 2  # of a kernel that is computed again for each tile that reads its result
-LEAST = 16  # rows, columns and terms at the recorded sizes
 Line = tuple[Expr, Expr, Expr]  # the offset of a matrix, the steps between its rows and between its columns
 
 
@@ -93,7 +72,7 @@ def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
     """
     for node in grouping.graph.nodes:
         if node.op == "library":
-            found = fused_product(grouping, node, DTYPES, LEAST)
+            found = fused_product(grouping, node, DTYPES, costs.PRODUCT_LEAST)
             if found is not None:
                 yield found
                 before = tuple(_before(grouping, found))
@@ -112,7 +91,8 @@ def _before(grouping: Grouping, found: FusedProduct) -> Iterator[tuple[int, Grou
             continue
         users, loads = grouping.readers.get(base, []), [c for c in group.cells.values() if c.kind == "load"]
         alone = [user.node for user in users] == [found.node] and set(grouping.demands.get(base, {})) <= {group}
-        if not alone or len(group.roots) > 1 or len(group.cells) > CELLS or len(loads) > LOADS:
+        large = len(group.cells) > costs.OPERAND_CELLS or len(loads) > costs.OPERAND_LOADS
+        if not alone or len(group.roots) > 1 or large:
             continue
         (cell,) = group.roots.values()
         axes = [symbol for position in cell.index for symbol in position.symbols if position is symbol.expr]
@@ -147,12 +127,12 @@ def fused_product(grouping: Grouping, node: Node, dtypes: Collection[str], least
     if factors is None or any(_hint(grouping, size) < least for size in (factors.rows, factors.columns, factors.terms)):
         return None
     found = FusedProduct(node, group, cells[0], factors, result in grouping.required)
-    return found if _axes(found) is not None else None
+    return found if axes_of(found) is not None else None
 
 
 def _hint(grouping: Grouping, size: Expr) -> int:
     hints = grouping.graph.hints
-    return size.evaluate({symbol: hints.get(symbol, 64) for symbol in size.symbols})
+    return size.evaluate({symbol: hints.get(symbol, costs.UNKNOWN) for symbol in size.symbols})
 
 
 # ---- what a call multiplies
@@ -248,10 +228,7 @@ def _bias(grouping: Grouping, view: View, rows: Expr, columns: Expr) -> Line | N
     return None if _equal(grouping, sizes[0], rows) is None else (view.offset, strides[0], strides[-1])
 
 
-# ---- the kernel
-
-
-def _axes(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
+def axes_of(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
     """The axes of the group that are the rows and the columns of the product, outermost first."""
     group, cell = found.group, found.cell
     count = product(cell.node.shape)
@@ -264,93 +241,3 @@ def _axes(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:
     if not rows or not columns or any(position.symbols & set(columns) for position in cell.index[:-1]):
         return None
     return rows, columns
-
-
-def build_product(found: FusedProduct, strides_of: Callable[[Node], tuple[Expr, ...]], exact: bool) -> Built:
-    """The kernel of a product and of what is done with it; ``exact`` rounds the product as the library does."""
-    group, cell, factors = found.group, found.cell, found.factors
-    nest = Nest(group, shape_of(group), strides_of)
-    nest.reads_stored = False
-    (only,) = passes_of(nest.shape)
-    work = work_of(nest, [only])
-    axes = _axes(found)
-    assert axes is not None
-    rows, columns = nest.join(axes[0]), nest.join(axes[1])
-    emitter, parameters = nest.emitter, nest.emitter.parameters
-    row, column, inner = (nest.new_axis() for _ in range(3))
-    with nest.scope() as top:
-        emitter.floor = 1
-        with nest.loop(rows, row, factors.rows, LoopKind.PARALLEL):
-            _name(nest, rows, row)
-            with nest.loop(columns, column, factors.columns, LoopKind.VECTOR) as scope:
-                _name(nest, columns, column)
-
-                def element(of: tuple[Node, Line], first: Symbol, second: Symbol) -> Value:
-                    base, (offset, down, along) = of
-                    at = parameters.index(offset)
-                    at = at + first.expr * parameters.index(down) + second.expr * parameters.index(along)
-                    return cast(Load(parameters.buffer(base, base.dtype), at, base.dtype), FLOAT32)
-
-                total, lets, before = emitter.fresh("a"), list[Statement](), dict(found.before)
-                operands: list[Value] = []
-                for number, (of, places) in enumerate(((factors.left, (row, inner)), (factors.right, (inner, column)))):
-                    if number in before:
-                        operands.append(_computed(nest, before[number], factors.layout[number], places, lets))
-                    else:
-                        operands.append(element(of, *places))
-                term = Accumulate(total, Apply("mul", tuple(operands), FLOAT32))
-                scope.body.append(Accumulator(total, "sum", FLOAT32))
-                scope.body.append(Loop(inner, parameters.index(factors.terms), (*lets, term)))
-                value: Value = Local(total, FLOAT32)
-                if factors.bias is not None:
-                    value = Apply("add", (value, element(factors.bias, row, column)), FLOAT32)
-                dtype = cell.node.dtype
-                if exact:
-                    value = cast(cast(value, dtype), FLOAT32)
-                name = emitter.fresh("v")
-                scope.body.append(Let(name, value))
-                scope.known[cell] = Computed(Local(name, FLOAT32), None if exact else dtype)
-                if found.kept:
-                    where = parameters.index(address(cell.index, strides_of(cell.node)))
-                    buffer = parameters.buffer(cell.node, dtype, write=True)
-                    scope.body.append(Store(buffer, where, cast(Local(name, FLOAT32), dtype)))
-                nest.point(only, ())
-    title = f"{found.node.attr('name').strip('_')}_{title_of(group)}"
-    built = nest.built(title, top.body, factors.rows, work, True)
-    lines = tuple(dict.fromkeys([line for line in (found.node.line, *built.kernel.lines) if line is not None]))
-    kernel = replace(built.kernel, product=Product(row, column, inner, total), lines=lines)
-    return replace(built, kernel=kernel)
-
-
-def _computed(
-    nest: Nest, group: Group, layout: str, places: tuple[Symbol, Symbol], lets: list[Statement]
-) -> Value:
-    """An operand as the kernel ``group`` computes it, at the place of the loops; ``lets`` are what it takes."""
-    ((node, cell),) = group.roots.items()
-    own = Nest(group, shape_of(group), nest.strides_of)
-    own.emitter.parameters, own.axis_count = nest.emitter.parameters, nest.axis_count
-    own.emitter.counter = nest.emitter.counter
-    axes = [symbol for position in cell.index for symbol in position.symbols]
-    first, second = places if layout == "n" else places[::-1]
-    with own.emitter.parameters.apart(), own.scope(axes) as scope:
-        _name(own, axes[:-1], first)
-        own.emitter.parameters.name(axes[-1], second.expr)
-        value = cast(stored(own.emitter.value(cell), node.dtype), FLOAT32)
-    lets += scope.body
-    nest.axis_count, nest.emitter.counter = own.axis_count, own.emitter.counter
-    return value
-
-
-def _name(nest: Nest, axes: Sequence[Symbol], symbol: Symbol) -> None:
-    """Names the positions of axes in a row-major count: each is what a division leaves."""
-    parameters, outer, place = nest.emitter.parameters, ZERO, symbol.expr
-    extents = [nest.loops.extents[axis] for axis in axes]
-    for number, axis in enumerate(axes):
-        whole = place
-        if number + 1 < len(axes):
-            name = nest.new_axis()
-            points = parameters.index(product(extents[number + 1 :]))
-            nest.emitter.scopes[-1].body.append(Let(name.name, Index(place // points, INT64)))
-            whole = name.expr
-        parameters.name(axis, whole - outer * parameters.index(extents[number]))
-        outer = whole

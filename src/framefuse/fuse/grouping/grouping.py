@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from framefuse.errors import CompilerBug
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
 from framefuse.fuse.addressing.layout import Order, dense_strides, lies_in, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
@@ -16,21 +17,12 @@ from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.grouping.calls import may_see_views
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.products import product_order, product_view
-from framefuse.fuse.grouping.reductions import PLAIN, TILED, inner_index, may_join_reduction
+from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.target import Targets, on_cpu
-
-CELLS_LIMIT = 400  # of one kernel: more of them compile slowly and spill registers
-ROOTS_LIMIT = 8
-PIECES_LIMIT = 16  # of a cat that a kernel computes
-SIBLINGS_LIMIT = 32  # kernels that read an operand already, the nearest ones, which are asked to compute a value too
-SOURCES_LIMIT = 12  # operands of a value that are looked at for a kernel that reads them already
-KEPT, CHEAP = 0.3, 0.15  # nanoseconds: above this a value is not computed twice in one kernel, in two kernels
-VIEW = 1500  # nanoseconds: what a call costs that makes a view
-SMALL = 500  # nanoseconds: repeating so much work costs less than another kernel
 
 
 @dataclass
@@ -98,7 +90,7 @@ class Grouping:
             return
         if node.op == "matmul":
             self.matmul(node)
-        elif node.op == "cat" and len(node.inputs) > PIECES_LIMIT:
+        elif node.op == "cat" and len(node.inputs) > costs.CAT_PIECES:
             self.joined(node)
         elif node.op == "scatter_add":
             self.scatter(node)
@@ -141,7 +133,7 @@ class Grouping:
         memory of its base, which costs less than a kernel that copies it; what writes its operands takes a copy.
         """
         target = self.targets(node.device)
-        return target is not None and target.launch > VIEW and not getattr(node.attr("target"), "commits", False)
+        return target is not None and target.launch > costs.VIEW and not getattr(node.attr("target"), "commits", False)
 
     def call_group(self, node: Node) -> Group:
         if node not in self.calls:
@@ -198,7 +190,7 @@ class Grouping:
     def may_inline(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
         """Whether computing ``node`` wherever it is used beats keeping it in memory."""
         weight = self.weights[node]
-        if any(len(group.cells) > CELLS_LIMIT for group in users):
+        if any(len(group.cells) > costs.KERNEL_CELLS for group in users):
             return False
         if TABLE[node.op].kind == "reduce":
             return len(users) == 1 and all(self.may_reduce(g, cells) for g, cells in users.items())
@@ -208,14 +200,17 @@ class Grouping:
         if len(cells) == 1 and not any(symbol.name.startswith("@t") for p in cells[0][1].index for symbol in p.symbols):
             group, cell = cells[0]
             repeated = self.visits(group, cell) - points(node, self.graph.hints)
-            return repeated <= 0 or weight.time <= 0.5 or weight.time * repeated < SMALL
-        if weight.loads == 0 and weight.time < 0.2:
+            return repeated <= 0 or weight.time <= costs.REPEATED or weight.time * repeated < costs.REPEATED_WORK
+        if weight.loads == 0 and weight.time < costs.ANYWHERE:
             return True
-        if weight.loads <= 2 and (len(users) == 1 and len(cells) <= 4) and weight.time <= KEPT:
+        loads = costs.TWICE_LOADS
+        if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
+            if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
+                return True
+        if len(users) == 2 and len(cells) == 2 and weight.loads <= loads[1] and weight.time <= costs.TWICE_IN_TWO:
             return True
-        if len(users) == 2 and len(cells) == 2 and weight.loads <= 1 and weight.time <= CHEAP:
-            return True
-        return weight.loads <= 1 and weight.time * sum(self.visits(g, c) for g, c in cells[1:]) < SMALL
+        repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
+        return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
@@ -232,7 +227,9 @@ class Grouping:
         if group.node is not None or group.adds or len(cells) != 1:
             return False
         target = self.targets(cells[0].node.device)
-        few = TILED if target is not None and target.tiles else PLAIN if self.threads else None
+        few = costs.CPU_FEW_ROWS if self.threads else None
+        if target is not None and target.tiles:
+            few = costs.GPU_FEW_ROWS
         return may_join_reduction(group, cells[0], self.orders, few)
 
     def compute(self, group: Group, cell: Cell) -> None:
@@ -283,7 +280,7 @@ class Grouping:
         if covered is None or not covered < frozenset(group.domain):
             return False
         stack, seen = [(node, index)], {node}
-        while stack and len(seen) < SOURCES_LIMIT:
+        while stack and len(seen) < costs.SOURCES:
             node, index = stack.pop()
             kind = TABLE[node.op].kind
             if kind == "reduce":
@@ -306,7 +303,7 @@ class Grouping:
     def join_sibling(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
         """A kernel that already reads an operand of ``node`` and has a root of the same shape."""
         for source in self.sources(node):
-            near = itertools.islice(reversed(self.demands.get(source, {})), SIBLINGS_LIMIT)
+            near = itertools.islice(reversed(self.demands.get(source, {})), costs.SIBLINGS)
             for group in sorted(near, key=lambda g: -g.number):
                 if group in users or not self.may_host(group, node, users):
                     continue
@@ -323,7 +320,7 @@ class Grouping:
         stack = list(node.inputs)
         seen = set(stack)
         size = max((points(operand, self.graph.hints) for operand in node.inputs), default=0)
-        while stack and len(seen) < SOURCES_LIMIT:
+        while stack and len(seen) < costs.SOURCES:
             operand = stack.pop()
             large = 2 * points(operand, self.graph.hints) >= size and self.weights[operand] is not NUMBER
             if operand.op not in MOVES and large:
@@ -337,7 +334,7 @@ class Grouping:
         """Whether ``group`` may leave one more value in memory: no other reader of it may run before the group."""
         if group.node is not None or group.adds:
             return False
-        if len(group.roots) >= ROOTS_LIMIT or len(group.cells) > CELLS_LIMIT:
+        if len(group.roots) >= costs.KERNEL_ROOTS or len(group.cells) > costs.KERNEL_CELLS:
             return False
         bit = 1 << group.number
         others = [*users, *self.readers.get(node, ())]
@@ -363,7 +360,7 @@ class Grouping:
     def streams(self, group: Group, cell: Cell, inner: frozenset[Symbol]) -> bool:
         """Whether a row kernel writes the cell along its memory, not across it."""
         last = cell.index[(self.orders.get(cell.node) or range(len(cell.index)))[-1]]
-        return bool(last.symbols & inner) or group.size_hint(inner) <= 64
+        return bool(last.symbols & inner) or group.size_hint(inner) <= costs.ACROSS
 
     # ---- order
 

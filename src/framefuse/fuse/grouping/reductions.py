@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import Index, Split, reshaped_index
 from framefuse.fuse.addressing.layout import Order, estimate
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
@@ -11,12 +12,6 @@ from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE
-
-# Fewer rows than the first do not keep threads busy, and the second is how many elements are worth the second kernel
-# that frees the first one to use them: for a CPU, and for a GPU.
-PLAIN = 4, 65536
-TILED = 128, 1 << 20
-STRIDED_LIMIT = 1024  # a column walked more than once should stay in the cache
 
 
 def may_join_reduction(
@@ -43,7 +38,7 @@ def may_join_reduction(
     if few is not None and reads_twice and group.size_hint(rows) < few[0] and count > few[1]:
         return False
     if reads_twice and not is_inner(cell.node, orders):
-        return count <= STRIDED_LIMIT * max(1, group.size_hint(rows))
+        return count <= costs.COLUMN * max(1, group.size_hint(rows))
     return True
 
 
@@ -119,7 +114,7 @@ def _candidates(group: Group, rows: set[Symbol]) -> Iterable[tuple[Symbol, ...]]
 def _known_indices(group: Group, source: Node) -> Iterable[Index]:
     """Indices at which the kernel reads ``source`` or a pointwise operand of it."""
     stack, seen = [source], {source}
-    while stack and len(seen) < 12:
+    while stack and len(seen) < costs.SOURCES:
         node = stack.pop()
         for cell in group.demands.get(node, {}).get(group, ()):
             if not cell.mask:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.ops import TABLE
-
-NANOSECONDS_PER_BYTE = 0.01  # of a stream through the second-level cache
-SINGLE = 0.06, 0.015  # operations that cost at most the first are one instruction, which costs the second in a loop
-OVERLAP = 0.5  # of the cost of longer operations: what they add to a loop whose vectors run several at a time
-KEPT_ABOVE = 0.3  # nanoseconds: a value of several consumers that costs more is assumed to be kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ def loop_time(node: Node) -> float:
     """Nanoseconds that the operation adds to an element of a loop that loads and stores anyway."""
     cost = TABLE[node.op].cost
     width = _width(node.inputs[0].dtype if node.inputs else node.dtype)
-    return (SINGLE[1] if 0 < cost <= SINGLE[0] else OVERLAP * cost) * width
+    return (costs.SINGLE[1] if 0 < cost <= costs.SINGLE[0] else costs.OVERLAP * cost) * width
 
 
 def _width(dtype: DType) -> float:
@@ -62,7 +58,7 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         for operand in set(node.inputs):
             consumers[operand] = consumers.get(operand, 0) + 1
     found: dict[Node, Weight] = {}
-    loaded = Weight(0.05, 1)
+    loaded = Weight(costs.LOADED, 1)
     kept: set[Node] = set()
     for node in graph.nodes:
         row = TABLE[node.op]
@@ -80,6 +76,6 @@ def weights(graph: Graph) -> dict[Node, Weight]:
             small = node.op == "expand" and product(node.shape) is not product(operand.shape)
             loads += 0 if small else weight.loads
         found[node] = Weight(time, loads)
-        if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > KEPT_ABOVE:
+        if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:
             kept.add(node)
     return found

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.ir.numbers import Expr, Symbol, expr
-
-ALIGN = 64
-MEETINGS_LIMIT = 1 << 16  # pairs of pieces alive at once
 
 
 @dataclass(slots=True)
@@ -25,8 +23,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """``offsets`` of the pieces, multiples of :data:`ALIGN`, and the whole ``size``, in bytes. They are over the sizes'
-    symbols and those in ``largest``, each of which is the largest of some expressions over symbols before it.
+    """``offsets`` of the pieces, multiples of :data:`costs.ALIGN`, and the whole ``size``, in bytes. They are over the
+    sizes' symbols and those in ``largest``, each of which is the largest of some expressions over symbols before it.
     """
 
     offsets: tuple[Expr, ...]
@@ -42,7 +40,7 @@ def places(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str = "ar
     Net Inference, 2020). An offset is then the end of the highest piece below, so that it is right for other sizes too.
     Where very many are alive at once, as what a thousand steps save, only pieces of one size follow one another.
     """
-    if _meetings(pieces) > MEETINGS_LIMIT:
+    if _meetings(pieces) > costs.MEETINGS:
         return _pooled(pieces, hints, name)
     return _apart(pieces, hints, name)
 
@@ -74,13 +72,13 @@ def _pooled(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> 
 
 
 def _aligned(size: Expr) -> Expr:
-    return (size + (ALIGN - 1)) // ALIGN * ALIGN
+    return (size + (costs.ALIGN - 1)) // costs.ALIGN * costs.ALIGN
 
 
 def _apart(pieces: Sequence[Piece], hints: Mapping[Symbol, int], name: str) -> Places:
     """Places that let pieces of any sizes follow one another; the time grows with the pairs that are in use at once."""
     together = _together(pieces)
-    sizes = [-(-max(1, estimate(piece.size, hints)) // ALIGN) * ALIGN for piece in pieces]
+    sizes = [-(-max(1, estimate(piece.size, hints)) // costs.ALIGN) * costs.ALIGN for piece in pieces]
     recorded = _recorded(pieces, sizes, together)
     maker = _Symbolic(name)
     ends: dict[int, Expr] = {}

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.memory.arena import Piece, Places, places
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.schedule import Allocate, Item, Memory, Release
-
-LARGE = 1 << 16  # bytes
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class Buffers:
     def may_take(self, number: int, item: int) -> bool:
         """Whether a buffer begins with this item, and may begin in the memory of another."""
         value = self.values[number]
-        large = value.place == "fresh" and estimate(value.bytes, self.hints) >= LARGE
+        large = value.place == "fresh" and estimate(value.bytes, self.hints) >= costs.LARGE
         return value.first == item and (value.place == "arena" or large)
 
     def place(self, late: frozenset[Symbol]) -> dict[str, Places]:
@@ -113,7 +112,7 @@ class Buffers:
         several types. They are views of the last of them.
         """
         values = [self.values[number] for number in members]
-        if len({value.dtype for value in values}) > 1 or estimate(piece.size, self.hints) < LARGE:
+        if len({value.dtype for value in values}) > 1 or estimate(piece.size, self.hints) < costs.LARGE:
             return False
         for value in values[:-1]:
             value.place, value.base = "view", members[-1]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from framefuse.fuse import costs
 from framefuse.ir.loops import Kernel, Loop, LoopKind, Number
 from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
-
-LONGEST = 64  # statements of a loop that are compared
 
 
 def share(items: Sequence[Item]) -> list[Item]:
@@ -34,7 +33,9 @@ def _general(item: RunKernel) -> RunKernel | None:
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Loop):
         return None
     loop = kernel.body[0]
-    if loop.kind is not LoopKind.PARALLEL_VECTOR or loop.extent.constant is None or len(loop.body) > LONGEST:
+    if loop.kind is not LoopKind.PARALLEL_VECTOR or loop.extent.constant is None:
+        return None
+    if len(loop.body) > costs.SHARED_STATEMENTS:
         return None
     if any(isinstance(statement, Loop) for statement in loop.body) or kernel.extent is not loop.extent:
         return None

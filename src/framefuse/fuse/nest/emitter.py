@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.errors import CompilerBug
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Mask
@@ -42,8 +43,6 @@ from framefuse.ir.loops import (
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import TABLE
 
-NESTED = 3  # operations in one statement
-
 
 @dataclass(slots=True)
 class Scope:
@@ -60,7 +59,7 @@ class Scope:
 class Emitter:
     """The kernel that is being written. ``scopes`` are the open loops, outermost first.
 
-    ``kept`` says where an earlier pass left a cell: a buffer or scratch row and the index in it.
+    ``kept`` says where an earlier sweep left a cell: a buffer or scratch row and the index in it.
     """
 
     shape: Shape
@@ -68,7 +67,7 @@ class Emitter:
     parameters: Parameters = field(default_factory=Parameters)
     scopes: list[Scope] = field(default_factory=list)
     kept: dict[Cell, tuple[str, Expr, DType]] = field(default_factory=dict)
-    readable: set[Cell] = field(default_factory=set)  # kept cells whose pass has ended
+    readable: set[Cell] = field(default_factory=set)  # kept cells whose sweep has ended
     uses: dict[Cell, int] = field(default_factory=dict)
     counter: int = 0
     settled: dict[Expr, bool] = field(default_factory=dict)  # tests whose outcome the open loops decide
@@ -240,7 +239,7 @@ class Emitter:
         if isinstance(value, (Const, Local, Scalar)):
             return computed
         once = self.uses.get(cell, 0) <= 1 and scope is self.scopes[-1]
-        if once and _operations(value) < NESTED:
+        if once and _operations(value) < costs.NESTED:
             return computed
         name = self.fresh("v")
         narrow = before_widening(value)

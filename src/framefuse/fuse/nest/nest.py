@@ -1,4 +1,4 @@
-"""Turns a loop nest under construction into a kernel: opening loops, decoding joined axes, passes over a row."""
+"""Turns a loop nest under construction into a kernel: opening loops, decoding joined axes, sweeps over a row."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
 from framefuse.fuse.addressing.ranges import ZERO, address, row_major
 from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.fuse.nest.emitter import Emitter, Scope
 from framefuse.fuse.nest.loop_order import Access, Loops, join_neighbours
-from framefuse.fuse.nest.sweeps import Pass, Shape, shape_axes
+from framefuse.fuse.nest.sweeps import Shape, Sweep, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
@@ -20,9 +21,6 @@ from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Loca
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
 ACCUMULATORS = {"amax": "max", "amin": "min"}
-CHUNK = 4096  # elements in one partial sum along a vector loop
-BLOCK = 32  # elements in one partial sum of each lane
-SCRATCH_LIMIT = 16384  # elements of a private row
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +45,13 @@ class Partial:
 
 
 class Nest:
-    """A kernel under construction for ``group``."""
+    """A kernel under construction for ``group``. With ``reads_stored`` a later sweep may load what an earlier one has
+    stored.
+    """
 
-    def __init__(self, group: Group, shape: Shape, strides_of: Callable[[Node], Strides]) -> None:
+    def __init__(
+        self, group: Group, shape: Shape, strides_of: Callable[[Node], Strides], reads_stored: bool = True
+    ) -> None:
         self.group = group
         self.shape = shape
         self.strides_of = strides_of
@@ -58,7 +60,7 @@ class Nest:
         self.accesses = list(_accesses(shape, strides_of))
         self.expressions = list(dict.fromkeys(access.address for access in self.accesses))
         self.axis_count = 0
-        self.reads_stored = True  # a later pass may load what an earlier one has stored
+        self.reads_stored = reads_stored
         for cell in shape.order:
             for kid in cell.kids if cell.kind != "load" else ():
                 self.emitter.uses[kid] = self.emitter.uses.get(kid, 0) + 1
@@ -130,7 +132,7 @@ class Nest:
             scope.body.append(Let(name.name, Index(value, INT64)))
             parameters.name(axes[number], name.expr)
 
-    # ---- passes over a row
+    # ---- sweeps over a row
 
     def declare(self, reduce: Cell, name: str) -> Accumulator:
         """The accumulator of a reduction."""
@@ -154,8 +156,8 @@ class Nest:
             return Accumulate(accumulator.name, cast(computed.value, accumulator.dtype))
         return Accumulate(accumulator.name, exact(computed), self.emitter.parameters.index(position_of(reduce)))
 
-    def point(self, current: Pass, accumulators: Sequence[Accumulator]) -> None:
-        """The statements of a pass at one point."""
+    def point(self, current: Sweep, accumulators: Sequence[Accumulator]) -> None:
+        """The statements of a sweep at one point."""
         body = self.emitter.scopes[-1].body
         for reduce, accumulator in zip(current.reduces, accumulators, strict=True):
             body.append(self.accumulate(reduce, accumulator))
@@ -167,7 +169,7 @@ class Nest:
         for cell in current.roots:
             self.emitter.store(cell)
 
-    def _read_before_roots(self, current: Pass) -> None:
+    def _read_before_roots(self, current: Sweep) -> None:
         """Loads what was kept in the memory of a root that is about to be written, if it is read here."""
         written = {self.emitter.parameters.known(cell.node) for cell in current.roots}
         held = [
@@ -181,8 +183,8 @@ class Nest:
                 if cell in read:
                     self.emitter.load_kept(cell)
 
-    def finish(self, current: Pass, accumulators: Sequence[Accumulator]) -> None:
-        """Makes the results of a pass known to what follows."""
+    def finish(self, current: Sweep, accumulators: Sequence[Accumulator]) -> None:
+        """Makes the results of a sweep known to what follows."""
         scope = self.emitter.scopes[-1]
         for reduce, accumulator in zip(current.reduces, accumulators, strict=True):
             scope.known[reduce] = self.result(reduce, Local(accumulator.name, accumulator.dtype))
@@ -196,8 +198,8 @@ class Nest:
                 self.emitter.kept[cell] = (name, index, cell.node.dtype)
                 self.emitter.readable.add(cell)
 
-    def run_pass(self, current: Pass, run: Sequence[Symbol], chunk: int, vector: bool) -> None:
-        """The loops of one pass over ``run``; the last is a vector loop if ``vector``. Float sums go through a second
+    def run_sweep(self, current: Sweep, run: Sequence[Symbol], chunk: int, vector: bool) -> None:
+        """The loops of one sweep over ``run``; the last is a vector loop if ``vector``. Float sums go through a second
         accumulator for each ``chunk`` elements (0: never).
         """
         names = [self.declare(reduce, self.emitter.fresh("a")) for reduce in current.reduces]
@@ -211,7 +213,9 @@ class Nest:
             self._walk(current, list(run), names, chunk, kind)
         self.finish(current, names)
 
-    def _walk(self, current: Pass, run: list[Symbol], names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
+    def _walk(
+        self, current: Sweep, run: list[Symbol], names: Sequence[Accumulator], chunk: int, kind: LoopKind
+    ) -> None:
         if len(run) > 1:
             with self.axis(run[0], LoopKind.SERIAL):
                 self._walk(current, run[1:], names, chunk, kind)
@@ -224,7 +228,7 @@ class Nest:
         else:
             self._chunks(current, run[0], names, chunk, kind)
 
-    def _chunks(self, current: Pass, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
+    def _chunks(self, current: Sweep, axis: Symbol, names: Sequence[Accumulator], chunk: int, kind: LoopKind) -> None:
         """``for c in ceildiv(extent, chunk): partial = 0; for i in min(chunk, extent - c * chunk): ...``."""
         count, inner = self.new_axis(), self.new_axis()
         extent = self.loops.extents[axis]
@@ -250,15 +254,15 @@ class Nest:
             return Accumulator(self.emitter.fresh("a"), name.op, name.dtype)
         return name
 
-    def keep_rows(self, passes: Sequence[Pass], may_scratch: bool) -> None:
-        """Chooses where each saved cell lives until the pass that reads it: in the memory of a root that is written
+    def keep_rows(self, sweeps: Sequence[Sweep], may_scratch: bool) -> None:
+        """Chooses where each saved cell lives until the sweep that reads it: in the memory of a root that is written
         last, else in a private row; where neither is possible it is computed again.
         """
         taken: set[Cell] = set()
-        for current in passes:
+        for current in sweeps:
             for cell in tuple(current.saved):
                 dtype = compute(cell.node.dtype)
-                root = next((r for r in _last_roots(passes, current) if r.node.dtype is dtype and r not in taken), None)
+                root = next((r for r in _last_roots(sweeps, current) if r.node.dtype is dtype and r not in taken), None)
                 if root is not None:
                     taken.add(root)
                     name = self.emitter.parameters.buffer(root.node, dtype, write=True)
@@ -267,7 +271,7 @@ class Nest:
                 axes = [axis for axis in self.group.axes if axis in current.inner and axis not in self.loops.absorbed]
                 sizes = [self.loops.extents[axis] for axis in axes]
                 size = product(sizes)
-                if not may_scratch or self.hint(size) > SCRATCH_LIMIT:
+                if not may_scratch or self.hint(size) > costs.SCRATCH:
                     current.saved.remove(cell)
                     continue
                 name = self.emitter.fresh("s")
@@ -291,8 +295,8 @@ def position_of(reduce: Cell) -> Expr:
     return address(reduce.inner_index, row_major(sizes))
 
 
-def _last_roots(passes: Sequence[Pass], current: Pass) -> Sequence[Cell]:
-    same = [p for p in passes if p.inner == current.inner]
+def _last_roots(sweeps: Sequence[Sweep], current: Sweep) -> Sequence[Cell]:
+    same = [p for p in sweeps if p.inner == current.inner]
     return same[-1].roots if same[-1] is not current else ()
 
 

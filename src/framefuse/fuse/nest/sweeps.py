@@ -1,20 +1,20 @@
-"""Turns the cells of a kernel into passes: loops over a row, each of which needs only results of earlier ones."""
+"""Turns the cells of a kernel into sweeps: loops over a row, each of which needs only results of earlier ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from framefuse.fuse import costs
 from framefuse.fuse.grouping.cells import Cell, Group
-from framefuse.fuse.grouping.work import NANOSECONDS_PER_BYTE, loop_time, op_time
+from framefuse.fuse.grouping.work import loop_time, op_time
 from framefuse.ir.numbers import Symbol
 
 Axes = frozenset[Symbol]
-SAVED_ABOVE = 0.25  # nanoseconds: what costs more is kept for the next pass in a private row
 
 
 @dataclass(slots=True)
-class Pass:
+class Sweep:
     """One loop over the axes ``inner`` (none: work that is done once a row) that feeds ``reduces``, stores ``roots``
     and keeps ``saved``.
     """
@@ -33,7 +33,7 @@ class Pass:
 
 @dataclass(slots=True)
 class Shape:
-    """What each cell depends on: its axes, and its level, the number of passes that must have ended before it."""
+    """What each cell depends on: its axes, and its level, the number of sweeps that must have ended before it."""
 
     group: Group
     order: list[Cell]
@@ -88,14 +88,14 @@ def shape_axes(shape: Shape, symbols: set[Symbol]) -> Axes:
     return found
 
 
-def passes_of(shape: Shape) -> list[Pass]:
+def sweeps_of(shape: Shape) -> list[Sweep]:
     """The loops over a row in order; reductions and stores that need the same earlier results share one."""
     group = shape.group
     rows = group.rows if group.rows is not None else frozenset()
-    found: dict[tuple[int, Axes], Pass] = {}
+    found: dict[tuple[int, Axes], Sweep] = {}
 
-    def at(level: int, inner: Axes) -> Pass:
-        return found.setdefault((level, inner), Pass(inner, level))
+    def at(level: int, inner: Axes) -> Sweep:
+        return found.setdefault((level, inner), Sweep(inner, level))
 
     for cell in shape.order:
         if cell.kind == "reduce":
@@ -108,12 +108,12 @@ def passes_of(shape: Shape) -> list[Pass]:
     return sorted(found.values(), key=lambda p: (p.level, not p.inner))
 
 
-def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
-    """Notes in each pass the cells that a later pass over the same axes would compute again at a high price."""
-    owner: dict[tuple[Cell, Axes], Pass] = {}
+def choose_saved(shape: Shape, sweeps: list[Sweep], rows: Axes) -> None:
+    """Notes in each sweep the cells that a later sweep over the same axes would compute again at a high price."""
+    owner: dict[tuple[Cell, Axes], Sweep] = {}
     kept: set[tuple[Cell, Axes]] = set()
     stored: set[Cell] = set()
-    for current in passes:
+    for current in sweeps:
         if not current.inner:
             continue
         new: list[Cell] = []
@@ -131,7 +131,7 @@ def choose_saved(shape: Shape, passes: list[Pass], rows: Axes) -> None:
                 continue
             # What varies along a part of the row alone is computed once for many points of it.
             whole = current.inner <= shape.axes[cell]
-            if earlier is not None and whole and _time(shape, cell, rows, stored) > SAVED_ABOVE:
+            if earlier is not None and whole and _time(shape, cell, rows, stored) > costs.SAVED_ABOVE:
                 kept.add(key)
                 earlier.saved.append(cell)
                 stored.add(cell)
@@ -153,7 +153,7 @@ def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Ce
         if shape.axes[current] <= rows:
             continue
         if current.kind in ("load", "reduce") or (current in stored and current is not cell):
-            total += 0.05
+            total += costs.LOADED
             continue
         total += op_time(current.node)
         fresh = [kid for kid in current.kids if kid not in seen]
@@ -162,19 +162,19 @@ def _time(shape: Shape, cell: Cell, rows: Axes, stored: set[Cell] | frozenset[Ce
     return total
 
 
-def per_point_times(shape: Shape, passes: list[Pass]) -> Mapping[int, float]:
-    """For each pass (by position) the nanoseconds of one point of its loop, loads and stores included."""
+def per_point_times(shape: Shape, sweeps: list[Sweep]) -> Mapping[int, float]:
+    """For each sweep (by position) the nanoseconds of one point of its loop, loads and stores included."""
     rows = shape.group.rows or frozenset()
     found: dict[int, float] = {}
-    for number, current in enumerate(passes):
-        total = sum(cell.node.dtype.size for cell in current.roots) * NANOSECONDS_PER_BYTE
+    for number, current in enumerate(sweeps):
+        total = sum(cell.node.dtype.size for cell in current.roots) * costs.NANOSECONDS_PER_BYTE
         stack, seen = list(current.targets), set(current.targets)
         while stack:
             cell = stack.pop()
             if current.inner and shape.axes[cell] <= rows:
                 continue
             if cell.kind in ("load", "reduce"):
-                total += cell.node.dtype.size * NANOSECONDS_PER_BYTE
+                total += cell.node.dtype.size * costs.NANOSECONDS_PER_BYTE
                 continue
             total += loop_time(cell.node)
             fresh = [kid for kid in cell.kids if kid not in seen]

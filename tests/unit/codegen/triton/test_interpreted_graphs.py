@@ -15,9 +15,7 @@ from tests.unit.fuse.test_schedule import *  # noqa: F403
 from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
 
 from framefuse.codegen.triton import blocks
-from framefuse.fuse import fuse
-from framefuse.fuse.nest.cpu import tiles
-from framefuse.fuse.nest.gpu import kernels as tiled
+from framefuse.fuse import costs, fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT16, INT64, UINT8
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol
@@ -46,10 +44,12 @@ SMALL = {
     "plain": [],
     "turns": [(blocks, "ROW", 2), (blocks, "TURN", 2), (blocks, "ACROSS", (2, 2)), (blocks, "BUSY", 1)],
     "tiles": [
-        *((tiled, "TILE", 8), (tiled, "LEAST", 1), (tiled, "NARROW", 1), (tiled, "SHORT", 1)),
-        *((tiled, "CROSSED", 2), (tiles, "CROSSED", 2)),
+        *((costs, "GPU_TILE", 8), (costs, "GPU_TILE_LEAST", 1), (costs, "GPU_NARROW", 1)),
+        *((costs, "GPU_JOINED_BELOW", 1), (costs, "GPU_SQUARE", 2), (costs, "CROSSED", 2)),
     ],
-    "stages": [(tiled, "PROGRAMS", 1 << 20), (tiled, "ALONE", 0), (tiled, "CHUNK", (2, 2)), (blocks, "BUSY", 1)],
+    "stages": [
+        *((costs, "GPU_PROGRAMS", 1 << 20), (costs, "GPU_ALONE", 0), (costs, "GPU_CHUNK", (2, 2)), (blocks, "BUSY", 1)),
+    ],
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def titles(schedule):
 
 
 def test_a_sum_of_everything_is_taken_in_two_stages(monkeypatch):
-    monkeypatch.setattr(tiled, "CHUNK", (16384, 256))
+    monkeypatch.setattr(costs, "GPU_CHUNK", (16384, 256))
     graph, schedule = fused(lambda b, x: b.sqrt(b.reduce("sum", b.exp(x), 0, 1)), (300, 1000))
     assert titles(schedule) == ["sum_exp_sqrt_chunks", "sum_exp_sqrt_total"]
     check(graph, schedule, torch.randn(300, 1000))
@@ -97,8 +97,8 @@ def test_a_sum_of_everything_is_taken_in_two_stages(monkeypatch):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_few_long_rows_are_split(axis, monkeypatch):
-    monkeypatch.setattr(tiled, "ALONE", 1000)
-    monkeypatch.setattr(tiled, "CHUNK", (512, 512))
+    monkeypatch.setattr(costs, "GPU_ALONE", 1000)
+    monkeypatch.setattr(costs, "GPU_CHUNK", (512, 512))
     shape = (3, 7000) if axis else (7000, 3)
     graph, schedule = fused(lambda b, x: b.mul(b.reduce("amax", x, axis), 2.0), shape)
     assert len(titles(schedule)) == 2

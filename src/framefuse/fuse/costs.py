@@ -1,0 +1,84 @@
+"""Every cost and size by which fuse decides, in one place: times are nanoseconds on one thread of a CPU.
+
+Where a number was measured, the line above it says how. The others say "chosen": they follow from what they stand for
+(registers, caches, warps) or bound the time that compiling takes. Costs of operations are a column of ``ir/ops.py``,
+what a launch costs stands with each device (``ir/target.py``), and how many points a program of a GPU holds, which is
+decided when the code is made, in ``codegen/triton/blocks.py``.
+"""
+
+# ---- time
+NANOSECONDS_PER_BYTE = 0.01  # of a stream through the second-level cache
+# Operations that cost at most the first are one instruction, which costs the second in a loop.
+SINGLE = 0.06, 0.015
+OVERLAP = 0.5  # of the cost of longer operations: what they add to a loop whose vectors run several at a time
+LOADED = 0.05  # what an operand from memory adds to an element
+
+# ---- sizes that are not known
+UNKNOWN = 64  # what a size counts as that was not recorded
+
+# ---- grouping: what is computed where
+KERNEL_CELLS = 400  # of one kernel: more of them compile slowly and spill registers
+KERNEL_ROOTS = 8  # values that one kernel leaves in memory
+CAT_PIECES = 16  # of a cat that a kernel computes: it chooses among them at each element
+SIBLINGS = 32  # kernels that read an operand already, the nearest ones, which are asked to compute a value too
+SOURCES = 12  # operands of a value that are looked at for a kernel that reads them already
+KEPT_ABOVE = 0.3  # a value of several consumers that costs more is assumed to be kept in memory
+TWICE_IN_ONE, TWICE_IN_TWO = 0.3, 0.15  # above this a value is not computed twice in one kernel, in two kernels
+TWICE_LOADS = 2, 1  # and above so many loads
+TWICE_CELLS = 4  # and in more places of one kernel
+ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
+REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along
+REPEATED_WORK = 500  # of repeating a value: less of it costs less than another kernel
+ACROSS = 64  # points of a row up to which a kernel may write a value across its memory
+VIEW = 1500  # what a call costs that makes a view
+
+# ---- grouping: reductions
+# Fewer rows than the first do not keep threads busy, and the second is how many elements are worth the second kernel
+# that frees the first one to use them.
+CPU_FEW_ROWS = 4, 65536
+GPU_FEW_ROWS = 128, 1 << 20
+COLUMN = 1024  # rows up to which a column that is walked more than once stays in the cache
+
+# ---- grouping: products and what is done with them
+PRODUCT_LEAST = 16  # rows, columns and terms of a product that may be a kernel of ours
+OPERAND_CELLS, OPERAND_LOADS = 16, 2  # of a kernel that is computed again for each tile that reads its result
+EPILOGUE_LEAST = 2  # rows, columns and terms of a product that the library computes with its activation
+EPILOGUE_CELLS = 40  # of a kernel that is looked at
+
+# ---- nests of all devices
+SAVED_ABOVE = 0.25  # what costs more is kept for the next sweep over a row
+NESTED = 3  # operations in one statement
+CROSSED = 64  # points along both of its axes, below which memory that is read across stays in the cache anyway
+CHUNK = 4096  # elements in one partial sum along a vector loop
+BLOCK = 32  # elements in one partial sum of each lane
+SCRATCH = 16384  # elements of a private row
+
+# ---- nests of a CPU
+CPU_NARROW = 64  # points in the inner loop below which decoding joined outer axes by division would show
+CPU_MANY = 8  # iterations of the outermost axis that share well between threads
+CPU_CAT_PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own
+CPU_STAGED_ABOVE = 100_000  # of work from which two threads repay a second kernel
+CPU_TILED_ABOVE = 32  # rows of a sum across memory that fit the registers of a plain loop
+CPU_TILE = 512  # columns whose running results stay in the first-level cache
+CPU_TILE_ROWS = 8  # rows of a column tile that are summed before they join the running result
+CPU_TILE_BLOCKS = 16  # blocks of rows after which the running result of a float sum joins the total
+CPU_SQUARE = 64, 64  # points of a tile along a transposed operand's memory and along the result's
+
+# ---- nests of a GPU
+GPU_TILE = 1024  # points of a tile of pointwise work
+GPU_TILE_LEAST = 256  # below which positions are decoded for each element instead,
+GPU_NARROW = 16  # and likewise for rows shorter than this
+GPU_FILLED = 0.7  # of a tile's points that should exist
+GPU_SQUARE = 64  # points along both sides of a tile that is read across memory
+GPU_JOINED_BELOW = 512  # points of an inner loop below which it is joined with the loops around it, by division
+GPU_PROGRAMS = 1024  # that keep a GPU busy
+GPU_ALONE = 16384  # elements that one program may as well reduce by itself
+GPU_CHUNK = 2048, 256  # least elements that one program of several takes of a reduction: along memory, and across it
+GPU_CHUNK_MOST = 8192  # of them along memory: one tile, without turns
+GPU_LANES = 32  # neighbouring columns that one program reduces together
+
+# ---- memory
+ALIGN = 64  # bytes: a line of the cache, and the widest vector
+LARGE = 1 << 16  # bytes of a value that may have memory of its own
+MEETINGS = 1 << 16  # pairs of pieces alive at once, above which places are found in linear time
+SHARED_STATEMENTS = 64  # of a loop that is compared with others

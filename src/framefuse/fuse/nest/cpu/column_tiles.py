@@ -1,0 +1,165 @@
+"""Turns sums across memory into tiles of neighbouring columns, whose running results stay in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from framefuse.fuse import costs
+from framefuse.fuse.nest.forms import Runs, is_plain
+from framefuse.fuse.nest.nest import Built, Nest
+from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.fuse.nest.values import cast
+from framefuse.ir.dtypes import FLOAT64, DType
+from framefuse.ir.loops import (
+    Accumulator,
+    Apply,
+    Const,
+    Let,
+    Load,
+    Local,
+    Loop,
+    LoopKind,
+    Scratch,
+    Statement,
+    Store,
+    Value,
+)
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+
+COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "bit_or", "all": "bit_and"}
+
+
+def may_tile(nest: Nest, sweeps: Sequence[Sweep], runs: Runs) -> bool:
+    """Whether one sweep across memory is long enough to go through row blocks."""
+    wide = [p for p in sweeps if p.inner]
+    if len(wide) != 1 or wide[0].level or not wide[0].reduces or wide[0].saved or not is_plain(wide[0]):
+        return False
+    rows = nest.hint(product(nest.group.axes[axis] for axis in wide[0].inner))
+    return len(runs[wide[0].inner]) == 1 and rows > costs.CPU_TILED_ABOVE
+
+
+def column_tiles(
+    nest: Nest, sweeps: Sequence[Sweep], rows: list[Symbol], vector: Symbol, runs: Runs, title: str, work: Expr
+) -> Built:
+    """Rows of memory in blocks into a private row of running results, for tiles of neighbouring columns."""
+    wide = next(p for p in sweeps if p.inner)
+    width = nest.loops.extents[vector]
+    tiles = ceildiv(width, costs.CPU_TILE)
+    outer = [axis for axis in rows if axis is not vector]
+    extents = [nest.loops.extents[axis] for axis in outer]
+    count = product([*extents, tiles])
+    parameters = nest.emitter.parameters
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        symbol = nest.new_axis()
+        with nest.loop(tuple(outer), symbol, count, LoopKind.PARALLEL) as scope:
+            tile_count = parameters.index(tiles)
+            nest.decode(scope, symbol.expr // tile_count, outer, extents)
+            tile = symbol.expr % tile_count if outer else symbol.expr
+            size = minimum(expr(costs.CPU_TILE), parameters.index(width) - tile * costs.CPU_TILE)
+            names = [nest.declare(reduce, nest.emitter.fresh("s")) for reduce in wide.reduces]
+            totals = {name: _total(nest, name) for name in names if name.op == "sum" and name.dtype.is_float}
+            kept = [*names, *totals.values()]
+            scope.body.extend(Scratch(name.name, name.dtype, expr(costs.CPU_TILE)) for name in kept)
+            first = nest.new_axis()
+            scope.body.append(
+                Loop(first, size, tuple(Store(name.name, first.expr, _start(name)) for name in kept), LoopKind.VECTOR)
+            )
+            _blocks(nest, wide, runs[wide.inner][0], vector, tile, size, names, totals)
+            at = nest.new_axis()
+            parameters.name(vector, tile * costs.CPU_TILE + at.expr)
+            with nest.scope((vector,)) as lane:
+                for reduce, name in zip(wide.reduces, names, strict=True):
+                    result = nest.emitter.fresh("v")
+                    total = totals.get(name, name)
+                    lane.body.append(Let(result, cast(Load(total.name, at.expr, total.dtype), name.dtype)))
+                    lane.known[reduce] = nest.result(reduce, Local(result, name.dtype))
+                for current in sweeps:
+                    if current is not wide:
+                        nest.run_sweep(current, (), 0, False)
+            scope.body.append(Loop(at, size, tuple(lane.body), LoopKind.VECTOR))
+    return nest.built(title, top.body, count, work, True)
+
+
+def _total(nest: Nest, name: Accumulator) -> Accumulator:
+    """The outer level of a float sum: in double, so that however many rows there are it adds no error of its own."""
+    return Accumulator(nest.emitter.fresh("s"), name.op, FLOAT64)
+
+
+def _blocks(
+    nest: Nest,
+    wide: Sweep,
+    axis: Symbol,
+    vector: Symbol,
+    tile: Expr,
+    size: Expr,
+    names: Sequence[Accumulator],
+    totals: Mapping[Accumulator, Accumulator],
+) -> None:
+    """``for block of rows: for column of the tile: running = running + (sum of its rows)``, and for float sums
+    after some blocks ``for column of the tile: total = total + running; running = 0``.
+    """
+    parameters = nest.emitter.parameters
+    outer, block, column, step = nest.new_axis(), nest.new_axis(), nest.new_axis(), nest.new_axis()
+    length = parameters.index(nest.loops.extents[axis])
+    first = outer.expr * costs.CPU_TILE_BLOCKS + block.expr if totals else block.expr
+    parameters.name(vector, tile * costs.CPU_TILE + column.expr)
+    parameters.name(axis, first * costs.CPU_TILE_ROWS + step.expr)
+    partial = [Accumulator(nest.emitter.fresh("a"), name.op, name.dtype) for name in names]
+    with nest.scope((vector,)) as lanes:
+        with nest.scope((axis,)) as point:
+            nest.point(wide, partial)
+        left = minimum(expr(costs.CPU_TILE_ROWS), length - first * costs.CPU_TILE_ROWS)
+        lanes.body.extend(partial)
+        lanes.body.append(Loop(step, left, tuple(point.body), LoopKind.SERIAL))
+        for name, part in zip(names, partial, strict=True):
+            lanes.body.append(_add(name, Local(part.name, part.dtype), column))
+    rows = Loop(column, size, tuple(lanes.body), LoopKind.VECTOR)
+    count, body = ceildiv(length, costs.CPU_TILE_ROWS), nest.emitter.scopes[-1].body
+    if not totals:
+        body.append(Loop(block, count, (rows,), LoopKind.SERIAL))
+        return
+    at = nest.new_axis()
+    moved: list[Statement] = []
+    for name, total in totals.items():
+        moved.append(_add(total, cast(Load(name.name, at.expr, name.dtype), total.dtype), at))
+        moved.append(Store(name.name, at.expr, _start(name)))
+    most = costs.CPU_TILE_BLOCKS
+    blocks = Loop(block, minimum(expr(most), count - outer.expr * most), (rows,), LoopKind.SERIAL)
+    after = Loop(at, size, tuple(moved), LoopKind.VECTOR)
+    body.append(Loop(outer, ceildiv(count, most), (blocks, after), LoopKind.SERIAL))
+
+
+def _add(running: Accumulator, value: Value, column: Symbol) -> Store:
+    """Joins a value to the running result of a column."""
+    before = Load(running.name, column.expr, running.dtype)
+    return Store(running.name, column.expr, Apply(COMBINE[running.op], (before, value), running.dtype))
+
+
+def _start(accumulator: Accumulator) -> Const:
+    """What a reduction of nothing is."""
+    dtype = accumulator.dtype
+    start: bool | int | float
+    match accumulator.op:
+        case "sum" | "any":
+            start = 0
+        case "prod" | "all":
+            start = 1
+        case "max":
+            start = _bound(dtype, -1)
+        case _:
+            start = _bound(dtype, 1)
+    return Const(float(start) if dtype.is_float else bool(start) if dtype.kind == "bool" else start, dtype)
+
+
+def _bound(dtype: DType, sign: int) -> int | float:
+    """The least (sign -1) or greatest value of a dtype."""
+    if dtype.is_float:
+        return sign * math.inf
+    if dtype.kind == "bool":
+        return int(sign > 0)
+    information = torch.iinfo(dtype.torch)
+    return information.max if sign > 0 else information.min

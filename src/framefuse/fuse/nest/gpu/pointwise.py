@@ -1,0 +1,110 @@
+"""Turns pointwise work into tiles of one or two sides, or into one loop over all elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from framefuse.fuse import costs
+from framefuse.fuse.nest.forms import crossing_axis, primary
+from framefuse.fuse.nest.gpu.decode import decode, joined
+from framefuse.fuse.nest.loop_order import memory_order, vector_axis
+from framefuse.fuse.nest.nest import Built, Nest
+from framefuse.fuse.nest.sweeps import Sweep
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.loops import Index, Let, Loop, LoopKind
+from framefuse.ir.numbers import Expr, Symbol, ceildiv, expr, minimum, product
+
+
+def pointwise(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
+    group = nest.group
+    order = memory_order(group.domain, primary(nest), group.hints)
+    if not order:
+        with nest.scope() as scope:
+            nest.point(only, ())
+        return nest.built(title, scope.body, expr(1), work, False)
+    lane = vector_axis(order, nest.accesses, nest.hinted())
+    axes = nest.join([*(axis for axis in order if axis is not lane), lane])
+    across = crossing_axis(nest, axes)
+    sides = _sides(nest, axes, across)
+    if sides:
+        return _tiles(nest, axes, sides, only, title, work)
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        with joined(nest, axes, LoopKind.PARALLEL_VECTOR):
+            nest.point(only, ())
+    return nest.built(title, top.body, product(nest.loops.extents[axis] for axis in axes), work, True)
+
+
+def _sides(nest: Nest, axes: Sequence[Symbol], across: Symbol | None) -> list[tuple[Symbol, int]]:
+    """The axes of a tile, outermost first, with its sizes; none where a tile would be small or hardly filled."""
+    hints = nest.hinted()
+    lane = axes[-1]
+    if across is not None:
+        return [(axis, min(costs.GPU_SQUARE, power(hints[axis]))) for axis in (across, lane)]
+    if len(axes) == 1:
+        return []
+    wide = _filled(hints[lane], costs.GPU_TILE)
+    if wide is None or wide < min(costs.GPU_NARROW, costs.GPU_TILE):
+        return []
+    if wide >= costs.GPU_TILE:
+        return [(lane, wide)]
+    high = _filled(hints[axes[-2]], costs.GPU_TILE // wide)
+    if high is None or high * wide < costs.GPU_TILE_LEAST:
+        return []
+    return [(axes[-2], high), (lane, wide)] if high > 1 else [(lane, wide)]
+
+
+def _filled(extent: int, most: int) -> int | None:
+    """The largest power of two up to ``most`` in whose multiples an extent nearly fits."""
+    size = most
+    while size > 1 and extent < costs.GPU_FILLED * size * -(-extent // size):
+        size //= 2
+    return size if extent else None
+
+
+def power(extent: int) -> int:
+    return 1 << max(0, extent - 1).bit_length()
+
+
+def _tiles(
+    nest: Nest, axes: Sequence[Symbol], sides: Sequence[tuple[Symbol, int]], only: Sweep, title: str, work: Expr
+) -> Built:
+    """``for tile in parallel(...)``: where it begins, then vector loops over its sides."""
+    extents, parameters = nest.loops.extents, nest.emitter.parameters
+    inner = [axis for axis, _ in sides]
+    outer = [axis for axis in axes if axis not in inner]
+    counts = [*(extents[axis] for axis in outer), *(ceildiv(extents[axis], size) for axis, size in sides)]
+    with nest.scope() as top:
+        nest.emitter.floor = 1
+        symbol = nest.new_axis()
+        with nest.loop(tuple(outer), symbol, product(counts), LoopKind.PARALLEL) as scope:
+            places = [Symbol(f"@p{number}") for number in range(len(sides))]
+            decode(nest, symbol.expr, [*outer, *places], counts)
+            steps: list[tuple[Symbol, Expr]] = []
+            for place, (axis, size) in zip(places, sides, strict=True):
+                start, step = nest.new_axis(), nest.new_axis()
+                scope.body.append(Let(start.name, Index(parameters.index(place.expr) * size, INT64)))
+                parameters.name(axis, start.expr + step.expr)
+                steps.append((step, _length(parameters.index(extents[axis]), size, start)))
+            _nested(nest, inner, steps, lambda: nest.point(only, ()))
+    return nest.built(title, top.body, product(counts), work, True)
+
+
+def _length(extent: Expr, size: int, start: Symbol) -> Expr:
+    """The points of one tile along a side: all of them where it divides the extent."""
+    if extent.constant is not None and extent.constant % size == 0:
+        return expr(size)
+    return minimum(expr(size), extent - start.expr)
+
+
+def _nested(
+    nest: Nest, axes: Sequence[Symbol], steps: Sequence[tuple[Symbol, Expr]], inside: Callable[[], None]
+) -> None:
+    """A vector loop for each axis, one in the other; extents are over the kernel's own symbols."""
+    if not axes:
+        inside()
+        return
+    outer = nest.emitter.scopes[-1]
+    with nest.scope((axes[0],)) as scope:
+        _nested(nest, axes[1:], steps[1:], inside)
+    outer.body.append(Loop(steps[0][0], steps[0][1], tuple(scope.body), LoopKind.VECTOR))
