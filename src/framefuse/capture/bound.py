@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
+from framefuse.capture.values import Value
 from framefuse.ir.classes import of_extension
 
 BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
 FUNCTIONS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
-def is_bound(value: Any) -> bool:
+def is_bound(value: Value) -> bool:
     """Whether a callable is bound to an object of the program: not a function of a module, nor of a class as such."""
     if not isinstance(value, BOUND_KINDS):
         return False
     return not (isinstance(value.__self__, (types.ModuleType, type, type(None))) or of_extension(value))
 
 
-def taken_apart(method: Any) -> tuple[Any, Any] | None:
+def taken_apart(method: Value) -> tuple[Value, Value] | None:
     """The function that lies on a class, and what it is bound to; None where no class has the function."""
     holder, name = method.__self__, method.__name__
     classes: tuple[type, ...] = type(holder).__mro__
@@ -32,13 +32,13 @@ def taken_apart(method: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _fits(function: Any, holder: Any) -> bool:
+def _fits(function: Value, holder: Value) -> bool:
     if type(function) is types.ClassMethodDescriptorType:
         return isinstance(holder, type) and issubclass(holder, function.__objclass__)
     return issubclass(type(holder), function.__objclass__)
 
 
-def bind(function: Any, holder: Any) -> Any:
+def bind(function: Value, holder: Value) -> Value:
     """The method that ``function`` is for ``holder``; an object of the interpreter has it by its name."""
     if type(function) is types.ClassMethodDescriptorType:
         return function.__get__(None, holder)

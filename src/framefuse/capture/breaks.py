@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from framefuse.capture.values import Arguments, Keywords, Value
+
 
 class Break(BaseException):
     """Raised by an instruction that cannot be recorded, where all frames can be taken apart.
@@ -13,7 +15,7 @@ class Break(BaseException):
     """
 
     def __init__(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any, code: str, detail: str
+        self, target: Value, args: Arguments, kwargs: Keywords, then: Any, code: str, detail: str
     ) -> None:
         super().__init__(code)
         self.target = target

@@ -428,11 +428,10 @@ class Calls(Natives):
                 negated = ("not",) if function is operator.ne else None
                 return self.call(frame, equal_parts, (left, right), {}, negated)
             compared(self, left, right)
-        if sources.known:
-            if sources.knows(left):
-                contents.guard_deep_contents(left)
-            if sources.knows(right):
-                contents.guard_deep_contents(right)
+        if sources.knows(left):
+            contents.guard_deep_contents(left)
+        if sources.knows(right):
+            contents.guard_deep_contents(right)
         frame.stack.append(function(left, right))
         return None
 

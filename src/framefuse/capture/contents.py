@@ -5,14 +5,13 @@ from __future__ import annotations
 import types
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from framefuse.capture.atoms import ATOMS, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
-from framefuse.capture.sources import Sources
+from framefuse.capture.sources import Place, Sources
 from framefuse.capture.texts import Text, bare_text
 from framefuse.capture.values import Value
 from framefuse.ir.containers import elements, entries, held, size
@@ -30,12 +29,19 @@ class Change:
     followed.
     """
 
-    container: Any
+    container: Value
     length: int
-    keys: tuple[Any, ...] | None
+    keys: tuple[Value, ...] | None
     added: int = 0
     owned: bool = False
     blind: bool = False
+
+
+def _has(container: Value, key: Value) -> bool:
+    """Whether a dict has an entry or a set a member; no code of a subclass of dict is asked."""
+    if isinstance(container, dict):
+        return dict.__contains__(container, key)
+    return bool(type(container).__contains__(container, key))
 
 
 # Stands in for what a fault left unmade; nothing reads it, as the recording is dead.
@@ -56,7 +62,7 @@ class Contents:
 
     # Changes --------------------------------------------------------------------------------------------------------
 
-    def change(self, container: Any) -> Change:
+    def change(self, container: Value) -> Change:
         """The record of a known container that is about to change."""
         found = self.changed.get(id(container))
         if found is None:
@@ -64,7 +70,7 @@ class Contents:
             found = self.changed[id(container)] = Change(container, size(container), keys)
         return found
 
-    def own(self, container: Any) -> Change:
+    def own(self, container: Value) -> Change:
         """As :meth:`change`, with all of the old content stated, so that any change can be followed."""
         if id(container) not in self.changed or not self.changed[id(container)].owned:
             self.guard_shallow_contents(container)
@@ -78,7 +84,7 @@ class Contents:
 
     # Reads ----------------------------------------------------------------------------------------------------------
 
-    def guard_length(self, container: Any) -> None:
+    def guard_length(self, container: Value) -> None:
         """The length of a known container is what it was."""
         entry = self.sources.known.get(id(container))
         if entry is None or not self.sources.host.alive:
@@ -114,7 +120,7 @@ class Contents:
                 self.sources.fact(base, "present" if had else "absent", key[1], key)
         return size(container) - changed.length
 
-    def count(self, container: Any, free: bool) -> int:
+    def count(self, container: Value, free: bool) -> int:
         """``len(container)``: a run-time number where ``free`` or where a known container has changed."""
         if type(container) is Text:
             return self._text_length(container)
@@ -152,7 +158,7 @@ class Contents:
         counted: int = self.sources.seen[place]
         return counted
 
-    def guard_filled(self, container: Any) -> None:
+    def guard_filled(self, container: Value) -> None:
         """Whether a known container holds anything is what it was."""
         changed = self.changed.get(id(container))
         if changed is not None and changed.added > 0 and not changed.owned:
@@ -163,7 +169,7 @@ class Contents:
         else:
             self.guard_length(container)
 
-    def item(self, container: Any, key: Any, value: Any, free: int = CARRIED) -> Any:
+    def item(self, container: Value, key: Value, value: Value, free: int = CARRIED) -> Value:
         """An element read from a container by an atom key; ``value`` is what stands there. The reader goes on with what
         it is given.
         """
@@ -182,12 +188,12 @@ class Contents:
         if isinstance(container, SEQUENCES) and type(key) is int:
             return self._element(container, entry[1], key, value, free)
         if self._is_entry(container, key):
-            where: tuple[int, str, Any] = (id(container), "entry", id(key))
+            where: Place = (id(container), "entry", id(key))
             return self.sources.read_at(entry[1], where, "entry", self.sources.known[id(key)][1], value, free)
         self.guard_shallow_contents(container)
         return value
 
-    def _hold_key(self, key: Any) -> None:
+    def _hold_key(self, key: Value) -> None:
         """A function that names an entry is this very one at later calls; another one may have its code."""
         if type(key) is tuple:
             for part in key:
@@ -195,7 +201,7 @@ class Contents:
         elif type(key) is types.FunctionType and id(key) in self.sources.known:
             self.sources.fact(self.sources.known[id(key)][1], "is", key, id(key))
 
-    def _element(self, container: Any, base: Source, key: int, value: Any, free: int) -> Any:
+    def _element(self, container: Value, base: Source, key: int, value: Value, free: int) -> Value:
         changed = self.changed.get(id(container))
         free = True if id(container) in self.sources.moving_tuples else free
         if changed is not None:
@@ -219,12 +225,12 @@ class Contents:
             key += size(container)
         return self.sources.read_at(base, (id(container), "item", (int, key)), "item", key, value, free)
 
-    def _is_entry(self, container: Any, key: Any) -> bool:
+    def _is_entry(self, container: Value, key: Value) -> bool:
         """Whether a known dict holds something for a known tensor, as an optimizer's state does: found by identity."""
         known = type(key) in (torch.Tensor, torch.nn.Parameter) and id(key) in self.sources.known
         return known and isinstance(container, dict) and id(container) not in self.changed
 
-    def guard_membership(self, container: Any, key: Any) -> bool:
+    def guard_membership(self, container: Value, key: Value) -> bool:
         """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
         entry = self.sources.known.get(id(container))
         if entry is None or not self.sources.host.alive:
@@ -238,8 +244,7 @@ class Contents:
             if type(key) is not str:
                 self._hold_key(key)
             if (id(container), "item", (type(key), key)) not in self.sources.written:
-                kind: Any = dict if isinstance(container, dict) else type(container)
-                had = kind.__contains__(container, key)
+                had = _has(container, key)
                 self.sources.fact(entry[1], "present" if had else "absent", key, (type(key), key))
             return True
         if self._is_entry(container, key) and dict.__contains__(container, key):
@@ -247,7 +252,7 @@ class Contents:
             return True
         return False
 
-    def guard_extent(self, container: Any) -> None:
+    def guard_extent(self, container: Value) -> None:
         """The length or the keys of a known container, whose entries are then read one by one."""
         entry = self.sources.known.get(id(container))
         changed = self.changed.get(id(container))
@@ -258,7 +263,7 @@ class Contents:
         elif self.sources.host.alive and (changed is None or self._followed(changed)):
             self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
 
-    def holds_moving_number(self, container: dict[Any, Any]) -> bool:
+    def holds_moving_number(self, container: dict[Value, Value]) -> bool:
         """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
         entry = self.sources.known.get(id(container))
         if entry is None or not self.sources.host.alive:
@@ -270,7 +275,7 @@ class Contents:
             type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
         )
 
-    def guard_shallow_contents(self, container: Any) -> None:
+    def guard_shallow_contents(self, container: Value) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
         entry = self.sources.known.get(id(container))
         if entry is None or not self.sources.host.alive:
@@ -288,7 +293,7 @@ class Contents:
         if changed is not None:
             self._plain(container)
 
-    def _plain(self, container: Any) -> None:
+    def _plain(self, container: Value) -> None:
         """Numbers that this call wrote into a dict stand there without their expression: whoever takes the whole dict
         takes their values.
         """
@@ -297,7 +302,7 @@ class Contents:
                 if holder == id(container) and part == "item":
                     plain_number(value)
 
-    def _state(self, container: Any, base: Source, changed: Change | None) -> None:
+    def _state(self, container: Value, base: Source, changed: Change | None) -> None:
         """Facts for all of the old content."""
         holder = id(container)
         if isinstance(container, dict):
@@ -317,7 +322,7 @@ class Contents:
         else:
             self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), base)
 
-    def guard_keys(self, keys: list[Any], base: Source) -> None:
+    def guard_keys(self, keys: list[Value], base: Source) -> None:
         """The keys of a known dict or the members of a set, in order."""
         if not keys:
             self.sources.fact(base, "length", 0)
@@ -326,7 +331,7 @@ class Contents:
         else:
             self.sources.host.kill("argument", "a dict or set with keys that are no atoms")
 
-    def guard_deep_contents(self, value: Any, depth: int = 0) -> None:
+    def guard_deep_contents(self, value: Value, depth: int = 0) -> None:
         """As :meth:`guard_shallow_contents`, also for what lies inside known or new containers."""
         if type(value) in ATOMS or depth > 6:
             return
@@ -337,7 +342,7 @@ class Contents:
             for child in held(value):
                 self.guard_deep_contents(child, depth + 1)
 
-    def guard_empty_dicts(self, holder: Any, names: tuple[str, ...]) -> int:
+    def guard_empty_dicts(self, holder: Value, names: tuple[str, ...]) -> int:
         """States that the dicts at these names in the instance dict of a known object hold nothing; gives
         how many of the names that is done for.
         """

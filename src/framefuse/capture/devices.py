@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from framefuse.capture.questions import QUESTIONS, answered
+from framefuse.capture.sources import Sources
+from framefuse.capture.values import Value
 
 
-def random_states() -> tuple[Any, ...]:
+def random_states() -> tuple[torch.Tensor, ...]:
     """The states of all generators from which a call may draw that names none."""
     states = [torch.default_generator.get_state()]
     if torch.cuda.is_initialized():
@@ -18,7 +19,7 @@ def random_states() -> tuple[Any, ...]:
     return tuple(states)
 
 
-def drew(before: tuple[Any, ...]) -> bool:
+def drew(before: tuple[torch.Tensor, ...]) -> bool:
     """Whether a generator is not as it was; so it counts where the call itself began to use an accelerator."""
     now = random_states()
     return len(now) != len(before) or not all(map(torch.equal, before, now))
@@ -28,7 +29,7 @@ CURRENT = QUESTIONS[torch.cuda.current_device]
 
 
 def by_type(
-    recorder: Any, name: str, arguments: Iterable[Any], operands: Iterable[Any], results: Iterable[str]
+    sources: Sources, name: str, arguments: Iterable[Value], operands: Iterable[torch.Tensor], results: Iterable[str]
 ) -> None:
     """A call whose outcome depends on which CUDA device is the current one leaves a fact that says so: one that names
     no device, or a device by its type alone.
@@ -39,10 +40,10 @@ def by_type(
     made = any(place.startswith("cuda") for place in results)
     if made or unnamed:
         if unnamed or not any(operand.is_cuda for operand in operands):
-            answered(recorder.sources, CURRENT)
+            answered(sources, CURRENT)
 
 
-def _by_type(value: Any) -> bool:
+def _by_type(value: Value) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cuda" and value.index is None
     return isinstance(value, str) and value == "cuda"

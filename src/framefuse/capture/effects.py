@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import types
 from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import Any
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.attributes import has_finalizer
-from framefuse.capture.contents import Change
+from framefuse.capture.contents import Change, Contents
 from framefuse.capture.frame import MISSING
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.settings import RESTORED
-from framefuse.capture.settle import settle, settle_class
-from framefuse.capture.sources import place_of
+from framefuse.capture.settings import RESTORED, Setting
+from framefuse.capture.settle import Memo, settle, settle_class
+from framefuse.capture.sources import Place, Sources, place_of
+from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import base_of, elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
@@ -29,22 +31,20 @@ class Write:
     """
 
     kind: str
-    holder: Any
-    key: Any
-    value: Any
+    holder: Value
+    key: Value
+    value: Value
     line: Line | None
-    before: Any = MISSING
-    read: Any = MISSING
+    before: Value = MISSING
+    read: Value = MISSING
 
 
 # Writes that are made again as they were, at each call.
 REPLAYED = ("call", "content", "invoke", "token")
 # Writes that a container's content says nothing of: calls made again, and the attributes of one of a subclass.
 BESIDE = ("invoke", "attr", "delattr", "slot", "delslot")
-# So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
-PAIRS = 24
 # What a place held when something had been written there before.
-UNKNOWN: Any = object()
+UNKNOWN = object()
 # Part of a source that reads what a write of this kind wrote.
 PART = {
     "attr": "attr", "delattr": "attr", "slot": "getattr", "delslot": "getattr", "item": "item", "delitem": "item",
@@ -54,32 +54,32 @@ PART = {
 EFFECT = {"slot": "attr", "local": "setattr", "grad": "setattr", "delslot": "delattr", "delglobal": "delitem"}
 
 
-@netted("self.recorder", place="None", global_variable="None", operation="None", content="None", settle="None")
+@netted("self.host", place="None", global_variable="None", operation="None", content="None", settle="None")
 class Journal:
     """Writes in program order. Attributes, cells, globals and dict entries keep their final value; other changes of
     containers are replayed one by one, or the container's content is written whole.
     """
 
-    def __init__(self, recorder: Any) -> None:
-        self.recorder = recorder
+    def __init__(self, sources: Sources, contents: Contents) -> None:
+        self.sources, self.contents, self.host = sources, contents, sources.host
         self.writes: list[Write] = []
-        self.last: dict[tuple[Any, ...], Write] = {}
+        self.last: dict[Place, Write] = {}
         self.spoken = False
 
-    def invoke(self, call: Any, value: tuple[Any, ...]) -> None:
-        """``call(*value)`` is made again after the trace. What is written from now on is written after it."""
-        self.writes.append(Write("invoke", call, None, value, self.recorder.line()))
+    def invoke(self, call: Function, args: Arguments) -> None:
+        """``call(*args)`` is made again after the trace. What is written from now on is written after it."""
+        self.writes.append(Write("invoke", call, None, args, self.host.line()))
         self.last.clear()
         self.spoken = True
 
-    def context(self, variable: Any, place: tuple[Any, ...], value: Any, token: Any) -> None:
+    def context(self, variable: ContextVar[Value], place: Place, value: Value, token: Token[Value]) -> None:
         """A context variable is set. Each setting is one of its own, as its token may live across a break."""
-        self.recorder.sources.written[place] = value
-        self.writes.append(Write("token", variable, None, token, self.recorder.line()))
+        self.sources.written[place] = value
+        self.writes.append(Write("token", variable, None, token, self.host.line()))
 
-    def context_reset(self, variable: Any, place: tuple[Any, ...], setting: Any) -> None:
+    def context_reset(self, variable: ContextVar[Value], place: Place, setting: Setting) -> None:
         """A context variable is set back to what it held before ``setting``: what was set from there on is undone."""
-        sources = self.recorder.sources
+        sources = self.sources
         found = [write for write in self.writes if write.kind == "token" and write.holder is variable]
         while found and not setting.gone:
             undone = found.pop()
@@ -92,20 +92,20 @@ class Journal:
         if setting.before is RESTORED:
             return
         if not found or sources.tokens[id(found[-1].value)].value is not setting.before:
-            self.writes.append(Write("call", variable, "set", (setting.before,), self.recorder.line()))
+            self.writes.append(Write("call", variable, "set", (setting.before,), self.host.line()))
 
-    def context_restored(self, variable: Any, place: tuple[Any, ...], token: Any) -> None:
+    def context_restored(self, variable: ContextVar[Value], place: Place, token: Token[Value]) -> None:
         """A context variable is set back with a token that an earlier recording was given."""
-        self.recorder.sources.written[place] = RESTORED
-        self.writes.append(Write("call", variable, "reset", (token,), self.recorder.line()))
+        self.sources.written[place] = RESTORED
+        self.writes.append(Write("call", variable, "reset", (token,), self.host.line()))
 
-    def place(self, kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
+    def place(self, kind: str, holder: Value, key: Value, value: Value, before: Value) -> None:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
-        sources, contents = self.recorder.sources, self.recorder.contents
-        if not self.recorder.alive or not sources.knows(holder):
+        sources, contents = self.sources, self.contents
+        if not self.host.alive or not sources.knows(holder):
             return
         if type(before) not in ATOMS and before is not value and has_finalizer(type(before)):
-            self.recorder.kill("finalizer", f"{type(before).__name__}.__del__")
+            self.host.kill("finalizer", f"{type(before).__name__}.__del__")
             return
         if kind in ("cell", "delcell"):
             self._put((id(holder), "cell", None), kind, holder, key, value, before)
@@ -118,10 +118,10 @@ class Journal:
             contents.change(holder)
         self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
 
-    def global_variable(self, function: types.FunctionType, key: str, value: Any, before: Any) -> None:
+    def global_variable(self, function: types.FunctionType, key: str, value: Value, before: Value) -> None:
         """A global of ``function`` takes ``value``; MISSING deletes it."""
-        sources = self.recorder.sources
-        if not self.recorder.alive:
+        sources = self.sources
+        if not self.host.alive:
             return
         variables = function.__globals__
         if id(variables) not in sources.globals:
@@ -130,35 +130,35 @@ class Journal:
         kind = "global" if value is not MISSING else "delglobal"
         self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
 
-    def _put(self, place: tuple[Any, ...], kind: str, holder: Any, key: Any, value: Any, before: Any) -> None:
-        sources = self.recorder.sources
+    def _put(self, place: Place, kind: str, holder: Value, key: Value, value: Value, before: Value) -> None:
+        sources = self.sources
         found = self.last.get(place)
         if found is not None and found.kind == kind and not kind.startswith("del"):
             found.value = value
         else:  # an entry that was deleted and made again stands at the end of its dict
             if place in sources.written:
                 before = UNKNOWN
-            write = Write(kind, holder, key, value, self.recorder.line(), before, sources.seen.get(place, MISSING))
+            write = Write(kind, holder, key, value, self.host.line(), before, sources.seen.get(place, MISSING))
             self.last[place] = write
             self.writes.append(write)
         sources.written[place] = value
 
-    def operation(self, holder: Any, method: str, args: tuple[Any, ...]) -> None:
+    def operation(self, holder: Value, method: str, args: Arguments) -> None:
         """A known container changes by a method of its own."""
-        if self.recorder.alive and self.recorder.sources.knows(holder):
-            self.recorder.contents.change(holder)
-            self.writes.append(Write("call", holder, method, args, self.recorder.line()))
+        if self.host.alive and self.sources.knows(holder):
+            self.contents.change(holder)
+            self.writes.append(Write("call", holder, method, args, self.host.line()))
 
-    def content(self, holder: Any) -> None:
+    def content(self, holder: Value) -> None:
         """A known container changes in some way, and all facts about its old content stand: its final content is
         written whole.
         """
-        if not self.recorder.alive:
+        if not self.host.alive:
             return
         self.writes = [write for write in self.writes if write.holder is not holder or write.kind in BESIDE]
-        self.writes.append(Write("content", holder, None, None, self.recorder.line()))
+        self.writes.append(Write("content", holder, None, None, self.host.line()))
 
-    def effects(self, build: Any) -> tuple[Effect, ...]:
+    def effects(self, build: Callable[[Value], object]) -> tuple[Effect, ...]:
         """The effects of the trace; ``build`` makes recipes. A slot that holds again what it held before needs none."""
         found: list[Effect] = []
         for write in self.writes:
@@ -166,7 +166,7 @@ class Journal:
                 continue
             target = self._target(write)
             if target is None:
-                self.recorder.kill("write", f"a {type(write.holder).__name__}")
+                self.host.kill("write", f"a {type(write.holder).__name__}")
                 return ()
             value = self._content(write.holder) if write.kind == "content" else write.value
             value = None if write.kind.startswith("del") else build(value)
@@ -179,10 +179,10 @@ class Journal:
         simple = write.kind in ("attr", "slot", "item", "cell", "global")
         return simple and _same(write.before, write.value) and self._restored(write)
 
-    def _content(self, holder: Any) -> Any:
+    def _content(self, holder: Value) -> Value:
         """A new container with the elements of ``holder``, its numbers with their expressions."""
         if isinstance(holder, dict):
-            written = self.recorder.sources.written
+            written = self.sources.written
             pairs = entries(holder)
             return {key: written.get((id(holder), "item", (type(key), key)), value) for key, value in pairs}
         return set(elements(holder)) if isinstance(holder, set) else elements(holder)
@@ -191,7 +191,7 @@ class Journal:
         """Whether a slot that holds its first value again is known to have held it: by an earlier read, or by a fact
         stated now.
         """
-        sources = self.recorder.sources
+        sources = self.sources
         if write.read is not MISSING:
             return type(write.read) not in TRACKED  # a number that differs at each call was read as a run-time value
         if write.kind == "attr" and type(write.before) in ATOMS:
@@ -200,7 +200,7 @@ class Journal:
         return False
 
     def _target(self, write: Write) -> Source | Build | None:
-        source: Source | None = self.recorder.sources.source_of(write.holder)
+        source: Source | None = self.sources.source_of(write.holder)
         if write.kind in ("global", "delglobal", "invoke"):
             return Build("const", write.holder)
         if write.kind in ("cell", "delcell") and source is not None:
@@ -211,13 +211,13 @@ class Journal:
             return Source("item", closure, source.key) if source.is_argument else Build("const", write.holder)
         return source
 
-    def settle(self, memo: dict[int, Any]) -> None:
+    def settle(self, memo: Memo) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
-        for made in self.recorder.sources.made.values():
+        for made in self.sources.made.values():
             if isinstance(made, type):
                 settle_class(made, memo)
-        for change in self.recorder.contents.changed.values():
-            _settle_elements(change, self.recorder.sources, memo)
+        for change in self.contents.changed.values():
+            _settle_elements(change, self.sources, memo)
         for write in self.writes:
             value = settle(write.value, memo)
             if value is write.value or type(write.value) in TRACKED or write.kind in REPLAYED:
@@ -235,7 +235,7 @@ class Journal:
         """Objects that are written must be other objects than the further ones of their type, as they were when
         recorded.
         """
-        sources = self.recorder.sources
+        sources = self.sources
         written = {
             id(write.holder): write.holder
             for write in self.writes
@@ -246,62 +246,38 @@ class Journal:
             if own is None:
                 continue
             if own.kind == "dict":  # the instance dict of an object: the object is another than the others
-                own, name = own.base, own.base
-                holder = next(value for value, source in sources.known.values() if source is name)
-            for other, source in list(sources.known.values()):
+                own = own.base
+                assert own is not None
+                holder = sources.holder_at(own)
+            for other, source in sources.entries():
                 if other is holder or type(other) is not type(holder) or type(holder) in ATOMS:
                     continue
                 if (own.is_argument or source.is_argument) and own.kind != "dict" and source.kind != "dict":
                     sources.fact(own, "different", source)
 
-    def separate_tensors(self) -> None:
-        """Input tensors that are written, and what they may alias, must be as distinct as they were when recorded."""
-        recorder = self.recorder
-        changed = {number for call in recorder.calls for number in call.written}
-        storages = {recorder.metas[number].storage for number in changed}
-        hit = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
-        first: dict[int, int] = {}
-        for number in (*hit, *recorder.inputs):
-            other = first.setdefault(recorder.metas[number].storage, number)
-            if other != number:
-                own, source = recorder.inputs[other][0], recorder.inputs[number][0]
-                if recorder.metas[number].storage in storages:
-                    recorder.kill("alias", f"{own} and {source}")
-                    return
-        sources = {number: entry[0] for number, entry in recorder.inputs.items()}
-        if len(hit) * len(sources) > PAIRS:
-            rest = tuple(source for number, source in sources.items() if number not in set(hit))
-            recorder.sources.fact(sources[hit[0]], "apart", (tuple(sources[number] for number in hit), rest), "")
-            return
-        for place, number in enumerate(hit):
-            done = set(hit[: place + 1])
-            for other, source in sources.items():
-                if other not in done:
-                    recorder.sources.fact(sources[number], "disjoint", source)
 
-
-def _same(before: Any, value: Any) -> bool:
+def _same(before: Value, value: Value) -> bool:
     if before is value:
         return True
     return type(before) is type(value) and type(value) in (int, str, bool) and bool(before == value)
 
 
-def _settle_elements(change: Change, sources: Any, memo: dict[int, Any]) -> None:
+def _settle_elements(change: Change, sources: Sources, memo: Memo) -> None:
     """Elements that the call put into a container, where they stand: tracked numbers, and new objects that hold some.
 
     Old elements are left alone: tracked numbers by type, objects that no fact knows by their place.
     """
-    container, known, written = change.container, sources.known, sources.written
+    container, written = change.container, sources.written
     if isinstance(container, (list, deque)):
         for place, part in enumerate(elements(container)):
             new = part
             new_here = place >= change.length or change.owned or (id(container), "item", (int, place)) in written
-            if type(part) in TRACKED or (new_here and id(part) not in known):
+            if type(part) in TRACKED or (new_here and not sources.knows(part)):
                 new = settle(part, memo)
             if new is not part:
                 base_of(container).__setitem__(container, place, new)
     elif isinstance(container, dict) and change.owned:
         for key, part in list(dict.items(container)):
-            new = part if id(part) in known else settle(part, memo)
+            new = part if sources.knows(part) else settle(part, memo)
             if new is not part:
                 base_of(container).__setitem__(container, key, new)

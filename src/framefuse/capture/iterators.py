@@ -6,8 +6,8 @@ import gc
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
 
+from framefuse.capture.values import Value
 from framefuse.ir.containers import base_of, size
 
 RangeObjectIterator = type(iter(range(0)))
@@ -21,14 +21,14 @@ NATIVE_ITERATORS = frozenset(
     )
 )  # fmt: skip
 # What makes those of one sequence: it may be of a subclass that iterates otherwise.
-OF_SEQUENCE: dict[type, Callable[[Any], Iterator[Any]]] = {
+OF_SEQUENCE: dict[type, Callable[[Value], Iterator[Value]]] = {
     type(iter([])): list.__iter__, type(iter(())): tuple.__iter__, type(iter("")): str.__iter__,
     type(iter("\u20ac")): str.__iter__, type(iter(b"")): bytes.__iter__, type(reversed([])): list.__reversed__,
 }  # fmt: skip
 SEQUENCE_ITERATORS = frozenset((*OF_SEQUENCE, RangeObjectIterator))
 # Iterators over what may grow and shrink, each with what makes it; their __reduce__ tells the elements that are left,
 # not whose they are.
-VIEWS: dict[type, Callable[[Any], Iterator[Any]]] = {
+VIEWS: dict[type, Callable[[Value], Iterator[Value]]] = {
     KeyIterator: dict.__iter__,
     type(iter({}.values())): lambda holder: iter(dict.values(holder)),
     type(iter({}.items())): lambda holder: iter(dict.items(holder)),
@@ -37,29 +37,29 @@ VIEWS: dict[type, Callable[[Any], Iterator[Any]]] = {
 
 
 # Views of a dict, each with what makes it.
-VIEW_OBJECTS: dict[type, Callable[[Any], Any]] = {
+VIEW_OBJECTS: dict[type, Callable[[Value], Value]] = {
     type(made(kind())): made
     for kind in (dict, OrderedDict)
     for made in (kind.keys, kind.values, kind.items)
 }  # fmt: skip
 
 
-def dict_behind(view: Any) -> Any:
+def dict_behind(view: Value) -> Value:
     """The dict that a view or a proxy shows; of a proxy for another mapping a copy."""
     held = [part for part in gc.get_referents(view) if isinstance(part, dict)]
     return held[0] if held else dict(view)
 
 
-def reduced(iterator: Any) -> tuple[Any, tuple[Any, ...], Any]:
+def reduced(iterator: Value) -> tuple[Value, tuple[Value, ...], Value]:
     """A callable that makes the iterator, its arguments, and a position or None."""
     make, args, *state = iterator.__reduce__()
-    own: Any = OF_SEQUENCE.get(type(iterator))
+    own: Value = OF_SEQUENCE.get(type(iterator))
     if own is not None:
         make, args = own, args if state else (own.__objclass__(),)  # at its end it has let go of the sequence
     return make, args, state[0] if state else None
 
 
-def place_in_view(iterator: Any) -> tuple[Any, int] | None:
+def place_in_view(iterator: Value) -> tuple[Value, int] | None:
     """The dict or set behind an iterator of one of the VIEWS and the number of elements handed out; None at its end.
 
     Raises RuntimeError where its holder changed meanwhile, so that no fresh iterator goes on as this one does.
@@ -75,23 +75,23 @@ def place_in_view(iterator: Any) -> tuple[Any, int] | None:
     return holder, given
 
 
-def _same_element(one: Any, other: Any) -> bool:
+def _same_element(one: Value, other: Value) -> bool:
     """Whether two elements of a view are the same; those of items are pairs, made anew each time."""
     if one is other:
         return True
     return type(one) is tuple is type(other) and len(one) == len(other) == 2 and all(map(_is, one, other))
 
 
-def _is(one: Any, other: Any) -> bool:
+def _is(one: Value, other: Value) -> bool:
     return one is other
 
 
-def continue_view(kind: type, holder: Any, given: int, began: int) -> Any:
+def continue_view(kind: type, holder: Value, given: int, began: int) -> Value:
     """An iterator over ``holder`` behind its first ``given`` elements; it began when there were ``began``, and where
     there are others now it raises as CPython's does.
     """
     if size(holder) != began:
-        changed: Any = dict.fromkeys(range(2)) if isinstance(holder, dict) else {0, 1}
+        changed: Value = dict.fromkeys(range(2)) if isinstance(holder, dict) else {0, 1}
         iterator = VIEWS[kind](changed)
         changed.clear()
         return iterator
@@ -106,7 +106,7 @@ class RangeIterator:
 
     __slots__ = ("at", "step", "stop")
 
-    def __init__(self, at: Any, stop: Any, step: Any) -> None:
+    def __init__(self, at: Value, stop: Value, step: Value) -> None:
         self.at = at
         self.stop = stop
         self.step = step
@@ -118,7 +118,7 @@ class RangeIterator:
     def __iter__(self) -> RangeIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Value:
         value = self.at
         if not (value < self.stop if self.step > 0 else value > self.stop):
             raise StopIteration

@@ -6,11 +6,11 @@ import functools
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.values import Value
 
 TOLD_APART: tuple[type, ...] = (
     torch.Tensor, type, types.ModuleType, types.MethodType, types.BuiltinMethodType, types.MethodWrapperType
@@ -36,4 +36,4 @@ def _is_plain(kind: type) -> bool:
     )
 
 
-is_plain: Callable[[Any], bool] = functools.lru_cache(maxsize=4096)(_is_plain)
+is_plain: Callable[[Value], bool] = functools.lru_cache(maxsize=4096)(_is_plain)

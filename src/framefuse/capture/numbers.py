@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import SupportsIndex
 
 from framefuse.capture.owner import Owner
 from framefuse.capture.texts import Text, bare_text, text
+from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements, held
 from framefuse.ir.numbers import Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
 from framefuse.ir.trace import Build
@@ -25,7 +26,7 @@ class Integer(int):
 
     expr: Expr
     owner: Owner
-    names: Any
+    names: Value
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -39,7 +40,7 @@ class Integer(int):
             self.owner.relate("==", self.expr, expr(value))
         return value
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type, tuple[int]]:
         return (int, (self.plain(),))
 
     def __hash__(self) -> int:
@@ -69,7 +70,7 @@ class Integer(int):
 
     __trunc__ = __floor__ = __ceil__ = __pos__
 
-    def __round__(self, digits: Any = None) -> int:
+    def __round__(self, digits: SupportsIndex | None = None) -> int:
         return self if digits is None else round(self.plain(), digits)
 
     def __neg__(self) -> int:
@@ -78,27 +79,27 @@ class Integer(int):
     def __abs__(self) -> int:
         return self if self >= 0 else -self
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Value) -> Value:
         return (self // other, self % other)
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self, other: Value) -> Value:
         return (other // self, other % self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Value) -> Value:
         return _real_operation("div", operator.truediv, self, other, self.owner)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Value) -> Value:
         return _real_operation("div", operator.truediv, other, self, self.owner)
 
-    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+    def __pow__(self, other: Value, modulus: Value = None) -> Value:
         if modulus is None and type(other) is int and 0 <= other <= 4:
-            total: Any = 1
+            total: Value = 1
             for _ in range(other):
                 total = self * total
             return total
         return _power(self, other, modulus, self.owner)
 
-    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+    def __rpow__(self, other: Value, modulus: Value = None) -> Value:
         return _power(other, self, modulus, self.owner)
 
     def __invert__(self) -> int:
@@ -122,7 +123,7 @@ class Float(float):
             self.owner.pin_real(self.__dict__["real"])
         return float.__add__(self, -0.0)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type, tuple[float]]:
         return (float, (self.plain(),))
 
     def __hash__(self) -> int:
@@ -150,13 +151,13 @@ class Float(float):
     def __pos__(self) -> float:
         return self
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Value) -> Value:
         return (self // other, self % other)
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self, other: Value) -> Value:
         return (other // self, other % self)
 
-    def __round__(self, digits: Any = None) -> Any:
+    def __round__(self, digits: SupportsIndex | None = None) -> Value:
         if digits is not None:
             return round(self.plain(), digits)
         return rounded("round", round, self)
@@ -174,7 +175,7 @@ class Float(float):
         return _real_unary("abs", abs, self)
 
 
-def _power(base: Any, exponent: Any, modulus: Any, owner: Owner) -> Any:
+def _power(base: Value, exponent: Value, modulus: Value, owner: Owner) -> Value:
     """``base ** exponent``, of which one is a run-time int."""
     if type(base) not in NUMBERS or type(exponent) not in NUMBERS:
         return NotImplemented
@@ -228,7 +229,7 @@ def floating(value: float, form: Real, owner: Owner) -> float:
     return made
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: Value) -> Value:
     """The plain int or float of a tracked number, with the fact that it is this one; anything else as it is."""
     return value.plain() if type(value) in TRACKED else value
 
@@ -238,7 +239,7 @@ def names_object(value: Integer) -> bool:
     return "names" in value.__dict__
 
 
-def key_of(value: Any) -> Any:
+def key_of(value: Value) -> Value:
     """A tracked number as a key: it is held to its value, or tells apart the object that it names."""
     if type(value) is Integer and names_object(value):
         value.owner.places.tell_apart(value.names)
@@ -246,7 +247,7 @@ def key_of(value: Any) -> Any:
     return plain_number(value)
 
 
-def bare(value: Any) -> Any:
+def bare(value: Value) -> Value:
     """The plain int or float of a tracked number without any fact, for the copy that goes to torch or to the user's
     objects.
     """
@@ -258,7 +259,7 @@ def bare(value: Any) -> Any:
     return float.__add__(value, -0.0) if kind is Float else value
 
 
-def form_of(value: Any) -> Any:
+def form_of(value: Value) -> Value:
     """The expression of a tracked number, else the value."""
     kind = type(value)
     if kind is Integer:
@@ -268,13 +269,13 @@ def form_of(value: Any) -> Any:
     return value.__dict__["real"] if kind is Float else value
 
 
-def made_of(kind: str, value: str, parts: tuple[Any, ...], how: Any = None) -> str:
+def made_of(kind: str, value: str, parts: tuple[Value, ...], how: object = None) -> str:
     """A string that is made of run-time values, by a Build of that kind."""
     tracked = tuple([part for part in parts if type(part) in TRACKED])
     return text(value, Build(kind, how, tuple([form_of(part) for part in parts])), tracked, tracked[0].owner)
 
 
-def as_real(value: Any) -> Real:
+def as_real(value: Value) -> Real:
     """A number of any kind as a Real."""
     kind = type(value)
     if kind is Float:
@@ -285,7 +286,7 @@ def as_real(value: Any) -> Real:
     return constant_real(float(value))
 
 
-def computed(function: Callable[..., Any], *parts: Any) -> Any:
+def computed(function: Function, *parts: Value) -> Value:
     """``function`` of the plain values; an error that it raises is one of these very values."""
     try:
         return function(*map(bare, parts))
@@ -295,7 +296,7 @@ def computed(function: Callable[..., Any], *parts: Any) -> Any:
         raise
 
 
-def _real_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:
+def _real_operation(name: str, function: Function, left: Value, right: Value, owner: Owner) -> Value:
     if type(left) not in NUMBERS or type(right) not in NUMBERS:
         return NotImplemented
     value = computed(function, left, right)
@@ -312,7 +313,7 @@ def _real_operation(name: str, function: Callable[..., Any], left: Any, right: A
 DIVISIONS = ("div", "floordiv", "mod")
 
 
-def _real_unary(name: str, function: Callable[..., Any], value: Float) -> Any:
+def _real_unary(name: str, function: Function, value: Float) -> Value:
     return floating(function(bare(value)), Real(name, (as_real(value),)), value.owner)
 
 
@@ -320,8 +321,8 @@ NUMBERS = frozenset((int, float, bool, Integer, Float))
 REALS = frozenset((float, Float))
 
 
-def _integer_operation(name: str, real: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
-    def operate(self: Integer, other: Any) -> Any:
+def _integer_operation(name: str, real: str, function: Function, reflected: bool) -> Function:
+    def operate(self: Integer, other: Value) -> Value:
         kind = type(other)
         left, right = (other, self) if reflected else (self, other)
         if kind is int or kind is bool or kind is Integer:
@@ -346,12 +347,12 @@ def _fits(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-def _form(value: Any) -> Expr:
+def _form(value: Value) -> Expr:
     return value.expr if type(value) is Integer else expr(value)
 
 
-def _integer_bits(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
-    def operate(self: Integer, other: Any) -> Any:
+def _integer_bits(name: str, function: Function, reflected: bool) -> Function:
+    def operate(self: Integer, other: Value) -> Value:
         if type(other) not in NUMBERS:
             return NotImplemented
         left, right = (other, self) if reflected else (self, other)
@@ -360,7 +361,7 @@ def _integer_bits(name: str, function: Callable[..., Any], reflected: bool) -> C
     return operate
 
 
-def _whole_operation(name: str, function: Callable[..., Any], left: Any, right: Any, owner: Owner) -> Any:
+def _whole_operation(name: str, function: Function, left: Value, right: Value, owner: Owner) -> Value:
     """An operation on ints whose value is a symbol of its own; of anything else, and where the machine's numbers do not
     hold it, of the plain values.
     """
@@ -370,7 +371,7 @@ def _whole_operation(name: str, function: Callable[..., Any], left: Any, right: 
     return whole(name, value, (_form(left), _form(right)), (left, right), owner)
 
 
-def whole(op: str, value: int, forms: tuple[Expr | Real, ...], parts: tuple[Any, ...], owner: Owner) -> Any:
+def whole(op: str, value: int, forms: tuple[Expr | Real, ...], parts: tuple[Value, ...], owner: Owner) -> int:
     """``value``, which ``op`` makes of ``parts``, as a run-time int; the plain one, with what makes it so, where it
     cannot be a run-time number.
     """
@@ -393,10 +394,10 @@ COMPARISONS: dict[str, tuple[tuple[str, bool], tuple[str, bool]]] = {
 }
 
 
-def _integer_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
+def _integer_comparison(name: str, function: Callable[..., bool]) -> Function:
     held, failed = COMPARISONS[name]
 
-    def compare(self: Integer, other: Any) -> Any:
+    def compare(self: Integer, other: Value) -> Value:
         kind = type(other)
         if kind is int or kind is bool or kind is Integer:
             outcome = function(int.__index__(self), bare(other))
@@ -418,7 +419,7 @@ EXACT = 2**53  # ints up to here are floats without rounding
 
 
 def _mixed_comparison(
-    row: tuple[str, bool], function: Callable[..., bool], left: Any, right: Any, owner: Owner
+    row: tuple[str, bool], function: Callable[..., bool], left: Value, right: Value, owner: Owner
 ) -> bool:
     """A comparison of numbers of which one is a float: of floats, as long as the ints are floats without rounding."""
     outcome = function(bare(left), bare(right))
@@ -437,8 +438,8 @@ def _mixed_comparison(
     return outcome
 
 
-def _float_comparison(name: str, function: Callable[..., bool]) -> Callable[..., Any]:
-    def compare(self: Float, other: Any) -> Any:
+def _float_comparison(name: str, function: Callable[..., bool]) -> Function:
+    def compare(self: Float, other: Value) -> Value:
         if type(other) not in NUMBERS:
             return NotImplemented
         return _mixed_comparison(COMPARISONS[name][0], function, self, other, self.owner)
@@ -446,8 +447,8 @@ def _float_comparison(name: str, function: Callable[..., bool]) -> Callable[...,
     return compare
 
 
-def _float_operation(name: str, function: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
-    def operate(self: Float, other: Any) -> Any:
+def _float_operation(name: str, function: Function, reflected: bool) -> Function:
+    def operate(self: Float, other: Value) -> Value:
         left, right = (other, self) if reflected else (self, other)
         return _real_operation(name, function, left, right, self.owner)
 
@@ -477,7 +478,7 @@ def _install() -> None:
 _install()
 
 
-def applied(function: Callable[..., Any], left: Any, right: Any, reflected: str) -> Any:
+def applied(function: Function, left: Value, right: Value, reflected: str) -> Value:
     """``function(left, right)``, a binary operation or comparison whose method of ``right`` is ``reflected``.
 
     The C code of bools, floats and complex numbers takes an int of any class on the right by its value, and asks its
@@ -496,7 +497,7 @@ def applied(function: Callable[..., Any], left: Any, right: Any, reflected: str)
     return function(left, right)
 
 
-def reads_values(value: Any, depth: int = 0) -> bool:
+def reads_values(value: Value, depth: int = 0) -> bool:
     """Whether nested containers hold a number of a class whose C code takes the other operand by its value: what
     compares or adds the elements would ask no tracked number.
     """
@@ -512,7 +513,7 @@ def rounded(op: str, function: Callable[[float], int], value: Float) -> int:
     return whole(op, computed(function, value), (as_real(value),), (value,), value.owner)
 
 
-def extreme(name: str, values: tuple[Any, ...]) -> Any:
+def extreme(name: str, values: tuple[Value, ...]) -> Value:
     """``min`` or ``max`` of ints of which some are tracked, as one expression; NotImplemented for anything else."""
     owner = next((value.owner for value in values if type(value) is Integer), None)
     if owner is None or any(type(value) not in (int, Integer) for value in values):
@@ -524,7 +525,7 @@ def extreme(name: str, values: tuple[Any, ...]) -> Any:
     return integer(choose(bare(value) for value in values), form, owner)
 
 
-def pin_nested(value: Any, depth: int = 0) -> None:
+def pin_nested(value: Value, depth: int = 0) -> None:
     """States the values of the tracked numbers in nested containers: native code is about to read them."""
     kind = type(value)
     if kind in TRACKED:

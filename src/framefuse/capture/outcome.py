@@ -16,6 +16,8 @@ from framefuse.ir.facts import Input, TensorSpec
 from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.trace import Autograd
 
+# So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
+PAIRS = 24
 # The first copy or pickle of a tensor notes the names of its slots in its class, as this does: later that would change
 # the version of the class, by which every trace is guarded.
 for _kind in (torch.Tensor, torch.nn.Parameter):
@@ -48,6 +50,31 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
         )  # fmt: skip
         found.append(Input(number, source, spec))
     return tuple(found)
+
+
+def separate_tensors(recorder: Recorder) -> None:
+    """Input tensors that are written, and what they may alias, must be as distinct as they were when recorded."""
+    changed = {number for call in recorder.calls for number in call.written}
+    storages = {recorder.metas[number].storage for number in changed}
+    hit = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
+    first: dict[int, int] = {}
+    for number in (*hit, *recorder.inputs):
+        other = first.setdefault(recorder.metas[number].storage, number)
+        if other != number:
+            own, source = recorder.inputs[other].source, recorder.inputs[number].source
+            if recorder.metas[number].storage in storages:
+                recorder.kill("alias", f"{own} and {source}")
+                return
+    sources = {number: entry.source for number, entry in recorder.inputs.items()}
+    if len(hit) * len(sources) > PAIRS:
+        rest = tuple(source for number, source in sources.items() if number not in set(hit))
+        recorder.sources.fact(sources[hit[0]], "apart", (tuple(sources[number] for number in hit), rest), "")
+        return
+    for place, number in enumerate(hit):
+        done = set(hit[: place + 1])
+        for other, source in sources.items():
+            if other not in done:
+                recorder.sources.fact(sources[number], "disjoint", source)
 
 
 def versions_of(recorder: Recorder) -> dict[int, int]:

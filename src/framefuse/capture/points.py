@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -11,6 +12,7 @@ from framefuse.capture.code import HANDLERS, Code, decode
 from framefuse.capture.learnt import can_step, step
 from framefuse.capture.leaves import library_of
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
+from framefuse.capture.values import Value
 from framefuse.errors import Reason
 from framefuse.ir.source import Line
 
@@ -36,9 +38,9 @@ class Point:
     shape: Part
     leaves: int
     free: tuple[int, ...]
-    fixed: dict[int, Any]
+    fixed: dict[int, Value]
     why: Reason
-    handle: Any = None
+    handle: object = None
 
     @property
     def has_outcome(self) -> bool:
@@ -55,19 +57,19 @@ class Point:
         return all(place not in taken.open and _equal(taken.numbers[place], held) for place, held in self.fixed.items())
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: Value, right: Value) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-def _cutting(handler: Any) -> Any:
-    def cut(machine: Any, frame: Any, argument: int) -> Any:
+def _cutting(handler: Value) -> Value:
+    def cut(machine: Any, frame: Any, argument: int) -> Value:
         return machine.cut(frame, handler, argument)
 
     return cut
 
 
-def _stepping(handler: Any, why: tuple[str, str]) -> Any:
-    def run(machine: Any, frame: Any, argument: int) -> Any:
+def _stepping(handler: Value, why: tuple[str, str]) -> Value:
+    def run(machine: Any, frame: Any, argument: int) -> Value:
         return step(machine, frame, handler, argument, why)
 
     return run
@@ -82,7 +84,7 @@ class Points:
     holds a number of a tensor, reading one is a step.
     """
 
-    by_shape: dict[Any, list[Point]] = field(default_factory=dict)
+    by_shape: dict[Hashable, list[Point]] = field(default_factory=dict)
     learnt: dict[CodeType, dict[int, tuple[str, str] | None]] = field(default_factory=dict)
     limit: int = 64
     replayed: bool = False

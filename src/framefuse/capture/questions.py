@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from framefuse.capture.atoms import CARRIED
+from framefuse.capture.sources import Sources
+from framefuse.capture.values import Value
 
 
 class Question:
@@ -18,11 +19,11 @@ class Question:
 
     __slots__ = ("ask",)
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
+    def __init__(self, ask: Callable[[], Value]) -> None:
         self.ask = ask
 
     @property
-    def answer(self) -> Any:
+    def answer(self) -> Value:
         return self.ask()
 
 
@@ -39,7 +40,7 @@ def _profiled() -> bool:
 PROFILER = Question(_profiled)
 # Whether the caller is handling no exception.
 CALM = Question(lambda: sys.exc_info()[1] is None)
-QUESTIONS: dict[Any, Question] = {
+QUESTIONS: dict[Value, Question] = {
     ask: Question(ask)
     for ask in (
         torch.get_num_threads, torch.get_num_interop_threads, torch.get_float32_matmul_precision,
@@ -52,7 +53,7 @@ QUESTIONS: dict[Any, Question] = {
 }  # fmt: skip
 
 
-def answered(sources: Any, question: Question) -> Any:
+def answered(sources: Sources, question: Question) -> Value:
     """The answer now, with the fact that it is this one at later calls."""
     value = question.answer
     if not sources.host.alive:

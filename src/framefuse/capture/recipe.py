@@ -26,7 +26,7 @@ from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeI
 from framefuse.capture.numbers import TRACKED, form_of, key_of
 from framefuse.capture.set_order import insertion_order
 from framefuse.capture.settle import cell_contents, slots_of
-from framefuse.capture.sources import ATOMS, CODE_LIKE, is_held
+from framefuse.capture.sources import ATOMS, CODE_LIKE
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
@@ -249,8 +249,8 @@ class Recipes:
             self.recorder.contents.guard_deep_contents(value)
             parts = [self._hashed(part) for part in value]
             return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
-        entry = self.recorder.sources.known.get(id(value))
-        if entry is not None and not is_held(*entry):
+        sources = self.recorder.sources
+        if sources.knows(value) and not sources.holds(value):
             return self.build(value)
         if isinstance(value, CODE_LIKE):
             return value

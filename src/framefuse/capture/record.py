@@ -19,7 +19,7 @@ from framefuse.capture.code import COROUTINE_FLAGS, decode
 from framefuse.capture.debuggers import hands_over
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
-from framefuse.capture.outcome import autograd_held, inputs_of, versions_of
+from framefuse.capture.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.points import Point, Points
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.recorder import Recorder
@@ -437,7 +437,7 @@ class _Run:
         handed = [build(part) for part in (*step, *value)] if step is not None else ()
         result = build(value) if step is None else Build("tuple", None, tuple(handed))
         recorder.journal.separate()
-        recorder.journal.separate_tensors()
+        separate_tensors(recorder)
         recorder.sources.guard_partition()
         if not recorder.alive:
             return None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 
 from framefuse.capture import devices, queries
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import LOOKUPS
+from framefuse.capture.attributes import LOOKUPS, Lookup
 from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
-from framefuse.capture.frame import InterpretedGenerator
+from framefuse.capture.frame import Frame, InterpretedGenerator
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.recording_mode import RecordingMode
@@ -22,11 +23,12 @@ from framefuse.capture.relations import Relations
 from framefuse.capture.retreat import retreat
 from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
-from framefuse.capture.settle import HELD, ITSELF
+from framefuse.capture.settle import HELD, ITSELF, Memo
 from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
-from framefuse.capture.tensors import DIMENSIONS, describe, keys_of, special
+from framefuse.capture.tensors import DIMENSIONS, Entrance, describe, keys_of, special
 from framefuse.capture.texts import Text
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
@@ -34,22 +36,43 @@ from framefuse.ir.facts import Source
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Expr, Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
-from framefuse.ir.source import Line
+from framefuse.ir.source import Line, Site
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
+T = TypeVar("T")
+Instruction = tuple[CodeType, int]
+
+
+class Interpreter(Protocol):
+    """What the recorder asks of the machine that runs the program."""
+
+    frames: list[Frame]
+    unsettled: Memo | None
+    reads_elements: bool
+
+    @property
+    def points(self) -> object | None: ...
+
+    def line(self) -> Line | None: ...
+    def site(self) -> Site | None: ...
+    def place(self) -> Instruction | None: ...
+    def learn(self, code: str, detail: str) -> None: ...
+    def learn_readers(self, places: list[Instruction | None], detail: str) -> bool: ...
+    def settle(self, memo: Memo) -> None: ...
+
 
 class Prepared(NamedTuple):
     """A torch call about to run: its arguments as the trace holds them, and what may change by running it."""
 
-    recorded: tuple[Any, ...]
-    named: dict[str, Any]
-    operands: list[Any]
+    recorded: tuple[object, ...]
+    named: dict[str, object]
+    operands: list[torch.Tensor]
     versions: list[int | None]
-    random_state: Any
+    random_state: tuple[torch.Tensor, ...] | None
     grad_enabled: bool
 
 
@@ -66,41 +89,41 @@ class Recorder:
     def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
-        self.looked_up: dict[type, Any] = {}
+        self.looked_up: dict[type, Lookup] = {}
         LOOKUPS.types = self.looked_up
         self.reason: Reason | None = None
         self.bug: Exception | None = None
         self.symbolic = dynamic is not False
-        self.machine: Any = None
+        self.machine: Interpreter | None = None
         self.relations = Relations(self)
         self.sources = Sources(self, self.relations)
         self.contents = Contents(self.sources)
-        self.journal = Journal(self)
+        self.journal = Journal(self.sources, self.contents)
         self.calls: list[Call] = []
         self.metas: list[TensorMeta] = []
         self.numbers: dict[int, int] = {}
-        self.tensors: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
         self.storages: dict[int, int] = {}
         self.families: dict[int, int] = {}
-        self.inputs: dict[int, tuple[Source, int, tuple[Symbol | int, ...], bool]] = {}
+        self.inputs: dict[int, Entrance] = {}
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
         self.versions: dict[int, int | None] = {}
         self.entrances = Entrances()
         self.exact_strides = False
         self.data_sized: set[int] = set()
-        self.readers: dict[Symbol, Any] = {}  # of numbers read from tensors: the instructions that read them
+        self.readers: dict[Symbol, Instruction | None] = {}  # what read numbers from tensors
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
         self.mode = RecordingMode(self)
         self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
-        self.stand_ins: dict[int, Any] = {}  # the real generators that frames got as the recording ended, by id
+        self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
         self.paused = False  # code runs whose calls are no part of the trace
         self.first_module_call = True
-        self.works: dict[int, tuple[Any, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
+        self.works: dict[int, tuple[Value, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
-        self._operands: list[Any] = []
+        self._operands: list[torch.Tensor] = []
         self._has_numbers = False
 
     # Ending ---------------------------------------------------------------------------------------------------------
@@ -126,7 +149,7 @@ class Recorder:
             self.stand_ins = {key: pair for key, pair in memo.items() if type(pair[0]) is InterpretedGenerator}
         self.drop()
 
-    def settled(self) -> dict[int, Any]:
+    def settled(self) -> Memo:
         """The objects that hold no number of this recording, for :func:`framefuse.capture.settle.settle`: those that
         existed before. What the program wrote to them is in the journal.
         """
@@ -142,7 +165,7 @@ class Recorder:
             self.bug = error
         self.kill("fault", f"{type(error).__name__}: {error}")
 
-    def attempt(self, work: Callable[[], Any], otherwise: Any) -> Any:
+    def attempt(self, work: Callable[[], T], otherwise: T) -> T:
         """The value of ``work``, a piece of our own; a fault in it ends the recording."""
         try:
             return work()
@@ -154,7 +177,7 @@ class Recorder:
         """Lets go of everything that the program made."""
         self.sources = Sources(self, self.relations)
         self.contents = Contents(self.sources)
-        self.journal = Journal(self)
+        self.journal = Journal(self.sources, self.contents)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
         self.versions, self.works = {}, {}
         self.entrances = Entrances()
@@ -168,16 +191,15 @@ class Recorder:
             return None
         if machine.frames:
             top = machine.frames[-1]
-            shown: tuple[int, Line] | None = top.shown
+            shown = top.shown
             if shown is not None and shown[0] == top.step:  # one instruction states many facts
                 return shown[1]
-        found: Line | None = machine.line()
-        return found
+        return machine.line()
 
     def placed(self) -> Line | None:
         """The user's line that runs now, with the instruction that does."""
         line, machine = self.line(), self.machine
-        if line is None or not machine.frames:
+        if line is None or machine is None or not machine.frames:
             return line
         return Line(line.file, line.line, line.function, machine.site())
 
@@ -207,7 +229,7 @@ class Recorder:
         if self.machine is not None:
             self.machine.learn("value", "An instruction")
 
-    def compared(self, *tensors: Any) -> None:
+    def compared(self, *tensors: torch.Tensor) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
         memory lies.
         """
@@ -219,7 +241,7 @@ class Recorder:
 
     # Values ---------------------------------------------------------------------------------------------------------
 
-    def number(self, tensor: Any) -> int | None:
+    def number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
         found = self.numbers.get(id(tensor))
         if found is not None or not self.alive:
@@ -235,7 +257,7 @@ class Recorder:
                 return None
             return self._add_input(tensor, source)
 
-    def _add_input(self, tensor: Any, source: Source) -> int:
+    def _add_input(self, tensor: torch.Tensor, source: Source) -> int:
         number = self._add(tensor)
         if self.gradients_matter:
             self.entrances.add(number, tensor)
@@ -253,19 +275,19 @@ class Recorder:
                 continue
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
-        self.inputs[number] = (source, keys_of(tensor), tuple(sizes), fixed and not marked)
+        self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
         self.versions[number] = _versions([tensor])[0]
         self.scalars.meet(number, tensor)
         return number
 
-    def _add(self, tensor: Any) -> int:
+    def _add(self, tensor: torch.Tensor) -> int:
         number = len(self.metas)
         self.metas.append(describe(tensor, self.storages, self.families))
         self.numbers[id(tensor)] = number
         self.tensors.append(tensor)
         return number
 
-    def sizes(self, tensor: Any) -> torch.Size:
+    def sizes(self, tensor: torch.Tensor) -> torch.Size:
         """The sizes of a tensor as run-time numbers."""
         with torch._C.DisableTorchFunction():
             shape = tensor.shape
@@ -274,7 +296,7 @@ class Recorder:
             return shape
         return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
 
-    def size(self, tensor: Any, dim: int) -> int:
+    def size(self, tensor: torch.Tensor, dim: int) -> int:
         """One size of a tensor as a run-time number."""
         with torch._C.DisableTorchFunction():
             value = tensor.shape[dim]
@@ -292,7 +314,7 @@ class Recorder:
                 self.relations.data_symbols.add(symbol)
         return integer(value, symbol.expr, self.relations)
 
-    def requires_grad(self, tensor: Any) -> bool | None:
+    def requires_grad(self, tensor: torch.Tensor) -> bool | None:
         """Whether a tensor requires grad, which guards then hold; None for a tensor that is not known."""
         if self.number(tensor) is None:
             return None
@@ -300,7 +322,7 @@ class Recorder:
         found: bool = tensor.requires_grad
         return found
 
-    def element(self, tensor: Any, whole: bool | None = None) -> Any:
+    def element(self, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
         """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None
         where reading it must be a step.
         """
@@ -324,14 +346,14 @@ class Recorder:
             return None
         return self.word(integer_word if whole else float_word, (tensor,), whole)
 
-    def decided(self, tensor: Any) -> bool:
+    def decided(self, tensor: torch.Tensor) -> bool:
         """The truth of a tensor of one element, which the call checks at each run: another outcome is eager's."""
         with torch._C.DisableTorchFunction():
             outcome = bool(tensor)
             self.run(decided, "decided", (tensor, outcome), {})
         return outcome
 
-    def word(self, function: Any, args: tuple[Any, ...], whole: bool) -> Any:
+    def word(self, function: Function, args: Arguments, whole: bool) -> float:
         """The number that the element of ``function(*args)`` is: known only while the trace runs."""
         with torch._C.DisableTorchFunction():
             word = self.run(function, function.__name__, args, {})
@@ -348,7 +370,7 @@ class Recorder:
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
-    def argument(self, value: Any) -> Any:
+    def argument(self, value: Value) -> object:
         """An argument of a torch call as the trace holds it."""
         kind = type(value)
         if kind in PLAIN_ARGUMENTS:
@@ -385,14 +407,14 @@ class Recorder:
         self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
         return None
 
-    def parts(self, values: Any) -> Any:
+    def parts(self, values: Value) -> Sequence[Value]:
         """The elements of a sequence as they are known."""
         if not self.sources.knows(values):
             return values if type(values) in (tuple, list) else elements(values)
         self.contents.guard_length(values)
         return [self.contents.item(values, number, part) for number, part in enumerate(elements(values))]
 
-    def run(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """Runs a torch call for real and records it."""
         args, kwargs = self.scalars.sized(name, args, kwargs)
         prepared = self._prepare(name, args, kwargs)
@@ -409,7 +431,7 @@ class Recorder:
             self._note(function, name, args, kwargs, prepared, out)
         return out
 
-    def _prepare(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Prepared | None:
+    def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
         self._operands, self._has_numbers = [], False
         recorded = tuple([self.argument(value) for value in args])
@@ -422,7 +444,7 @@ class Recorder:
         return Prepared(recorded, named, operands, _versions(operands), state, tracks)
 
     def _note(
-        self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], prepared: Prepared, out: Any
+        self, function: Function, name: str, args: Arguments, kwargs: Keywords, prepared: Prepared, out: Value
     ) -> None:
         """Records a torch call that gave ``out``."""
         operands, state = prepared.operands, prepared.random_state
@@ -447,7 +469,7 @@ class Recorder:
         if not self.alive:
             return
         places = [meta.device for meta in self.metas[first:]]
-        devices.by_type(self, name, (*args, *kwargs.values()), operands, places)
+        devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
         if result is NO_TENSOR and not written and name not in queries.FOR_EFFECT:
             self.kill("native-call", name)
             return
@@ -471,7 +493,7 @@ class Recorder:
         """Whether an int, which may be a size, is known only while the trace runs."""
         return isinstance(number, Expr) and not self.relations.data_symbols.isdisjoint(number.symbols)
 
-    def _unreached(self, operands: list[Any], first: int) -> tuple[int, ...]:
+    def _unreached(self, operands: list[torch.Tensor], first: int) -> tuple[int, ...]:
         """The operands of a call to which no gradient flows, though they require one. Where only one of them does,
         whatever requires grad after the call leads to it.
         """
@@ -486,7 +508,7 @@ class Recorder:
         return tuple(self.numbers[id(tensor)] for tensor in missing)
 
     def _written(
-        self, name: str, operands: list[Any], before: list[int | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, name: str, operands: list[torch.Tensor], before: list[int | None], args: Arguments, kwargs: Keywords
     ) -> tuple[int, ...]:
         after, found = _versions(operands), []
         if after != before:
@@ -518,7 +540,7 @@ class Recorder:
                     return
                 self.versions[number] = now
 
-    def reshaped(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def reshaped(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """Runs an in-place change of the sizes of a tensor that was made in this call: from now on the object is
         another value of the trace, a view of what it was.
         """
@@ -540,7 +562,7 @@ class Recorder:
             )  # fmt: skip
         return out
 
-    def _result(self, out: Any, data: bool) -> Any:
+    def _result(self, out: Value, data: bool) -> object:
         if isinstance(out, torch.Tensor):
             number = self.numbers.get(id(out))
             if number is None:
@@ -580,7 +602,7 @@ def _of_parameter(source: Source) -> bool:
 NO_TENSOR = object()
 
 
-def strip(value: Any) -> Any:
+def strip(value: Value) -> Value:
     """A copy of nested arguments with plain numbers."""
     kind = type(value)
     if kind in TRACKED:
@@ -598,7 +620,7 @@ def strip(value: Any) -> Any:
     return value
 
 
-def _versions(operands: list[Any]) -> list[int | None]:
+def _versions(operands: list[torch.Tensor]) -> list[int | None]:
     try:
         return [tensor._version for tensor in operands]
     except RuntimeError:  # inference tensors count no versions

@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from framefuse.capture import queries
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 
 class RecordingMode(TorchFunctionMode):
@@ -19,13 +20,15 @@ class RecordingMode(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Leaves the stack from wherever it stands: the program may be in modes that it entered later."""
         above = _modes_above(self)
         if above is not None:
             _replace((self, *above), above)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Value:
         recorder, kwargs = self.recorder, kwargs or {}
         recorder.mode_calls += 1
         if not recorder.alive or recorder.paused:
@@ -38,7 +41,7 @@ class RecordingMode(TorchFunctionMode):
 
 
 @contextmanager
-def unrecorded(mode: Any) -> Iterator[None]:
+def unrecorded(mode: TorchFunctionMode) -> Iterator[None]:
     """Takes ``mode`` off the stack of torch's function modes; those above it stay."""
     above = _modes_above(mode)
     if above is None:
@@ -51,13 +54,13 @@ def unrecorded(mode: Any) -> Iterator[None]:
         _replace(above, (mode, *above))
 
 
-def _modes_above(mode: Any) -> tuple[Any, ...] | None:
+def _modes_above(mode: TorchFunctionMode) -> tuple[TorchFunctionMode, ...] | None:
     """The active modes that were entered after ``mode``; None while it is not active."""
     stack = torch.overrides._get_current_function_mode_stack()
     return tuple(stack[stack.index(mode) + 1 :]) if mode in stack else None
 
 
-def _replace(top: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+def _replace(top: tuple[TorchFunctionMode, ...], other: tuple[TorchFunctionMode, ...]) -> None:
     """Puts ``other`` in the place of the modes at the top of the stack."""
     for _ in top:
         torch.overrides._pop_mode()

@@ -11,7 +11,7 @@ import torch
 
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.recipe import by_identity
-from framefuse.capture.sources import ATOMS, is_held
+from framefuse.capture.sources import ATOMS
 from framefuse.ir.facts import Source
 
 
@@ -55,8 +55,7 @@ def _lasts(value: Any, sources: Any) -> bool:
     """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
     if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
         return True
-    entry = sources.known.get(id(value))
-    return entry is not None and is_held(*entry) and by_identity(type(value))
+    return sources.holds(value) and by_identity(type(value))
 
 
 def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
 
+from framefuse.capture.values import Function, Value
 from framefuse.ir.trace import Autograd, Holder
 
 PREFIX = "_saved_"
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view
-LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
+LEAF: type[Node] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 class Stale(Exception):
@@ -46,10 +48,10 @@ class Entrances:
     def __init__(self) -> None:
         self.leaves: dict[int, int] = {}  # by identity of the tensor
         self.nodes: dict[tuple[int, int], int] = {}  # by identity of the node and which of its outputs
-        self.known: dict[int, Any] = {}  # the nodes
-        self.writes: dict[int, tuple[Any, Write]] = {}  # by identity of a node of torch's for a write to a view
+        self.known: dict[int, Node] = {}
+        self.writes: dict[int, tuple[Node, Write]] = {}  # by identity of a node of torch's for a write to a view
 
-    def add(self, number: int, tensor: Any) -> None:
+    def add(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the input of this number."""
         if not tensor.requires_grad:
             return
@@ -63,7 +65,7 @@ class Entrances:
         self.known[id(node)] = node
         self.nodes.setdefault((id(node), tensor.output_nr), number)
 
-    def wrote(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def wrote(self, function: Function, args: Sequence[Value], kwargs: Mapping[str, Value]) -> None:
         """Notes a call that wrote to its first argument in gradient mode. Where that is a view torch keeps what the
         call saved where Python does not see it.
         """
@@ -77,7 +79,10 @@ class Entrances:
 
 
 def autograd_of(
-    leaving: Mapping[int, Any], inputs: Mapping[int, Any], entrances: Entrances, storages: Mapping[int, int]
+    leaving: Mapping[int, torch.Tensor],
+    inputs: Mapping[int, torch.Tensor],
+    entrances: Entrances,
+    storages: Mapping[int, int],
 ) -> Autograd | None:
     """What eager's graph holds from the tensors ``leaving`` back to the ``inputs``, both by number.
 
@@ -90,17 +95,17 @@ def autograd_of(
 
 
 class _Reading:
-    def __init__(self, inputs: Mapping[int, Any], entrances: Entrances, storages: Mapping[int, int]) -> None:
+    def __init__(self, inputs: Mapping[int, torch.Tensor], entrances: Entrances, storages: Mapping[int, int]) -> None:
         self.entrances = entrances
         self.storages = storages
         self.given = {tensor.untyped_storage()._cdata for tensor in inputs.values()}
         self.selves = {id(tensor): number for number, tensor in inputs.items()}
         self.sizes: dict[int, int] = {}
         self.numbers: dict[int, int] = {}  # of nodes, by identity
-        self.kept: list[Any] = []  # the nodes: identities are theirs while they live
+        self.kept: list[Node] = []  # identities are theirs while they live
         self.holders: list[Holder] = []
 
-    def graph(self, leaving: Mapping[int, Any]) -> Autograd:
+    def graph(self, leaving: Mapping[int, torch.Tensor]) -> Autograd:
         made = {}
         for number, tensor in leaving.items():
             try:
@@ -113,7 +118,7 @@ class _Reading:
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
         return Autograd(tuple(self.holders), made, fresh)
 
-    def _reach(self, first: Any) -> None:
+    def _reach(self, first: Node) -> None:
         """Reads a node after all that its gradients go to."""
         waiting = [first]
         while waiting:
@@ -131,15 +136,15 @@ class _Reading:
             self.holders.append(self._holder(node, before))
             self.numbers[id(node)] = len(self.numbers)
 
-    def _inside(self, node: Any) -> bool:
+    def _inside(self, node: Node | None) -> TypeGuard[Node]:
         return node is not None and id(node) not in self.entrances.known and type(node) is not LEAF
 
-    def _holder(self, node: Any, before: Iterable[Any]) -> Holder:
+    def _holder(self, node: Node, before: Iterable[Node]) -> Holder:
         ends = []
         for child, place in node.next_functions:
             number = self.entrances.nodes.get((id(child), place))
             if number is None and type(child) is LEAF:
-                number = self.entrances.leaves.get(id(child.variable))
+                number = self.entrances.leaves.get(id(child.variable))  # type: ignore[attr-defined]
             if number is not None:
                 ends.append(number)
         saved, frees = _saved(node)
@@ -161,14 +166,14 @@ class _Reading:
         )
 
 
-def unreached(results: Iterable[Any], operands: Iterable[Any]) -> list[Any]:
+def unreached(results: Iterable[torch.Tensor], operands: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The operands of a call that require grad and to which no way leads from its results in eager's graph."""
     asking = [tensor for tensor in operands if tensor.requires_grad]
     held = [_node(tensor) for tensor in asking]  # a node has its address in Python only while somebody refers to it
     ends = {_end(tensor, node): tensor for tensor, node in zip(asking, held, strict=True)}
     missing = set(ends)
-    seen: dict[int, Any] = {}
-    waiting = []
+    seen: dict[int, Node] = {}
+    waiting: list[Node | None] = []
     for tensor in results:
         if tensor.requires_grad:
             node = _node(tensor)
@@ -188,12 +193,12 @@ def unreached(results: Iterable[Any], operands: Iterable[Any]) -> list[Any]:
     return [ends[end] for end in missing]
 
 
-def _end(tensor: Any, node: Any) -> tuple[int, int]:
+def _end(tensor: torch.Tensor, node: Node | None) -> tuple[int, int]:
     """What a way to the tensor ends at: one output of its node, or a leaf."""
     return (id(tensor), -1) if node is None else (id(node), tensor.output_nr)
 
 
-def _node(tensor: Any) -> Any:
+def _node(tensor: torch.Tensor) -> Node | None:
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -205,7 +210,7 @@ def _names(kind: Hashable) -> tuple[str, ...]:
     return tuple(name for name in dir(kind) if name.startswith(PREFIX))
 
 
-def _saved(node: Any) -> tuple[list[torch.Tensor], bool]:
+def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     """The tensors that a node saved whose memory can be told, and whether it may be walked once only."""
     found: list[torch.Tensor] = []
     # Torch drops the function that a write to a view holds, which Python does not see, with the rest.
@@ -226,11 +231,11 @@ def _saved(node: Any) -> tuple[list[torch.Tensor], bool]:
     return found, frees
 
 
-def _on_stand_ins(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Write:
+def _on_stand_ins(function: Function, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Write:
     """What the call saves: it is made once more on tensors without memory, the first of which is no view."""
     made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def stand_in(value: Any) -> Any:
+    def stand_in(value: Value) -> Value:
         if isinstance(value, torch.Tensor):
             if id(value) not in made:
                 made[id(value)] = value, torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
@@ -241,7 +246,8 @@ def _on_stand_ins(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     try:
         made[id(target)] = target, stand_in(target).clone()
         function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
-        saved, _ = _saved(made[id(target)][1].grad_fn)
+        node = made[id(target)][1].grad_fn
+        saved = [] if node is None else _saved(node)[0]
     except Stale:
         return Write(stale=True)
     except Exception:  # a call that needs memory: what it saves is not known

@@ -7,14 +7,18 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 import torch
 
 from framefuse.capture import queries
 from framefuse.capture.numbers import Integer, bare, integer
+from framefuse.capture.relations import Relations
+from framefuse.capture.sources import Sources
+from framefuse.capture.tensors import Entrance
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.numbers import Expr, Real, constant_real
-from framefuse.ir.trace import Call, Ref
+from framefuse.ir.trace import Call, Ref, TensorMeta
 
 # In-place call -> the operation on floats that it does.
 ARITHMETIC = {
@@ -31,6 +35,21 @@ WHOLE = dict.fromkeys(DIVISIONS, operator.floordiv) | {
 }  # fmt: skip
 
 
+class Host(Protocol):
+    """What this needs of the recorder: its calls, and its values by number."""
+
+    calls: list[Call]
+    metas: list[TensorMeta]
+    numbers: dict[int, int]
+    tensors: list[torch.Tensor]
+    inputs: dict[int, Entrance]
+
+    @property
+    def sources(self) -> Sources: ...
+    @property
+    def relations(self) -> Relations: ...
+
+
 class Scalars:
     """What is known of the elements of tensors without dimensions in the CPU's memory.
 
@@ -38,7 +57,7 @@ class Scalars:
     every write to that memory so far must be arithmetic that is followed here.
     """
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: Host) -> None:
         self.recorder = recorder
         self.writers: dict[int, list[int]] = {}  # storage -> calls that wrote it, in order
         self.makers: dict[int, int] = {}  # value -> the call that made it
@@ -46,7 +65,7 @@ class Scalars:
         self.first: dict[int, float] = {}  # value -> element before the call, of inputs
         self.looked = 0
 
-    def meet(self, number: int, tensor: Any) -> None:
+    def meet(self, number: int, tensor: torch.Tensor) -> None:
         """Notes the element of a new input."""
         if tensor.ndim == 0 and tensor.dtype in FLOATS and tensor.is_cpu:
             self.first[number] = tensor.item()
@@ -70,7 +89,7 @@ class Scalars:
             form = self._written(recorder.calls[place], number, form, single)
         return form
 
-    def sized(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def sized(self, name: str, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
         """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone."""
         if name not in queries.TAKING_SIZES:
             return args, kwargs
@@ -78,7 +97,7 @@ class Scalars:
         sizes = tuple([self._sized(part) for part in args[first:]])
         return (*args[:first], *sizes), {key: self._sized(part) for key, part in kwargs.items()}
 
-    def _sized(self, value: Any) -> Any:
+    def _sized(self, value: Value) -> Value:
         kind = type(value)
         if kind is tuple or kind is list:
             return kind([self._sized(part) for part in value])
@@ -88,7 +107,7 @@ class Scalars:
         found = self.whole(number, value) if number is not None else None
         return value if found is None else found
 
-    def whole(self, number: int, tensor: Any) -> Any:
+    def whole(self, number: int, tensor: torch.Tensor) -> int | None:
         """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
         self._index()
         made = self.makers.get(number)
@@ -112,7 +131,7 @@ class Scalars:
         with torch._C.DisableTorchFunction():
             return found if type(found) in (int, Integer) and bare(found) == tensor.item() else None
 
-    def _part(self, value: Any) -> Any:
+    def _part(self, value: object) -> int | None:
         """An operand of a call as a run-time int."""
         if type(value) is int:
             return value
@@ -138,7 +157,7 @@ class Scalars:
         if found is None:
             recorder = self.recorder
             name = recorder.relations.new_real(self.first[number])
-            recorder.sources.fact(recorder.inputs[number][0], "scalar", name)
+            recorder.sources.fact(recorder.inputs[number].source, "scalar", name)
             recorder.relations.note_volatile(name)
             found = self.symbols[number] = Real("symbol", (name,))
         return found
@@ -160,10 +179,10 @@ class Scalars:
             return None
         return self.recorder.relations.short(_rounded(Real(operation, (form, value)), single))
 
-    def _operand(self, value: Any, single: bool) -> Real | None:
+    def _operand(self, value: object, single: bool) -> Real | None:
         if type(value) is Ref:
             form = self.form(value.value)
-        elif type(value) in (int, float, bool):
+        elif type(value) is int or type(value) is float or type(value) is bool:
             return constant_real(ctypes.c_float(value).value if single else float(value))
         else:
             form = value if isinstance(value, Real) else Real("int", (value,)) if isinstance(value, Expr) else None

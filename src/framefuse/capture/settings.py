@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextvars import Token
 from dataclasses import dataclass
-from typing import Any
+
+from framefuse.capture.values import Value
 
 # What a variable holds that was set back with a token of an earlier recording: only the token knows.
-RESTORED: Any = object()
+RESTORED: Value = object()
 
 
 @dataclass(slots=True)
@@ -15,7 +17,7 @@ class Setting:
     not). ``gone`` says that it was set back, with this token or an earlier one.
     """
 
-    token: Any
-    value: Any
-    before: Any
+    token: Token[Value]
+    value: Value
+    before: Value
     gone: bool = False

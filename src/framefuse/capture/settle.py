@@ -9,7 +9,6 @@ import operator
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -19,15 +18,16 @@ from framefuse.capture.frame import FrameView, InterpretedGenerator, Marker, nat
 from framefuse.capture.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced
 from framefuse.capture.numbers import TRACKED, bare
 from framefuse.capture.sources import CODE_LIKE
+from framefuse.capture.values import Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import base_of, elements, entries
 
-Memo = dict[int, Any]  # by id: the object, kept alive, and what stands for it
+Memo = dict[int, tuple[Value, Value]]  # by id: the object, kept alive, and what stands for it
 ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
 HELD = 0  # no id: what keeps those alive
 
 
-def settle(value: Any, memo: Memo | None = None) -> Any:
+def settle(value: Value, memo: Memo | None = None) -> Value:
     """``value`` with plain numbers for tracked ones, and real generators and iterators for those of the interpreter.
 
     What can change does so in place; tuples and the like are made anew. ``memo`` names objects that hold no number.
@@ -62,18 +62,18 @@ def settle(value: Any, memo: Memo | None = None) -> Any:
     return made
 
 
-def _made_anew(value: Any, memo: Memo) -> Any:
+def _made_anew(value: Value, memo: Memo) -> Value:
     old = elements(value)
     parts = [settle(part, memo) for part in old]
     if all(new is part for new, part in zip(parts, old, strict=True)):
         return value
-    kind: Any = type(value)
+    kind: Value = type(value)
     if kind in (tuple, frozenset) or not isinstance(value, tuple):
         return kind(parts)
     return tuple_like(kind, parts, getattr(value, "__dict__", None))
 
 
-def tuple_like(kind: Any, parts: list[Any], state: dict[str, Any] | None = None) -> Any:
+def tuple_like(kind: Value, parts: list[Value], state: dict[str, Value] | None = None) -> Value:
     """An instance of a subclass of tuple; those of C, as torch's return types, take a sequence."""
     made = kind(parts) if written_in_c(kind) else tuple.__new__(kind, parts)
     if state:
@@ -81,7 +81,7 @@ def tuple_like(kind: Any, parts: list[Any], state: dict[str, Any] | None = None)
     return made
 
 
-def _in_place(value: Any, kind: type, memo: Memo) -> None:
+def _in_place(value: Value, kind: type, memo: Memo) -> None:
     """Settles what lies in a container or an object."""
     if issubclass(kind, dict):
         _settle_dict(value, memo)
@@ -110,7 +110,7 @@ def _in_place(value: Any, kind: type, memo: Memo) -> None:
         settle(state, memo)
 
 
-def _settle_dict(value: Any, memo: Memo) -> None:
+def _settle_dict(value: Value, memo: Memo) -> None:
     base, pairs = base_of(value), entries(value)
     if any(type(key) in TRACKED or type(key) is tuple for key, _ in pairs):
         keys = [settle(key, memo) for key, _ in pairs]
@@ -128,14 +128,14 @@ def _settle_dict(value: Any, memo: Memo) -> None:
 # ---- kinds of their own ----------------------------------------------------------------------------------------------
 
 
-def _span(value: Any, memo: Memo) -> Any:
+def _span(value: Value, memo: Memo) -> Value:
     """A slice."""
     parts = [value.start, value.stop, value.step]
     made = [settle(part, memo) for part in parts]
     return value if all(new is old for new, old in zip(made, parts, strict=True)) else slice(*made)
 
 
-def _generator(value: InterpretedGenerator, memo: Memo) -> Any:
+def _generator(value: InterpretedGenerator, memo: Memo) -> Value:
     """One that has not started becomes a real one."""
     if value.state == "new":
         value.arguments = [settle(part, memo) for part in value.arguments]
@@ -147,7 +147,7 @@ def _generator(value: InterpretedGenerator, memo: Memo) -> Any:
     return value
 
 
-def settle_values(values: list[Any], memo: Memo, interpreted: bool = False) -> None:
+def settle_values(values: list[Value], memo: Memo, interpreted: bool = False) -> None:
     """The locals or the stack of a frame, where the interpreter's own objects go on; for ``interpreted`` those for
     which others stand now.
     """
@@ -161,17 +161,17 @@ def settle_values(values: list[Any], memo: Memo, interpreted: bool = False) -> N
             values[place] = _in_frame(value, memo, interpreted)
 
 
-def _in_frame(value: Any, memo: Memo, interpreted: bool) -> Any:
+def _in_frame(value: Value, memo: Memo, interpreted: bool) -> Value:
     if (type(value) in INTERPRETED) is not interpreted or (interpreted and id(value) not in memo):
         return value
     return settle(value, memo)
 
 
-def _range_iterator(value: RangeIterator, memo: Memo) -> Any:
+def _range_iterator(value: RangeIterator, memo: Memo) -> Value:
     return iter(range(*map(bare, (value.at, value.stop, value.step))))
 
 
-def _sequence_iterator(value: Any, memo: Memo) -> Any:
+def _sequence_iterator(value: Value, memo: Memo) -> Value:
     make, (sequence,), position = reduced(value)
     made = settle(sequence, memo)
     if made is sequence:
@@ -181,7 +181,7 @@ def _sequence_iterator(value: Any, memo: Memo) -> Any:
     return iterator
 
 
-def _view_iterator(value: Any, memo: Memo) -> Any:
+def _view_iterator(value: Value, memo: Memo) -> Value:
     """An iterator over a dict or set, or a view of a dict."""
     for holder in gc.get_referents(value):
         if isinstance(holder, (dict, set)):
@@ -189,7 +189,7 @@ def _view_iterator(value: Any, memo: Memo) -> Any:
     return value
 
 
-def _driver(value: Any, memo: Memo) -> Any:
+def _driver(value: Value, memo: Memo) -> Value:
     """An iterator over others; where another stands for one of these, one that goes on as it does."""
     if type(value) is itertools.chain:  # what it is at, if anything, and what is left
         held = gc.get_referents(value)
@@ -206,7 +206,7 @@ def _driver(value: Any, memo: Memo) -> Any:
     return made
 
 
-def _method(value: Any, memo: Memo) -> Any:
+def _method(value: Value, memo: Memo) -> Value:
     function, owner = settle(value.__func__, memo), settle(value.__self__, memo)
     if function is value.__func__ and owner is value.__self__:
         return value
@@ -215,7 +215,7 @@ def _method(value: Any, memo: Memo) -> Any:
     return types.MethodType(function, owner)
 
 
-def _bound(value: Any, memo: Memo) -> Any:
+def _bound(value: Value, memo: Memo) -> Value:
     """A bound method of C."""
     if not is_bound(value):
         return value
@@ -224,13 +224,13 @@ def _bound(value: Any, memo: Memo) -> Any:
     return value if found is None else bind(found[0], owner)
 
 
-def _partial(value: Any, memo: Memo) -> Any:
+def _partial(value: Value, memo: Memo) -> Value:
     parts = settle(value.func, memo), settle(value.args, memo), settle(value.keywords, memo)
     value.__setstate__((*parts, settle(vars(value), memo) or None))
     return value
 
 
-def _function(value: types.FunctionType, memo: Memo) -> Any:
+def _function(value: types.FunctionType, memo: Memo) -> Value:
     """Closure, defaults and attributes."""
     for cell in value.__closure__ or ():
         for part in cell_contents(cell):
@@ -250,7 +250,7 @@ def _function(value: types.FunctionType, memo: Memo) -> Any:
 
 # What stays the interpreter's own while its frames run.
 INTERPRETED = (InterpretedGenerator, FrameView, RangeIterator, Marker)
-TAKERS: dict[type, Callable[[Any, Memo], Any]] = {
+TAKERS: dict[type, Callable[[Value, Memo], Value]] = {
     slice: _span,
     InterpretedGenerator: _generator,
     FrameView: lambda value, memo: value.real(),
@@ -276,7 +276,7 @@ def settle_class(cls: type, memo: Memo) -> None:
 # ---- parts -----------------------------------------------------------------------------------------------------------
 
 
-def cell_contents(cell: types.CellType) -> tuple[Any, ...]:
+def cell_contents(cell: types.CellType) -> tuple[Value, ...]:
     """What a cell holds, as a tuple of one or none."""
     try:
         return (cell.cell_contents,)
@@ -284,9 +284,9 @@ def cell_contents(cell: types.CellType) -> tuple[Any, ...]:
         return ()
 
 
-def slots_of(value: Any) -> dict[str, Any]:
+def slots_of(value: Value) -> dict[str, Value]:
     """The attributes that lie in slots, by the names under which the class has them."""
-    found: dict[str, Any] = {}
+    found: dict[str, Value] = {}
     for base in type(value).__mro__:
         if "__slots__" not in vars(base):
             continue

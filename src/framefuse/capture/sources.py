@@ -7,8 +7,8 @@ import functools
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 
@@ -17,6 +17,7 @@ from framefuse.capture.bound import BOUND_KINDS
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
+from framefuse.capture.owner import Question
 from framefuse.capture.relations import Relations
 from framefuse.capture.settings import Setting
 from framefuse.capture.texts import text
@@ -71,13 +72,13 @@ class Sources:
     def __init__(self, host: Host, relations: Relations) -> None:
         self.host = host
         self.relations = relations
-        self.known: dict[int, tuple[Any, Source]] = {}
-        self.facts: dict[tuple[Any, ...], Fact] = {}
-        self.seen: dict[Place, Any] = {}
-        self.written: dict[Place, Any] = {}
+        self.known: dict[int, tuple[Value, Source]] = {}
+        self.facts: dict[tuple[object, ...], Fact] = {}
+        self.seen: dict[Place, Value] = {}
+        self.written: dict[Place, Value] = {}
         self.globals: dict[int, Source] = {}
-        self.keep: list[Any] = []
-        self.made: dict[int, Any] = {}
+        self.keep: list[object] = []
+        self.made: dict[int, Value] = {}
         self.resumed = False  # the recording began at a break: its arguments are what lived there
         self.volatile: set[int] = set()  # arguments in which every number and string is a run-time value
         self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
@@ -86,13 +87,13 @@ class Sources:
         self.stated_versions: set[int] = set()
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
-        self.stated_functions: dict[int, tuple[Any, Any, Any]] = {}
-        self.told_apart: dict[int, tuple[Any, Source]] = {}
+        self.stated_functions: dict[int, tuple[object, object, object]] = {}
+        self.told_apart: dict[int, tuple[Value, Source]] = {}
         self.tokens: dict[int, Setting] = {}  # of context variables that the call set
 
     # Sources --------------------------------------------------------------------------------------------------------
 
-    def source_of(self, value: Any) -> Source | None:
+    def source_of(self, value: Value) -> Source | None:
         """The source of an object, None if it was made during the call or is an atom."""
         entry = self.known.get(id(value))
         return entry[1] if entry is not None else None
@@ -105,9 +106,22 @@ class Sources:
         """The source of an object that has one."""
         return self.known[id(value)][1]
 
+    def entries(self) -> list[tuple[Value, Source]]:
+        """All objects that have a source, with it."""
+        return list(self.known.values())
+
+    def holder_at(self, source: Source) -> Value:
+        """The object that has this very source."""
+        return next(value for value, own in self.known.values() if own is source)
+
     def place_cell(self, cell: types.CellType, source: Source) -> None:
         """Gives a cell the source of its content: a cell is no value of the program."""
         self.known[id(cell)] = (cell, source)
+
+    def holds(self, value: Value) -> bool:
+        """Whether facts hold an object that existed before the call to its identity, wherever it is met."""
+        entry = self.known.get(id(value))
+        return entry is not None and is_held(*entry)
 
     def is_made(self, value: Value) -> bool:
         """Whether a function, class or the like was made during the call."""
@@ -117,7 +131,7 @@ class Sources:
         """Notes a function, class or the like that was made during the call."""
         self.made[id(value)] = value
 
-    def root(self, value: Any) -> Source:
+    def root(self, value: Value) -> Source:
         """The source of a long-lived object that needs no path: a type, a module, a function."""
         entry = self.known.get(id(value))
         if entry is not None:
@@ -126,13 +140,13 @@ class Sources:
         self.known[id(value)] = (value, made)
         return made
 
-    def fact(self, source: Source, kind: str, value: Any = None, mark: Any = None) -> None:
+    def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None:
         """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
         key = (id(source), kind, value if mark is None else mark)
         if key not in self.facts:  # which keep the sources alive
             self.facts[key] = Fact(source, kind, value, self.host.line())
 
-    def guard_value(self, source: Source, value: Any, free: int = False) -> Any:
+    def guard_value(self, source: Source, value: Value, free: int = False) -> Value:
         """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
 
         ``free`` numbers become symbols that take their value at each call.
@@ -184,7 +198,7 @@ class Sources:
         """Whether a string among the arguments may be another one at the next call."""
         return source.root.key in self.volatile or source in self.host.moving
 
-    def answer(self, source: Source, question: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]) -> bool:
+    def answer(self, source: Source, question: Question) -> bool:
         """What a function gives for a string of the caller; False for one that comes out of a break, whose points know
         values alone.
         """
@@ -212,7 +226,7 @@ class Sources:
         self.known[id(made)] = (made, source)
         return made
 
-    def assign_source(self, source: Source, value: Any) -> None:
+    def assign_source(self, source: Source, value: Value) -> None:
         """Gives an object its source and states its identity or type."""
         entry = self.known.get(id(value))
         argument = source.is_argument
@@ -273,14 +287,14 @@ class Sources:
 
     # Reads ----------------------------------------------------------------------------------------------------------
 
-    def read(self, holder: Any, part: str, key: Any, value: Any, free: int = False) -> Any:
+    def read(self, holder: Value, part: str, key: Value, value: Value, free: int = False) -> Value:
         """A value read from ``holder``: ``part`` is the kind of the source, ``key`` its key."""
         entry = self.known.get(id(holder))
         if entry is None or not self.host.alive:
             return value
         return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
 
-    def read_at(self, base: Source, place: Place, part: str, key: Any, value: Any, free: int = False) -> Any:
+    def read_at(self, base: Source, place: Place, part: str, key: Value, value: Value, free: int = False) -> Value:
         """As :meth:`read` for a place below the source ``base``."""
         if place in self.written:
             value = self.written[place]
@@ -306,7 +320,7 @@ class Sources:
             if isinstance(value, torch.Tensor):
                 self.fact(source, "type", type(value))
 
-    def instance_dict(self, holder: Any) -> tuple[dict[str, Any], Source] | None:
+    def instance_dict(self, holder: Value) -> tuple[dict[str, Value], Source] | None:
         """The instance dict of a known object with its source."""
         entry = self.known.get(id(holder))
         if entry is None:
@@ -319,7 +333,7 @@ class Sources:
             return content, made
         return content, found[1]
 
-    def tell_apart(self, value: Any) -> None:
+    def tell_apart(self, value: Value) -> None:
         """The program finds out which of the objects that it asks this of are one: it hashes them, or compares them."""
         entry = self.known.get(id(value))
         if entry is not None:
@@ -331,7 +345,7 @@ class Sources:
         """States that the objects which the program told apart are as many as they were: two places that hold one
         have that fact since they were met.
         """
-        kinds: dict[type, list[tuple[Any, Source]]] = {}
+        kinds: dict[type, list[tuple[Value, Source]]] = {}
         for value, source in self.told_apart.values():
             kinds.setdefault(type(value), []).append((value, source))
         for entries in kinds.values():
@@ -339,7 +353,7 @@ class Sources:
                 (_, first), *others = entries
                 self.fact(first, "distinct", tuple([source for _, source in others]), "")
 
-    def address(self, value: Any) -> int:
+    def address(self, value: Value) -> int:
         """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
         found, source = self.known[id(value)]
         place = (id(value), "address", None)
@@ -354,7 +368,7 @@ class Sources:
         made: int = self.seen[place]
         return made
 
-    def guard_absent(self, holder: Any, name: str) -> None:
+    def guard_absent(self, holder: Value, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
         if (id(holder), name) in self.stated_absences:
             return
@@ -367,7 +381,7 @@ class Sources:
         if found is not None:
             self.fact(found[1], "absent", name)
 
-    def guard_absent_names(self, holder: Any, names: tuple[str, ...]) -> None:
+    def guard_absent_names(self, holder: Value, names: tuple[str, ...]) -> None:
         """As :meth:`guard_absent` for several names."""
         found = self.instance_dict(holder)
         if found is None or not self.host.alive:
@@ -380,7 +394,7 @@ class Sources:
             self.stated_absences.add((id(holder), name))
             self.fact(found[1], "absent", name)
 
-    def guard_type(self, holder: Any) -> None:
+    def guard_type(self, holder: Value) -> None:
         """The type of a known object is what it was."""
         if id(holder) in self.stated_types:
             return
@@ -417,12 +431,12 @@ class Sources:
                 for key, part in function.__kwdefaults__.items():
                     self.read(function.__kwdefaults__, "item", key, part)
 
-    def _defaults(self, parts: tuple[Any, ...]) -> None:
+    def _defaults(self, parts: tuple[Value, ...]) -> None:
         for key, value in enumerate(parts):
             if type(value) not in ATOMS and id(value) not in self.known:
                 self.known[id(value)] = (value, Source("item", self.root(parts), key))
 
-    def read_global(self, function: types.FunctionType, name: str, value: Any, free: int) -> Any:
+    def read_global(self, function: types.FunctionType, name: str, value: Value, free: int) -> Value:
         """A global or builtin read by ``function``."""
         if not self.host.alive:
             return value
@@ -458,7 +472,7 @@ class Sources:
                 # A cell is no value of the program; its content is at ("cell", function, number).
                 self.known[id(cell)] = (cell, Source("cell", entry[1], number))
 
-    def read_cell(self, cell: types.CellType, value: Any, free: int) -> Any:
+    def read_cell(self, cell: types.CellType, value: Value, free: int) -> Value:
         """The content of a cell that existed before the call."""
         entry = self.known.get(id(cell))
         if entry is None or not self.host.alive:
@@ -470,27 +484,27 @@ class Sources:
             self.seen[place] = self.guard_value(entry[1], value, free)
         return self.seen[place]
 
-    def refuse_hidden_state(self, value: Any) -> None:
+    def refuse_hidden_state(self, value: Value) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
-        kind: Any = type(value)
+        kind = type(value)
         if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
             if is_numpy_number(value) and self.is_fixed_number(value):
                 return
             self.host.kill("argument", f"the state of a {type(value).__name__}")
 
-    def is_fixed_number(self, number: Any) -> bool:
+    def is_fixed_number(self, number: Value) -> bool:
         """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
         entry = self.known.get(id(number))
         return entry is None or is_held(*entry)
 
-    def _fixed(self, value: Any) -> bool:
+    def _fixed(self, value: Value) -> bool:
         return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
 
 
-Place = tuple[int, str, Any]
+Place = tuple[int, str, Value]
 
 
-def place_of(holder: Any, part: str, key: Any) -> Place:
+def place_of(holder: Value, part: str, key: Value) -> Place:
     """One name for a place that can be reached in two ways: an attribute is an entry of the instance dict."""
     if part == "attr":
         try:
@@ -509,22 +523,24 @@ DESCRIBED = frozenset(
 )
 
 
-@functools.lru_cache(maxsize=4096)
-def has_hidden_state(kind: Any) -> bool:
+def _has_hidden_state(kind: type) -> bool:
     """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
     return any(base not in DESCRIBED and (written_in_c(base) or _has_slots(base)) for base in kind.__mro__)
+
+
+has_hidden_state: Callable[[type], bool] = functools.lru_cache(maxsize=4096)(_has_hidden_state)
 
 
 def _has_slots(kind: type) -> bool:
     return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
 
 
-def is_held(value: Any, source: Source) -> bool:
+def is_held(value: Value, source: Source) -> bool:
     """Whether facts hold a known object to its identity wherever it is met."""
     return not source.is_argument and not isinstance(value, (torch.Tensor, tuple, types.MethodType, slice))
 
 
-def _found(made: Any, value: Any, source: Source) -> Any:
+def _found(made: Value, value: Value, source: Source) -> Value:
     """A tracked number that knows the very object that it stands for, and where that lies."""
     if type(made) in TRACKED:
         made.__dict__["origin"] = (value, source)

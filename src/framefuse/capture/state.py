@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from framefuse.capture.values import Value
 from framefuse.ir.facts import Casts, GlobalState
 
 GUARDED = ("cpu", "cuda")  # whether autocast is on for these is part of the state to which every trace is bound
@@ -34,7 +33,7 @@ def autocast_of(kind: str) -> tuple[bool, torch.dtype]:
     return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 
 
-def _mode_name(value: Any) -> str:
+def _mode_name(value: Value) -> str:
     return str(value).removeprefix("torch.")
 
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.facts import Source
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.trace import TensorMeta
+
+
+class Entrance(NamedTuple):
+    """An input of a recording: where it was found, its dispatch keys, sizes with a symbol where they may differ, and
+    whether its strides are fixed.
+    """
+
+    source: Source
+    keys: int
+    sizes: tuple[Symbol | int, ...]
+    fixed: bool
+
 
 # Attribute of a tensor that the user marked: dimension -> True where its size varies, False where it is a constant.
 DIMENSIONS = "_framefuse_dimensions"
 PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
-def special(tensor: Any) -> str | None:
+def special(tensor: torch.Tensor) -> str | None:
     """What makes a tensor one that traces do not hold (its kind in words), None for a plain one."""
     if type(tensor) not in PLAIN_TYPES:
         return f"a {type(tensor).__name__}"
@@ -29,25 +43,25 @@ def special(tensor: Any) -> str | None:
     return None
 
 
-def describe(tensor: Any, storages: dict[int, int], families: dict[int, int]) -> TensorMeta:
+def describe(tensor: torch.Tensor, storages: dict[int, int], families: dict[int, int]) -> TensorMeta:
     """The metadata of a real tensor; ``storages`` and ``families`` number the storages and the bases met so far."""
     address = tensor.untyped_storage()._cdata
     number = storages.setdefault(address, len(storages))
     kind = type(tensor)
     view = tensor._is_view()
-    base = tensor._base if view else tensor
+    base = tensor._base if view else None
     return TensorMeta(
         dtype=tensor.dtype,
         sizes=tuple(tensor.shape),
         strides=tensor.stride(),
         device=str(tensor.device),
         requires_grad=tensor.requires_grad,
-        offset=tensor.storage_offset(),
+        offset=int(tensor.storage_offset()),
         storage=number,
         plain=kind in PLAIN_TYPES and not (tensor.is_conj() or tensor.is_neg()),
         type=kind,
         view=view,
-        family=families.setdefault(base._cdata, len(families)),
+        family=families.setdefault((tensor if base is None else base)._cdata, len(families)),
     )
 
 
@@ -72,6 +86,6 @@ def _dense(order: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, .
     return True
 
 
-def keys_of(tensor: Any) -> int:
+def keys_of(tensor: torch.Tensor) -> int:
     """The raw bits of the tensor's dispatch key set."""
     return int(torch._C._dispatch_keys(tensor).raw_repr())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from framefuse.capture.owner import Owner
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.trace import Build
 
 
@@ -16,7 +16,7 @@ class Text(str):
     """
 
     recipe: Build
-    made_of: tuple[Any, ...]
+    made_of: tuple[Value, ...]
     owner: Owner
 
     @property  # type: ignore[misc]
@@ -34,7 +34,7 @@ class Text(str):
                 part.plain()
         return value
 
-    def answers(self, function: Any, before: tuple[Any, ...], behind: tuple[Any, ...], answer: Any) -> bool:
+    def answers(self, function: Value, before: tuple[Value, ...], behind: tuple[Value, ...], answer: Value) -> bool:
         """States what a function of C gives for this string; False where its value is to be the fact."""
         if not self.owner.alive:
             return True
@@ -42,11 +42,11 @@ class Text(str):
             return False
         return self.owner.places.answer(self.recipe.value, (function, before, behind, answer))
 
-    def method(self, name: str) -> Any:
+    def method(self, name: str) -> Function | None:
         """A method that asks little of the string, for the call that comes next; None for any other."""
         return getattr(self, name) if name in ASKING else None
 
-    def lacking(self, keys: list[Any]) -> bool:
+    def lacking(self, keys: list[Value]) -> bool:
         """Whether this string is known to be none of the keys of a dict or set."""
         if not all(type(key) is str for key in keys) or bare_text(self) in keys:
             return False
@@ -55,7 +55,7 @@ class Text(str):
     def __bool__(self) -> bool:
         return self != ""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type, tuple[str]]:
         return (str, (self.plain(),))
 
 
@@ -64,7 +64,7 @@ def bare_text(value: Text) -> str:
     return str.__getitem__(value, slice(None)) if str.__len__(value) else ""
 
 
-def text(value: str, recipe: Build, made_of: tuple[Any, ...], owner: Owner) -> str:
+def text(value: str, recipe: Build, made_of: tuple[Value, ...], owner: Owner) -> str:
     """``value`` as a run-time string; a plain one when nobody records."""
     if not owner.alive:
         return value
@@ -73,10 +73,10 @@ def text(value: str, recipe: Build, made_of: tuple[Any, ...], owner: Owner) -> s
     return made
 
 
-def _reading(name: str) -> Callable[..., Any]:
+def _reading(name: str) -> Function:
     method = getattr(str, name)
 
-    def read(self: Text, *args: Any, **kwargs: Any) -> Any:
+    def read(self: Text, *args: Value, **kwargs: Value) -> Value:
         plain = [part.plain() if type(part) is Text else part for part in args]
         return method(self.plain(), *plain, **kwargs)
 
@@ -84,11 +84,11 @@ def _reading(name: str) -> Callable[..., Any]:
     return read
 
 
-def _asking(name: str) -> Callable[..., Any]:
+def _asking(name: str) -> Function:
     """A method that tells little of the string: what it answers is the fact, where the arguments are known."""
     method, read = getattr(str, name), _reading(name)
 
-    def ask(self: Text, *args: Any, **kwargs: Any) -> Any:
+    def ask(self: Text, *args: Value, **kwargs: Value) -> Value:
         plain = tuple([part.plain() if type(part) is Text else part for part in args])
         if kwargs or len(plain) > ARGUMENTS or not all(map(_is_known, plain)):
             return read(self, *plain, **kwargs)
@@ -105,7 +105,7 @@ def _asking(name: str) -> Callable[..., Any]:
 ARGUMENTS = 4
 
 
-def _is_known(argument: Any) -> bool:
+def _is_known(argument: Value) -> bool:
     """Whether an argument of a method is the same at each call."""
     kind = type(argument)
     return kind in (str, int, type(None)) or (kind is tuple and all(type(part) is str for part in argument))
@@ -124,14 +124,14 @@ for _name in dir(str):
         setattr(Text, _name, _asking(_name) if _name in ASKING else _reading(_name))
 
 
-def _as_special(method: Callable[..., Any]) -> Callable[..., Any]:
-    def ask(machine: Any, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _as_special(method: Function) -> Function:
+    def ask(machine: Any, frame: Any, args: Arguments, kwargs: Keywords) -> None:
         frame.stack.append(method(*args, **kwargs))
 
     return ask
 
 
 # As SPECIALS of capture.specials.
-QUESTIONS: dict[Any, Callable[..., Any]] = {
+QUESTIONS: dict[Value, Function] = {
     method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
 }

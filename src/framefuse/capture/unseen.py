@@ -18,7 +18,8 @@ from framefuse.capture.leaves import PURE_MODULES
 from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
-from framefuse.capture.sources import CODE_LIKE, is_held
+from framefuse.capture.sources import CODE_LIKE, Sources
+from framefuse.capture.values import Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
 
@@ -163,13 +164,13 @@ def moves(machine: Any, value: Any) -> bool:
     another object then.
     """
     several = isinstance(value, SETS) and size(value) > 1 and machine.recorder.alive
-    return several and any(_moves(machine.recorder.sources.known, member) for member in elements(value))
+    return several and any(_moves(machine.recorder.sources, member) for member in elements(value))
 
 
-def _moves(known: Any, member: Any) -> bool:
+def _moves(sources: Sources, member: Value) -> bool:
     if type(member) is tuple:
-        return any(_moves(known, part) for part in member)
-    return type(member) not in ATOMS and id(member) in known and not is_held(*known[id(member)])
+        return any(_moves(sources, part) for part in member)
+    return type(member) not in ATOMS and sources.knows(member) and not sources.holds(member)
 
 
 def runs_methods(target: Any, args: tuple[Any, ...]) -> bool:

@@ -22,7 +22,7 @@ from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product
+from framefuse.runtime.function import CompiledFunction, Compiler, Continuation, Outcome, Product
 
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
 WHOLE = frozenset(("autocast",))  # that no break heals: what autocast keeps is kept across it
@@ -109,7 +109,7 @@ class _Tree:
                 return False
             made.append((segment, *found))
         for segment, product, entry in made:
-            self.state.add(segment.start.handle if segment.start is not None else None, product, entry)
+            self.state.add(continuation_of(segment.start), product, entry)
             publish(self.state.function, product, None, self.state.options)
         return True
 
@@ -136,7 +136,7 @@ class _Tree:
             self.fault(error, trace.line, made)
             return None
         made.forget_call()
-        start = segment.start.handle if segment.start is not None else None
+        start = continuation_of(segment.start)
         return Product(made, seconds, why=self.misses.get(id(start))), entry
 
     def fault(self, error: Exception, line: Line, made: Compilation) -> None:
@@ -173,7 +173,7 @@ class _Tree:
             return frozenset()
 
     def _moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
-        handle = start.handle if start is not None else None
+        handle = continuation_of(start)
         made = [product for product in self.state.products if product.start is handle]
         if not made:
             return frozenset()
@@ -186,7 +186,9 @@ class _Tree:
         """Runs compiled code from ``point`` to the end of the call."""
         before = _native.bypass(False)
         try:
-            return point.handle.dispatch(*values)
+            found = continuation_of(point)
+            assert found is not None
+            return found.dispatch(*values)
         finally:
             _native.bypass(before)
 
@@ -201,6 +203,13 @@ def collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def continuation_of(point: Point | None) -> Continuation | None:
+    """The native half of a point, where compiled code leads to it."""
+    handle = None if point is None else point.handle
+    assert handle is None or isinstance(handle, Continuation)
+    return handle
 
 
 def _line_of(state: CompiledFunction) -> Line:
