@@ -8,19 +8,21 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.attributes import type_get
-from framefuse.capture.frame import MISSING, SWITCH, Frame
+from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.kinds import is_plain
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.tracebacks import variables
+from framefuse.capture.values import Arguments, Keywords
 
 
-def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attribute(frame, args[0], plain_number(args[1]))
+        found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH and len(args) > 2:
             if machine.frames[-1].guard is None:
                 machine.frames[-1].guard = (args[2],)
@@ -33,17 +35,17 @@ def _getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
         return None
     if found is SWITCH:
         return SWITCH
-    if type(found) is tuple:
+    if isinstance(found, tuple):
         frame.stack.append(found[0])
     return None
 
 
-def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attribute(frame, args[0], plain_number(args[1]))
+        found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH:
             if machine.frames[-1].guard is None and machine.frames[-1].then is None:
                 machine.frames[-1].guard = (False,)
@@ -53,27 +55,27 @@ def _hasattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     except AttributeError:
         frame.stack.append(False)
         return None
-    if type(found) is not tuple:
+    if not isinstance(found, tuple):
         frame.stack.pop()
     frame.stack.append(True)
     return None
 
 
-def _setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or not isinstance(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.store(frame, args[0], plain_number(args[1]), args[2])
+    return machine.attributes.store(frame, args[0], plain_number(args[1]), args[2])
 
 
-def _delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
     frame.stack.append(None)
-    return machine.delete(frame, args[0], plain_number(args[1]))
+    return machine.attributes.delete(frame, args[0], plain_number(args[1]))
 
 
-def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2:
         return MISSING
     holder, name = args
@@ -88,8 +90,8 @@ def _object_getattribute(machine: Any, frame: Frame, args: tuple[Any, ...], kwar
         machine.recorder.sources.guard_absent(holder, name)
         machine.recorder.sources.guard_version(kind)
         object.__getattribute__(holder, name)  # raises
-    found = machine.generic_attribute(frame, holder, kind, name)
-    if type(found) is tuple:
+    found = machine.attributes.generic_attribute(frame, holder, kind, name)
+    if isinstance(found, tuple):
         frame.stack.append(found[0])
         return None
     return found
@@ -102,40 +104,40 @@ def _state(holder: Any) -> Any:
         return ()
 
 
-def _object_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
-    return machine.generic_store(frame, args[0], type(args[0]), args[1], args[2])
+    return machine.attributes.generic_store(frame, args[0], type(args[0]), args[1], args[2])
 
 
-def _object_delattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _object_delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
     frame.stack.append(None)
-    return machine.generic_delete(frame, *args)
+    return machine.attributes.generic_delete(frame, *args)
 
 
-def _module_setattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _module_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or kwargs:
         return MISSING
     frame.stack.append(None)
-    return machine._store_in_module(frame, *args)
+    return machine.attributes.store_in_module(frame, *args)
 
 
-def _module_getattr(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _module_getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or kwargs:
         return MISSING
-    frame.stack.append(machine._module_part(args[0], args[1], args[0].__dict__)[0])
+    frame.stack.append(machine.attributes.module_part(args[0], args[1], args[0].__dict__)[0])
     return None
 
 
-def _locals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _locals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     frame.stack.append(variables(frame) if frame.space is None else frame.space)
     return None
 
 
-def _vars(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _vars(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not args:
         return _locals(machine, frame, args, kwargs)
     holder = bare(args[0])

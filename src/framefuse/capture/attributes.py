@@ -8,22 +8,24 @@ import functools
 import sys
 import threading
 import types
-from typing import Any
 
 import torch
 
 from framefuse.capture import stacks
 from framefuse.capture.atoms import CARRIED
-from framefuse.capture.frame import MISSING, Frame, FrameView
+from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, bare, plain_number
+from framefuse.capture.services import Found
 from framefuse.capture.sources import place_of
 from framefuse.capture.tracebacks import variables
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
 
-Found = Any  # (value,) or SWITCH
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
 TUPLE_GETTER = type(collections.namedtuple("Named", "field").field)  # type: ignore[attr-defined]
@@ -40,75 +42,15 @@ SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.
 DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
 
 
-# An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
-Lookup = tuple[tuple[type, ...], tuple[Any, ...], tuple[tuple[type, Any], ...]]
-
-
-class Lookups(threading.local):
-    """The types whose attributes the recording of this thread looked up, each with its MRO and what shows later changes
-    of the dicts along it.
-    """
-
-    def __init__(self) -> None:
-        self.types: dict[type, Lookup] = {}
-
-    def note(self, kind: type) -> Lookup:
-        """Attributes of ``kind`` are looked up."""
-        order = kind.__mro__
-        parts = [base.__dict__ for base in order]
-        names = tuple([(base, part.keys()) for base, part in zip(order, parts, strict=True)])
-        found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
-        return found
-
-    def names(self, kind: type) -> tuple[tuple[type, Any], ...]:
-        """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
-        known = self.types.get(kind)
-        if known is None or known[0] is not kind.__mro__:
-            known = self.note(kind)
-        return known[2]
-
-
-LOOKUPS = Lookups()
-
-
-def type_get(kind: type, name: str) -> Any:
-    """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
-    known = LOOKUPS.types.get(kind)
-    if known is None or known[0] is not kind.__mro__:
-        known = LOOKUPS.note(kind)
-    for get in known[1]:
-        found = get(name, MISSING)
-        if found is not MISSING:
-            return found
-    return MISSING
-
-
-def has_finalizer(kind: type) -> bool:
-    """Whether Python code runs when an instance ends, which a recording and compiled code would hold longer."""
-    return type(type_get(kind, "__del__")) is types.FunctionType
-
-
-def python_method(kind: type, name: str) -> types.FunctionType | None:
-    """The Python function behind a special method, if the interpreter must run it."""
-    found = type_get(kind, name)
-    return found if type(found) is types.FunctionType and not runs_natively(found) else None
-
-
 class Attributes:
     """The attribute protocol of the interpreter."""
 
-    recorder: Any
-    frames: list[Frame]
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.frames = machine.frames
 
-    def load(self, frame: Frame, holder: Any, name: str) -> Any:
-        """Pushes ``holder.name``; SWITCH when a frame was entered that will push it."""
-        found = self.attribute(frame, holder, name)
-        if type(found) is tuple:
-            frame.stack.append(found[0])
-            return None
-        return found
-
-    def attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+    def attribute(self, frame: Frame, holder: Value, name: str) -> Found:
         """``(holder.name,)``, or SWITCH after a frame was entered that computes it."""
         kind = type(holder)
         if not is_plain(kind):
@@ -144,58 +86,42 @@ class Attributes:
         if name == "f_locals":
             return (variables(own),)
         if name == "f_back":
-            outer = stacks.frames(self)
+            outer = stacks.frames(self.machine)
             place = next((place for place, other in enumerate(outer) if other is own), None)
             if place is not None and place + 1 < len(outer):
-                return (FrameView(self, outer[place + 1]),)
+                return (FrameView(self.machine, outer[place + 1]),)
             if place is not None:
-                stacks.look(self, frame, sys._getframe, (), {}, None, base=True)
+                stacks.look(self.machine, frame, sys._getframe, (), {}, None, base=True)
                 return None
         self.recorder.kill("stack", f"{name} of a frame")
         return (getattr(view.real(), name),)
 
-    def _computed(self, frame: Frame, holder: Any, kind: type, name: str, getter: Any, args: tuple[Any, ...]) -> Found:
+    def _computed(self, frame: Frame, holder: Value, kind: type, name: str, getter: Function, args: Arguments) -> Found:
         """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
         depth = len(self.frames)
-        found = self.call(frame, getter, args, {})  # type: ignore[attr-defined]
+        found = self.machine.calls.call(frame, getter, args, {})
         if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
             self.frames[-1].guard = ("getattr", holder, name)
         return found
 
-    def fall_back(self, frame: Frame, holder: Any, name: str) -> None:
+    def fall_back(self, frame: Frame, holder: Value, name: str) -> None:
         """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
         depth = len(self.frames)
         found = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
-        if type(found) is tuple:
+        if isinstance(found, tuple):
             frame.stack.append(found[0])
         elif len(self.frames) > depth:
-            frame.stack.append(self.entered_value(frame, depth))
+            frame.stack.append(self.machine.entered_value(frame, depth))
 
-    def attribute_now(self, frame: Frame, holder: Any, name: str) -> Any:
+    def attribute_now(self, frame: Frame, holder: Value, name: str) -> Outcome:
         """``holder.name`` as a value, computed at once."""
         depth = len(self.frames)
         found = self.attribute(frame, holder, name)
-        if type(found) is tuple:
+        if isinstance(found, tuple):
             return found[0]
-        return self.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
+        return self.machine.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
 
-    def entered_value(self, frame: Frame, depth: int) -> Any:
-        """Runs the frame that was just entered above ``depth`` to its end, and gives what it would push."""
-        entered = self.frames[-1]
-        then, guard, entered.then, entered.guard, entered.bottom = entered.then, entered.guard, None, None, True
-        try:
-            value = self.loop(depth)  # type: ignore[attr-defined]
-        except AttributeError:
-            if guard is None or len(guard) == 1:
-                raise
-            self.fall_back(frame, *guard[1:])
-            return frame.stack.pop()
-        finally:
-            del self.frames[depth:]
-        self.finish(frame, value, then)  # type: ignore[attr-defined]
-        return frame.stack.pop()
-
-    def generic_attribute(self, frame: Frame, holder: Any, kind: type, name: str) -> Found:
+    def generic_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
         """As object.__getattribute__ followed by __getattr__."""
         sources = self.recorder.sources
         sources.guard_version(kind)
@@ -229,7 +155,7 @@ class Attributes:
             return self._class_value(frame, holder, kind, name, found)
         return self._fallback(frame, holder, kind, name, state)
 
-    def _thread_local(self, frame: Frame, holder: Any, name: str) -> Found:
+    def _thread_local(self, frame: Frame, holder: Value, name: str) -> Found:
         """An attribute of a threading.local, which the plan reads in its own thread."""
         sources = self.recorder.sources
         known = sources.knows(holder)
@@ -242,20 +168,20 @@ class Attributes:
         free = (name in frame.code.stores or CARRIED) if type(value) in (int, float) else False
         return (sources.read(holder, "getattr", name, value, free),)
 
-    def _fallback(self, frame: Frame, holder: Any, kind: type, name: str, state: Any) -> Found:
+    def _fallback(self, frame: Frame, holder: Value, kind: type, name: str, state: Value) -> Found:
         if kind is threading.local:
             return self._thread_local(frame, holder, name)
         fallback = type_get(kind, "__getattr__")
         if fallback is torch.nn.Module.__getattr__ and state is not None:
-            return self._module_part(holder, name, state)
+            return self.module_part(holder, name, state)
         if type(fallback) is types.FunctionType and not runs_natively(fallback):
-            return self.call(frame, fallback, (holder, name), {})  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, fallback, (holder, name), {})
         value = getattr(holder, name)
         if fallback is not MISSING or self.recorder.sources.knows(holder):
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
         return (value,)
 
-    def _module_part(self, holder: Any, name: str, state: dict[str, Any]) -> Found:
+    def module_part(self, holder: Value, name: str, state: Keywords) -> tuple[Value]:
         """nn.Module.__getattr__: parameters, then buffers, then submodules."""
         sources, contents = self.recorder.sources, self.recorder.contents
         for part in MODULE_PARTS:
@@ -268,7 +194,7 @@ class Attributes:
             contents.guard_membership(content, name)
         raise AttributeError(f"'{type(holder).__name__}' object has no attribute '{name}'")
 
-    def _data_descriptor(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
+    def _data_descriptor(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
         sources, contents = self.recorder.sources, self.recorder.contents
         if name == "__class__":
             return (kind,)
@@ -299,7 +225,7 @@ class Attributes:
         free = (type(found) is types.MemberDescriptorType and name in frame.code.stores) or CARRIED
         return (sources.read(holder, "getattr", name, value, free if type(value) in (int, float) else 0),)
 
-    def _class_value(self, frame: Frame, holder: Any, kind: type, name: str, found: Any) -> Found:
+    def _class_value(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
         described = type(found)
         if described is types.FunctionType:
             return (types.MethodType(found, holder),)
@@ -312,7 +238,7 @@ class Attributes:
                 self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
-            return self.call(frame, found.func, (holder,), {}, ("cached", holder, name))  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, found.func, (holder,), {}, ("cached", holder, name))
         getter = python_method(described, "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)
@@ -321,7 +247,7 @@ class Attributes:
             return (getattr(holder, name),)
         return (self._of_class(kind, name, found),)
 
-    def _of_class(self, kind: type, name: str, value: Any) -> Any:
+    def _of_class(self, kind: type, name: str, value: Value) -> Outcome:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
@@ -340,12 +266,12 @@ class Attributes:
             sources.guard_version(meta)
             own = type_get(meta, name)
             if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
-                return self.call(frame, own.fget, (holder,), {})  # type: ignore[attr-defined]
+                return self.machine.calls.call(frame, own.fget, (holder,), {})
         found = type_get(holder, name)
         getter = python_method(type(found), "__get__") if found is not MISSING else None
         if getter is not None:
             found = self._of_class(holder, name, found)
-            return self.call(frame, getter, (found, None, holder), {})  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, getter, (found, None, holder), {})
         value = getattr(holder, name)
         if value is found:
             return (self._of_class(holder, name, value),)
@@ -355,7 +281,7 @@ class Attributes:
             self.recorder.kill("argument", "all attributes of a class")
         return (value,)
 
-    def module_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+    def module_attribute(self, frame: Frame, holder: Value, name: str) -> Found:
         """An attribute of a Python module; what it lacks its ``__getattr__`` gives, or that of its class."""
         state, kind = types.ModuleType.__getattribute__(holder, "__dict__"), type(holder)
         sources = self.recorder.sources
@@ -370,7 +296,7 @@ class Attributes:
                 sources.root(holder)
                 sources.guard_absent(holder, name)
                 found = sources.read(holder, "attr", "__getattr__", fallback)
-                return self.call(frame, found, (name,), {})  # type: ignore[attr-defined]
+                return self.machine.calls.call(frame, found, (name,), {})
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)
@@ -379,7 +305,7 @@ class Attributes:
         place = place_of(holder, part, name)
         return (sources.read_at(sources.root(holder), place, part, name, value, free or CARRIED),)
 
-    def _super_attribute(self, frame: Frame, holder: Any, name: str) -> Found:
+    def _super_attribute(self, frame: Frame, holder: Value, name: str) -> Found:
         target = holder.__self__
         kind = holder.__self_class__
         self.recorder.sources.guard_version(kind)
@@ -392,14 +318,14 @@ class Attributes:
             if found is MISSING:
                 continue
             if type(found) is property and isinstance(found.fget, types.FunctionType) and not of_class:
-                return self.call(frame, found.fget, (target,), {})  # type: ignore[attr-defined]
+                return self.machine.calls.call(frame, found.fget, (target,), {})
             if type(found) is types.FunctionType and not of_class:
                 return (types.MethodType(found, target),)
             value = getattr(holder, name)
             return (self._of_class(base, name, value) if value is found else value,)
         return (getattr(holder, name),)
 
-    def _tensor_attribute(self, holder: Any, name: str, frame: Frame) -> Found:
+    def _tensor_attribute(self, holder: Value, name: str, frame: Frame) -> Found:
         recorder = self.recorder
         if not recorder.alive:
             return (getattr(holder, name),)
@@ -431,7 +357,7 @@ class Attributes:
 
     # Writes ---------------------------------------------------------------------------------------------------------
 
-    def store(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+    def store(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
         """``holder.name = value``; SWITCH after a frame was entered that does it (its value is to be dropped)."""
         kind = type(holder)
         recorder = self.recorder
@@ -439,7 +365,8 @@ class Attributes:
             setattr(plain_number(holder), name, value)  # raises what a plain number raises
         if issubclass(kind, (torch.Tensor, type)):
             if issubclass(kind, type) or type_get(kind, name) is MISSING:
-                return self._store_outside(holder, name, value)
+                self._store_outside(holder, name, value)
+                return None
             return self._store_in_tensor(frame, holder, name, value)
         if type(holder) is types.ModuleType:
             recorder.sources.root(holder)
@@ -449,10 +376,10 @@ class Attributes:
         recorder.sources.guard_version(kind)
         own = type_get(kind, "__setattr__")
         if own is torch.nn.Module.__setattr__:
-            return self._store_in_module(frame, holder, name, value)
+            return self.store_in_module(frame, holder, name, value)
         if type(own) is types.FunctionType and not runs_natively(own):
             recorder.sources.guard_type(holder)
-            return self.call(frame, own, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, own, (holder, name, value), {}, ("drop",))
         if kind is threading.local:
             if recorder.sources.knows(holder):
                 recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
@@ -466,7 +393,7 @@ class Attributes:
             return None
         return self.generic_store(frame, holder, kind, name, value)
 
-    def _store_in_tensor(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+    def _store_in_tensor(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
         """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
         recorder = self.recorder
         known = recorder.alive and recorder.sources.knows(holder)
@@ -476,10 +403,10 @@ class Attributes:
                 holder.grad = value
             recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
             return None
-        self.native(frame, setattr, (holder, name, value), {}, ("drop",))  # type: ignore[attr-defined]
+        self.machine.natives.call(frame, setattr, (holder, name, value), {}, ("drop",))
         return None
 
-    def _store_outside(self, holder: Any, name: str, value: Any) -> None:
+    def _store_outside(self, holder: Value, name: str, value: Value) -> None:
         """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
         recorder = self.recorder
         plain = type(holder) in (torch.Tensor, torch.nn.Parameter)
@@ -494,7 +421,7 @@ class Attributes:
             recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
         setattr(holder, name, bare(value))
 
-    def generic_store(self, frame: Frame, holder: Any, kind: type, name: str, value: Any) -> Any:
+    def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
         """As object.__setattr__."""
         recorder = self.recorder
         found = type_get(kind, name)
@@ -502,12 +429,12 @@ class Attributes:
         if known:
             recorder.sources.guard_type(holder)
         if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
-            return self.call(frame, found.fset, (holder, value), {}, ("drop",))  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, found.fset, (holder, value), {}, ("drop",))
         if found is not MISSING and hasattr(type(found), "__set__"):
             setter = python_method(type(found), "__set__")
             if setter is not None:
                 found = self._of_class(kind, name, found)
-                return self.call(frame, setter, (found, holder, value), {}, ("drop",))  # type: ignore[attr-defined]
+                return self.machine.calls.call(frame, setter, (found, holder, value), {}, ("drop",))
             if known and type(found) is types.MemberDescriptorType and not written_in_c(kind):
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
@@ -522,7 +449,7 @@ class Attributes:
         object.__setattr__(holder, name, value)
         return None
 
-    def _store_in_module(self, frame: Frame, holder: Any, name: str, value: Any) -> Any:
+    def store_in_module(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
         recorder = self.recorder
         if not recorder.sources.knows(holder):
             torch.nn.Module.__setattr__(holder, name, value)
@@ -546,7 +473,7 @@ class Attributes:
                 recorder.contents.guard_membership(recorder.sources.read(holder, "attr", part, state[part]), name)
         return self.generic_store(frame, holder, type(holder), name, value)
 
-    def delete(self, frame: Frame, holder: Any, name: str) -> Any:
+    def delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
         """``del holder.name``."""
         recorder = self.recorder
         kind = type(holder)
@@ -554,20 +481,20 @@ class Attributes:
             delattr(plain_number(holder), name)
         own = python_method(kind, "__delattr__")
         if own is not None:
-            return self.call(frame, own, (holder, name), {}, ("drop",))  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, own, (holder, name), {}, ("drop",))
         if isinstance(holder, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
             recorder.kill("write", f"{kind.__name__}.{name}")
             delattr(holder, name)
             return None
         return self.generic_delete(frame, holder, name)
 
-    def generic_delete(self, frame: Frame, holder: Any, name: str) -> Any:
+    def generic_delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
         """As object.__delattr__."""
         sources, contents, kind = self.recorder.sources, self.recorder.contents, type(holder)
         sources.guard_version(kind)
         found = type_get(kind, name)
         if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
-            return self.call(frame, found.fdel, (holder,), {}, ("drop",))  # type: ignore[attr-defined]
+            return self.machine.calls.call(frame, found.fdel, (holder,), {}, ("drop",))
         if sources.knows(holder):
             sources.guard_type(holder)
             state = sources.instance_dict(holder) if kind.__dictoffset__ else None

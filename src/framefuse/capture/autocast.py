@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from framefuse.capture import stacks
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.questions import Question, answered
 from framefuse.capture.specials import special
 from framefuse.capture.state import GUARDED, Ambient, autocast_of
 from framefuse.capture.steps import plain_warning
+from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Effect
 
@@ -77,18 +79,18 @@ def _found(recorder: Any, kind: str) -> None:
 
 
 @special(torch.get_autocast_dtype)
-def _dtype(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dtype(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return _tell(machine, frame, torch.get_autocast_dtype, args, kwargs, 1)
 
 
 @special(torch.is_autocast_enabled)
-def _enabled(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not args or args[0] in GUARDED:
         return MISSING
     return _tell(machine, frame, torch.is_autocast_enabled, args, kwargs, 0)
 
 
-def _tell(machine: Any, frame: Frame, ask: Any, args: Any, kwargs: Any, place: int) -> Any:
+def _tell(machine: Machine, frame: Frame, ask: Any, args: Any, kwargs: Any, place: int) -> Any:
     """What the question gives now, with the fact that it does where the segment found it so."""
     if len(args) != 1 or kwargs or type(args[0]) is not str:
         return MISSING
@@ -101,7 +103,7 @@ def _tell(machine: Any, frame: Frame, ask: Any, args: Any, kwargs: Any, place: i
 
 
 @special(torch.is_autocast_cache_enabled)
-def _cache(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _cache(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     value = torch.is_autocast_cache_enabled(*args, **kwargs)
     if value == machine.recorder.ambient.cache:
         answered(machine.recorder.sources, _asks(torch.is_autocast_cache_enabled))
@@ -110,7 +112,7 @@ def _cache(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(torch.is_autocast_cpu_enabled)
-def _cpu_enabled(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _cpu_enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The older name of a question; it warns, so that it is asked again at later calls."""
     if not plain_warning(machine, ("",)):
         return MISSING
@@ -122,7 +124,7 @@ def _cpu_enabled(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict
 
 
 @special(torch._C._is_torch_function_mode_enabled)
-def _modes(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _modes(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The mode of the recording is none of the program's."""
     frame.stack.append(torch._C._len_torch_function_stack() > 1)
     return None
@@ -137,12 +139,12 @@ def _followed(ambient: Ambient, kind: str, on: bool) -> bool:
 
 
 @special(torch.autocast.__enter__)
-def _enter(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _enter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     recorder = machine.recorder
     context, *more = args
     if more or kwargs or not isinstance(context, torch.autocast):
         return MISSING
-    kind, on, *_ = [machine.attribute_now(frame, context, name) for name in ENTERED]
+    kind, on, *_ = [machine.attributes.attribute_now(frame, context, name) for name in ENTERED]
     if not _followed(recorder.ambient, kind, on):
         return MISSING
     recorder.ambient.row(kind)
@@ -159,11 +161,11 @@ def _enter(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(torch.autocast.__exit__)
-def _exit(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _exit(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     recorder = machine.recorder
     if len(args) != 4 or kwargs or not isinstance(args[0], torch.autocast):
         return MISSING
-    kind, on, *_ = [machine.attribute_now(frame, args[0], name) for name in ("device", *FOUND)]
+    kind, on, *_ = [machine.attributes.attribute_now(frame, args[0], name) for name in ("device", *FOUND)]
     if not _followed(recorder.ambient, kind, on):
         return MISSING
     with torch._C.DisableTorchFunction():
@@ -174,7 +176,7 @@ def _exit(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @special(torch.set_autocast_enabled)
-def _set_enabled(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _set_enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or kwargs or type(args[0]) is not str or not _followed(machine.recorder.ambient, *args):
         return MISSING
     machine.recorder.ambient.row(args[0])
@@ -183,7 +185,7 @@ def _set_enabled(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict
 
 
 @special(torch.set_autocast_dtype)
-def _set_dtype(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _set_dtype(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or kwargs or type(args[0]) is not str:
         return MISSING
     machine.recorder.ambient.row(args[0])
@@ -193,7 +195,7 @@ def _set_dtype(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 
 
 @special(torch.set_autocast_cache_enabled)
-def _set_cache(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _set_cache(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     torch.set_autocast_cache_enabled(*args, **kwargs)
     frame.stack.append(None)
     return None

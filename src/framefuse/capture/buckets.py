@@ -14,23 +14,24 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture.breaks import Break
-from framefuse.capture.frame import Frame
+from framefuse.capture.frame import Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.parallel import running
 
 LIMITS = 1 << 20, 25 << 20  # bytes of the first bucket and of the others, by torch's default
 
 
-def cut_before(machine: Any, frame: Frame) -> None:
+def cut_before(known_boundaries: dict[int, dict[int, torch.nn.Module]], frame: Frame) -> None:
     """Has the recording cut at the first instruction of a frame that is about to run, where the forward of a module
     begins before which a bucket ends.
     """
     active = running()
     if active is None or frame.code.code.co_name != "forward" or not frame.locals:
         return
-    known = machine.boundaries.get(id(active))
+    known = known_boundaries.get(id(active))
     if known is None:
         with torch._C.DisableTorchFunction():
-            known = machine.boundaries[id(active)] = boundaries(active)
+            known = known_boundaries[id(active)] = boundaries(active)
     if known.pop(id(frame.locals[0]), None) is None:
         return
     handler, argument = frame.code.steps[frame.step]
@@ -41,8 +42,8 @@ def cut_before(machine: Any, frame: Frame) -> None:
 
 
 def _cutting(handler: Any) -> Any:
-    def cut(machine: Any, frame: Frame, argument: int) -> Any:
-        if not machine.breakable() or not torch.is_grad_enabled():
+    def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
+        if not machine.exits.breakable() or not torch.is_grad_enabled():
             return handler(machine, frame, argument)
         frame.step -= 1
         raise Break(None, (), {}, None, "bucket", type(frame.locals[0]).__name__)

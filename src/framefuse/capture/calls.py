@@ -6,7 +6,6 @@ import copy
 import functools
 import operator
 import types
-from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
@@ -14,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
 from framefuse.capture.attribute_functions import ATTRIBUTE_FUNCTIONS
-from framefuse.capture.attributes import has_finalizer, python_method, type_get
 from framefuse.capture.class_making import MAKERS, new_class, understood
 from framefuse.capture.constructors import CONSTRUCTORS
 from framefuse.capture.copies import deepcopy, shallow
@@ -24,6 +22,8 @@ from framefuse.capture.frame import (
     SWITCH,
     Ended,
     Frame,
+    Outcome,
+    Then,
     enter,
 )
 from framefuse.capture.frame_readers import FRAME_READERS
@@ -33,52 +33,31 @@ from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.host import HOST
 from framefuse.capture.identities import IDENTITIES
 from framefuse.capture.leaves import is_wrapper, runs_natively
+from framefuse.capture.lookups import has_finalizer, python_method, type_get
+from framefuse.capture.machine import Machine, Special, exception_of
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
 from framefuse.capture.number_functions import NUMBER_FUNCTIONS
-from framefuse.capture.numbers import NUMBERS, TRACKED, bare, pin_nested, plain_number, reads_values
+from framefuse.capture.numbers import bare
 from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
-from framefuse.capture.policy import Natives, unbound
+from framefuse.capture.policy import unbound
 from framefuse.capture.protocols import checked
 from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.scans import associative_scan, scanned
+from framefuse.capture.services import Why
 from framefuse.capture.slot_methods import SLOT_METHODS
 from framefuse.capture.specials import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin
-from framefuse.capture.texts import QUESTIONS
-from framefuse.capture.twins import equal_parts, inside_ddp_forward
-from framefuse.capture.unseen import PLAIN, compared, compares, hidden, shown, walked
-from framefuse.ir.classes import immutable
+from framefuse.capture.text_functions import TEXT_FUNCTIONS
+from framefuse.capture.twins import inside_ddp_forward
+from framefuse.capture.values import Arguments, Keywords, Value
 
-HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
-SEQUENCES = (tuple, list)
-EQUALITY = (operator.eq, operator.ne)
-SIMPLE = frozenset(
-    (
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        type(None),
-        tuple,
-        list,
-        dict,
-        set,
-        frozenset,
-        slice,
-        range,
-        torch.Tensor,
-        torch.Size,
-        torch.nn.Parameter,
-    )
-)
 # Classes of C whose instances call a function that they are given; where that is native it must not see our numbers.
 DRIVERS = frozenset((map, filter))
 SPECIALS[copy.deepcopy] = deepcopy
 SPECIALS[copy.copy] = shallow
 SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
-SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, args, kwargs: machine.call(
+SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, args, kwargs: machine.calls.call(
     frame, inside_ddp_forward, args, kwargs
 )
 SPECIALS.update(ATTRIBUTE_FUNCTIONS)
@@ -91,24 +70,26 @@ SPECIALS.update(CONSTRUCTORS)
 SPECIALS.update(GENERATOR_CALLS)
 SPECIALS.update(SLOT_METHODS)
 SPECIALS.update(QUIET)
-SPECIALS.update(QUESTIONS)
+SPECIALS.update(TEXT_FUNCTIONS)
 SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 
-class Calls(Natives):
+class Calls:
     """The call protocol of the interpreter."""
 
-    recorder: Any
-    frames: list[Frame]
-    inlined: int
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.frames = machine.frames
+        self.forced: Why | None = None
 
-    def call(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None) -> Any:
+    def call(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None = None) -> Outcome:
         """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
         result.
         """
         if self.forced is not None:
             why, self.forced = self.forced, None
-            self.opaque(frame, *unbound(target, args), kwargs, then, *why)
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, *why)
             return None
         sources, contents = self.recorder.sources, self.recorder.contents
         while True:
@@ -125,7 +106,7 @@ class Calls(Natives):
                         target = associative_scan
                         continue
                     break
-                if target is MODULE_CALL and enter_module(self, args, kwargs, then):
+                if target is MODULE_CALL and enter_module(self.machine, args, kwargs, then):
                     return SWITCH
                 sources.enter_function(target)
                 entered = enter(target, args, kwargs)
@@ -133,7 +114,7 @@ class Calls(Natives):
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
                     break
                 entered.then = then
-                self.push(entered)  # type: ignore[attr-defined]
+                self.machine.push(entered)
                 return SWITCH
             if kind is types.MethodType:
                 args, target = (target.__self__, *args), target.__func__
@@ -172,7 +153,7 @@ class Calls(Natives):
             if kind is operator.methodcaller and len(args) == 1 and not kwargs:
                 made, parts = target.__reduce__()
                 if made is operator.methodcaller:
-                    target, args = self.attribute_now(frame, args[0], parts[0]), parts[1:]  # type: ignore[attr-defined]
+                    target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
                     continue
             if isinstance(target, type):
                 outcome = self.construct(frame, target, args, kwargs, then)
@@ -187,10 +168,10 @@ class Calls(Natives):
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:
-                self.finish(frame, self._get_attributes(frame, target, args[0]), then)
+                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), then)
                 return None
             if is_repeatable(target, args, kwargs, sources):
-                self.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
+                self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
                 return None
             method = type_get(kind, "__call__")
             if type(method) is types.FunctionType and not runs_natively(method):
@@ -202,47 +183,49 @@ class Calls(Natives):
                 args, target = (target, *args), method
                 continue
             break
-        self.native(frame, target, args, kwargs, then)
+        self.machine.natives.call(frame, target, args, kwargs, then)
         return None
 
-    def _get_attributes(self, frame: Frame, getter: Any, holder: Any) -> Any:
+    def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
         """What an attrgetter gives for ``holder``."""
         found = []
         for path in getter.__reduce__()[1]:
             value = holder
             for name in path.split("."):
-                value = self.attribute_now(frame, value, name)  # type: ignore[attr-defined]
+                value = self.machine.attributes.attribute_now(frame, value, name)
             found.append(value)
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _special(self, special: Any, frame: Frame, target: Any, args: Any, kwargs: Any, then: Any) -> Any:
+    def _special(
+        self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None
+    ) -> Outcome:
         depth = len(self.frames)
         outcome = self._sealed(special, frame, args, kwargs, then)
         if outcome is MISSING:
-            self.native(frame, target, args, kwargs, then)
+            self.machine.natives.call(frame, target, args, kwargs, then)
             return None
         if outcome is SWITCH:
             if then is not None and len(self.frames) > depth:
                 if self.frames[-1].then is not None:
-                    self.finish(frame, self.entered_value(frame, depth), then)  # type: ignore[attr-defined]
+                    self.machine.finish(frame, self.machine.entered_value(frame, depth), then)
                     return None
                 self.frames[-1].then = then
             return SWITCH
         if then is not None:
-            self.finish(frame, frame.stack.pop(), then)
+            self.machine.finish(frame, frame.stack.pop(), then)
         return None
 
-    def _sealed(self, special: Any, frame: Frame, args: Any, kwargs: Any, then: Any) -> Any:
+    def _sealed(self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
         """Runs a special; where more than a push follows it, no break may lose that."""
         if then is None:
-            return special(self, frame, args, kwargs)
-        self.sealed += 1
+            return special(self.machine, frame, args, kwargs)
+        self.machine.exits.sealed += 1
         try:
-            return special(self, frame, args, kwargs)
+            return special(self.machine, frame, args, kwargs)
         finally:
-            self.sealed -= 1
+            self.machine.exits.sealed -= 1
 
-    def finish(self, frame: Frame, value: Any, then: Any) -> None:
+    def finish(self, frame: Frame, value: Value, then: Then | None) -> None:
         """Does with a returned value what ``then`` says; without one the value is pushed."""
         if then is None:
             frame.stack.append(value)
@@ -270,14 +253,14 @@ class Calls(Natives):
                 then[1].__dict__[then[2]] = value
         elif what == "binary" and value is NotImplemented:
             attempts, function, left, right = then[1:]
-            self.operate(frame, attempts, function, left, right, nested=True)
+            self.machine.operations.operate(frame, attempts, function, left, right, nested=True)
             return
         elif what == "iterator":
-            value = iter(self.elements(value))
+            value = iter(self.machine.natives.elements(value))
         elif what == "checked":
             value = checked(then[1], then[2], value)
         elif what == "raise":
-            self.throw(exception_of(then[2], value), then[1])  # type: ignore[attr-defined]
+            self.machine.throw(exception_of(then[2], value), then[1])
             return
         elif what == "jump":
             if value is then[1]:
@@ -298,7 +281,7 @@ class Calls(Natives):
 
     # Classes --------------------------------------------------------------------------------------------------------
 
-    def construct(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+    def construct(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
         """Calls a class; MISSING when native code shall do it."""
         if has_finalizer(cls):
             self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
@@ -307,7 +290,7 @@ class Calls(Natives):
             outcome = self._sealed(special, frame, args, kwargs, then)
             if outcome is not MISSING:
                 if outcome is None and then is not None:
-                    self.finish(frame, frame.stack.pop(), then)
+                    self.machine.finish(frame, frame.stack.pop(), then)
                 return outcome
         drives = cls in DRIVERS and self.recorder.relations.tracked and bool(args)
         given = (*args, *kwargs.values())
@@ -318,10 +301,11 @@ class Calls(Natives):
             return self.call(frame, method, (cls, *args), kwargs, then)
         return self.make(frame, cls, args, kwargs, then)
 
-    def make(self, frame: Frame, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
         """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
         self.recorder.sources.guard_version(cls)
-        init, new = type_get(cls, "__init__"), type_get(cls, "__new__")
+        init: Value = type_get(cls, "__init__")
+        new: Value = type_get(cls, "__new__")
         new = new.__func__ if isinstance(new, staticmethod) else new
         python_init = type(init) is types.FunctionType and not runs_natively(init)
         python_new = type(new) is types.FunctionType and not runs_natively(new)
@@ -335,17 +319,17 @@ class Calls(Natives):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
         if new in MAKERS:
-            made = new_class(self, new, (cls, *args), kwargs)
+            made = new_class(self.machine, new, (cls, *args), kwargs)
             if made is MISSING:
                 return MISSING
         elif python_new:
-            made = self.call_nested(new, (cls, *args), kwargs)  # type: ignore[attr-defined]
+            made = self.machine.call_nested(new, (cls, *args), kwargs)
         elif new is object.__new__:
             made = object.__new__(cls)
         else:
             made = new(cls, *args, **kwargs)
         if not isinstance(made, cls):
-            self.finish(frame, made, then)
+            self.machine.finish(frame, made, then)
             return None
         if python_init:
             self.recorder.sources.enter_function(init)
@@ -353,107 +337,16 @@ class Calls(Natives):
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
                 init(made, *args, **kwargs)
-                self.finish(frame, made, then)
+                self.machine.finish(frame, made, then)
                 return None
             if then is not None:
-                self.call_nested(init, (made, *args), kwargs)  # type: ignore[attr-defined]
-                self.finish(frame, made, then)
+                self.machine.call_nested(init, (made, *args), kwargs)
+                self.machine.finish(frame, made, then)
                 return None
             entered.then = ("init", made)
-            self.push(entered)  # type: ignore[attr-defined]
+            self.machine.push(entered)
             return SWITCH
         if init is not object.__init__ and init is not type.__init__:
             init(made, *args, **kwargs)
-        self.finish(frame, made, then)
+        self.machine.finish(frame, made, then)
         return None
-
-    # Protocols ------------------------------------------------------------------------------------------------------
-
-    def reads_value(self, value: Any) -> bool:
-        """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
-        return isinstance(value, torch.Tensor) and bool(self.breakable())
-
-    def decide(self, frame: Frame, value: Any, then: tuple[Any, ...]) -> None:
-        """An opaque step that takes the truth of a tensor."""
-        self.opaque(frame, bool, (value,), {}, then, "branch", "bool of a tensor")
-
-    def truth(self, value: Any) -> bool:
-        """``bool(value)``, with the fact that decided it."""
-        if value is True or value is False or value is None:
-            return value is True
-        kind = type(value)
-        if kind not in SIMPLE and kind not in TRACKED:
-            if not immutable(kind):
-                method = python_method(kind, "__bool__")
-                if method is not None:
-                    self.recorder.sources.guard_type(value)
-                    return checked("__bool__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
-                if type_get(kind, "__bool__") is MISSING:
-                    method = python_method(kind, "__len__")
-                    if method is not None:
-                        return bool(checked("__len__", kind, self.call_nested(method, (value,))))  # type: ignore[attr-defined]
-                hidden(self, value, "__bool__", "__len__")
-            self.recorder.sources.guard_type(value)
-        self.recorder.contents.guard_filled(value)
-        return bool(value)
-
-    def binary(
-        self, frame: Frame, function: Any, left: Any, right: Any, name: str, reflected: str | None = None
-    ) -> Any:
-        """A binary operation or comparison; Python methods of the operands get frames."""
-        if complex in (type(left), type(right)):
-            left, right = plain_number(left), plain_number(right)
-        kind, other = type(left), type(right)
-        if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
-            pin_nested((left, right))
-        if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):
-            attempts = self.attempts(function, left, right, name, reflected)
-            if attempts:
-                return self.operate(frame, attempts, function, left, right)
-            hidden(self, left, name)
-            if name == "__eq__" and not isinstance(left, torch.Tensor):
-                self.recorder.sources.guard_type(left)
-        if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
-            left = left.plain()
-        elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
-            right = right.plain()
-        elif kind is str or kind is bytes:
-            pin_nested(right)
-        sources, contents = self.recorder.sources, self.recorder.contents
-        if (kind is str or kind is bytes) and function is operator.mod:
-            shown(self, right)
-        elif kind not in SIMPLE or isinstance(left, PLAIN):
-            both = kind is other and kind in SEQUENCES and function in EQUALITY
-            if both and compares(self, (left, right), ("__eq__",)):
-                negated = ("not",) if function is operator.ne else None
-                return self.call(frame, equal_parts, (left, right), {}, negated)
-            compared(self, left, right)
-        if sources.knows(left):
-            contents.guard_deep_contents(left)
-        if sources.knows(right):
-            contents.guard_deep_contents(right)
-        frame.stack.append(function(left, right))
-        return None
-
-    def iterable(self, value: Any) -> Any:
-        """A value that native code may iterate: Python ``__iter__`` is called first, known containers become facts."""
-        kind = type(value)
-        if kind not in SIMPLE:
-            method = python_method(kind, "__iter__")
-            if method is not None:
-                return checked("__iter__", kind, self.call_nested(method, (value,)))  # type: ignore[attr-defined]
-        walked(self, value)
-        sources, contents = self.recorder.sources, self.recorder.contents
-        if kind in (list, tuple) and sources.knows(value):
-            contents.guard_extent(value)
-            parts = [contents.item(value, number, part) for number, part in enumerate(value)]
-            return value if all(map(operator.is_, parts, value)) else kind(parts)
-        contents.guard_shallow_contents(value)
-        return value
-
-
-def exception_of(kind: type, made: Any) -> BaseException:
-    """What the exception class ``kind`` made when it was raised."""
-    if not isinstance(made, BaseException):
-        raise TypeError(f"calling {kind!r} should have returned an instance of BaseException, not {type(made)!r}")
-    return made

@@ -10,13 +10,15 @@ import types
 from typing import Any
 
 from framefuse.capture import twins
-from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
+from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.numbers import pin_nested
 from framefuse.capture.settle import settle
 from framefuse.capture.specials import special
+from framefuse.capture.values import Arguments, Keywords
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
 MAKERS = (type.__new__, abc.ABCMeta.__new__)
@@ -28,7 +30,7 @@ class _Stand:
 
 
 @special(builtins.__build_class__)
-def _build_class(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """A class statement; one whose metaclass is native code of a library is left to it."""
     if len(args) < 2 or type(args[0]) is not types.FunctionType or type(args[1]) is not str:
         return MISSING
@@ -36,7 +38,7 @@ def _build_class(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict
     metas += [type(base) for base in args[2:] if isinstance(base, type)]
     if not all(isinstance(meta, type) and understood(meta) for meta in metas):
         return MISSING
-    return machine.call(frame, twins.build_class, args, kwargs)
+    return machine.calls.call(frame, twins.build_class, args, kwargs)
 
 
 def understood(meta: type) -> bool:
@@ -56,7 +58,7 @@ def _interpreted(found: Any) -> bool:
 
 
 @special(twins.run_body)
-def _run_body(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Enters the body of a class statement with its namespace."""
     function, space = args
     entered = enter(function, (), {})
@@ -68,7 +70,7 @@ def _run_body(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
 
 
 @special(*MAKERS)
-def _new(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``type.__new__(meta, name, bases, namespace, **kwargs)``."""
     made = new_class(machine, type.__new__, args, kwargs)
     if made is not MISSING:
@@ -78,7 +80,7 @@ def _new(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @special(("__init__", type))
-def _init(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _init(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``type.__init__(cls, name, bases, namespace, **kwargs)`` does nothing."""
     if len(args) != 4:
         return MISSING
@@ -86,7 +88,7 @@ def _init(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     return None
 
 
-def new_class(machine: Any, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_class(machine: Machine, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A new class; MISSING where native code shall make it, since it cannot be made in steps."""
     if len(args) != 4 or not isinstance(args[0], type) or not isinstance(args[2], tuple):
         return MISSING
@@ -128,8 +130,9 @@ def _subclass_hook(base: type) -> Any:
     return function if type(function) is types.FunctionType and not runs_natively(function) else None
 
 
-def _set_name(machine: Any, made: type, key: str, value: Any) -> None:
+def _set_name(machine: Machine, made: type, key: str, value: Any) -> None:
     method = python_method(type(value), "__set_name__")
+    assert method is not None
     try:
         machine.call_nested(method, (value, made, key))
     except Exception as error:
@@ -141,7 +144,7 @@ def _set_name(machine: Any, made: type, key: str, value: Any) -> None:
 
 
 @special(collections.namedtuple)
-def _named_tuple(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """A kind of tuple; its methods come from native code."""
     for part in (*args, *kwargs.values()):
         machine.recorder.contents.guard_deep_contents(part)

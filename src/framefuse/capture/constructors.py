@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import Float, Integer
+from framefuse.capture.values import Arguments, Keywords
 
 WHOLE = frozenset((int, Integer))
 NUMBERS = WHOLE | {bool, float, Float}
 
 
 def _constructor(dtype: torch.dtype | None) -> Callable[..., Any]:
-    def construct(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def construct(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         """Pushes the tensor that is made of sizes, or of numbers in lists; MISSING for anything else."""
         if kwargs or not machine.recorder.alive:
             return MISSING

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from framefuse.capture.atoms import ATOMS, SETS
-from framefuse.capture.attributes import type_get
-from framefuse.capture.frame import MISSING, SWITCH, Frame, enter
+from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.classes import written_in_c
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
@@ -25,7 +27,7 @@ DEEPEST = 12
 COPY: Any = copy.copy
 
 
-def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``copy.deepcopy`` of plain data; MISSING for anything else."""
     if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
         return MISSING
@@ -35,7 +37,7 @@ def deepcopy(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
-def shallow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``copy.copy``: an instance that is its ``__dict__`` is made here, of all else the function of the library is
     interpreted.
     """

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.attributes import type_get
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
+from framefuse.capture.values import Arguments, Keywords
 
 
 class Context:
@@ -35,16 +37,16 @@ class Context:
         pass
 
 
-def apply(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``Function.apply``; MISSING where gradients may be wanted, which leaves the call to torch."""
     recorder, function = machine.recorder, args[0]
     if kwargs or not recorder.alive:
         return MISSING
-    enabled, operands, breakable = torch.is_grad_enabled(), args[1:], machine.breakable()
+    enabled, operands, breakable = torch.is_grad_enabled(), args[1:], machine.exits.breakable()
     tensors = [part for part in operands if isinstance(part, torch.Tensor)]
     if enabled and any(recorder.requires_grad(tensor) is not False for tensor in tensors):
         return MISSING
-    recorder.guard_gradients()
+    recorder.gradients_matter = True
     recorder.sources.guard_version(function)
     context = Context(len(operands))
     torch._C._set_grad_enabled(False)  # as torch does while forward runs
@@ -53,13 +55,13 @@ def apply(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
     finally:
         torch._C._set_grad_enabled(enabled)
     if breakable and not recorder.alive:  # the next recording leaves the whole call to torch
-        machine.learn_step(frame, "custom-function", function.__qualname__)
+        machine.exits.learn_step(frame, "custom-function", function.__qualname__)
     given = [_given(part, operands, context) for part in (value if isinstance(value, tuple) else (value,))]
     frame.stack.append(tuple(given) if isinstance(value, tuple) else given[0])
     return None
 
 
-def _forward(machine: Any, function: Any, context: Context, operands: tuple[Any, ...]) -> Any:
+def _forward(machine: Machine, function: Any, context: Context, operands: tuple[Any, ...]) -> Any:
     if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
         return machine.call_nested(function.forward, (context, *operands))
     value = machine.call_nested(function.forward, operands)

@@ -9,9 +9,9 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import has_finalizer
 from framefuse.capture.contents import Change, Contents
 from framefuse.capture.frame import MISSING
+from framefuse.capture.lookups import has_finalizer
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.settings import RESTORED, Setting

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import builtins
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from framefuse.capture.code import Code, decode
 from framefuse.capture.twins import REAL
+from framefuse.capture.values import Value
 from framefuse.ir.source import Line, Site
 
 
@@ -26,6 +27,9 @@ UNBOUND = Marker("unbound")
 MISSING = Marker("missing")
 SWITCH = Marker("switch")
 DONE = Marker("done")
+
+Outcome: TypeAlias = Marker | None  # of a handler: SWITCH after a change of frames, DONE, or None to go on
+Then: TypeAlias = tuple[Any, ...]  # what becomes of a value
 
 
 class Ended:
@@ -59,15 +63,32 @@ class Frame:
         self.builtins: dict[str, Any] = vars(found) if isinstance(found, ModuleType) else found
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
-        self.then: tuple[Any, ...] | None = None
+        self.then: Then | None = None
         self.guard: tuple[Any, ...] | None = None
-        self.resume: tuple[Any, ...] | None = None
+        self.resume: Then | None = None
         self.bottom = False
         self.handled: BaseException | None = None
         self.shown: tuple[int, Line] | None = None
         self.around: Line | None = None
         self.space: Any = None
         self.site: Site | None = None
+
+
+class Driver(Protocol):
+    """What generators and frame objects ask of the machine that runs their frames, through its service for them."""
+
+    def drive(self, generator: InterpretedGenerator, value: Value, error: BaseException | None = None) -> Value: ...
+    def throw_into(self, generator: InterpretedGenerator, error: BaseException) -> Value: ...
+    def close(self, generator: InterpretedGenerator) -> None: ...
+    def delegate(self, generator: InterpretedGenerator) -> Value: ...
+    def show(self, frame: Frame) -> FrameType: ...
+
+
+class Host(Protocol):
+    """The machine, as generators and frame objects know it."""
+
+    @property
+    def generators(self) -> Driver: ...
 
 
 class FrameView:
@@ -78,7 +99,7 @@ class FrameView:
 
     __slots__ = ("frame", "machine")
 
-    def __init__(self, machine: Any, frame: Any) -> None:
+    def __init__(self, machine: Host, frame: Frame) -> None:
         self.machine = machine
         self.frame = frame
 
@@ -86,9 +107,9 @@ class FrameView:
     def __class__(self) -> type:
         return FrameType
 
-    def real(self) -> Any:
+    def real(self) -> FrameType:
         """A frame object of Python's that shows where the frame stands now."""
-        return self.machine.show(self.frame)
+        return self.machine.generators.show(self.frame)
 
 
 class InterpretedGenerator:
@@ -100,13 +121,12 @@ class InterpretedGenerator:
 
     __slots__ = ("__name__", "__qualname__", "__weakref__", "arguments", "frame", "function", "machine", "state")
 
-    def __init__(self, machine: Any, frame: Frame) -> None:
+    def __init__(self, machine: Host, frame: Frame) -> None:
         self.machine = machine
         self.frame = frame
         self.function = frame.function
         self.arguments = list(frame.locals)
         self.state = "new"
-        machine.recorder.generators = True
         self.__name__, self.__qualname__ = frame.function.__name__, frame.function.__qualname__
 
     @property  # type: ignore[misc]
@@ -120,29 +140,29 @@ class InterpretedGenerator:
         return f"<generator object {self.__qualname__} at {id(self):#x}>"
 
     def __next__(self) -> Any:
-        return self.machine.drive_generator(self, None)
+        return self.machine.generators.drive(self, None)
 
     def send(self, value: Any) -> Any:
         """Goes on with ``value`` as the result of the yield."""
         if self.state == "new" and value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
-        return self.machine.drive_generator(self, value)
+        return self.machine.generators.drive(self, value)
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         """Goes on by raising at the yield."""
-        return self.machine.throw_into(self, thrown(kind, value, traceback))
+        return self.machine.generators.throw_into(self, thrown(kind, value, traceback))
 
     def close(self) -> None:
         """Raises GeneratorExit at the yield."""
-        self.machine.close(self)
+        self.machine.generators.close(self)
 
     def __del__(self) -> None:
         if getattr(self, "state", "") == "suspended":
-            self.machine.close(self)
+            self.machine.generators.close(self)
 
     @property
     def gi_frame(self) -> Any:
-        return None if self.state == "done" else self.machine.show(self.frame)
+        return None if self.state == "done" else self.machine.generators.show(self.frame)
 
     @property
     def gi_code(self) -> CodeType:
@@ -158,7 +178,7 @@ class InterpretedGenerator:
 
     @property
     def gi_yieldfrom(self) -> Any:
-        return self.machine.delegate(self)
+        return self.machine.generators.delegate(self)
 
 
 def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:

@@ -8,20 +8,22 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.frame import MISSING, Frame, FrameView
+from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.settle import settle
 from framefuse.capture.stacks import frames
 from framefuse.capture.tracebacks import variables
+from framefuse.capture.values import Arguments, Keywords
 
 
-def _globals(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _globals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     machine.recorder.kill("frame", "globals()")
     frame.stack.append(frame.globals)
     return None
 
 
 def _runs_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    def run(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if kwargs or not 0 < len(args) <= 3:
             return MISSING
         machine.recorder.kill("frame", f"{function.__name__}()")
@@ -34,14 +36,14 @@ def _runs_text(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _dir(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dir(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args or kwargs:
         return MISSING
     frame.stack.append(sorted(variables(frame)))
     return None
 
 
-def _get_frame(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     depth = args[0] if args else 0
     found = frames(machine)
     if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(found) or not machine.recorder.alive:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.values import Arguments, Keywords
 
 
 def _adam(function: Any) -> Callable[..., None]:
@@ -33,7 +35,7 @@ def _sgd(function: Any) -> Callable[..., None]:
 def _special(function: Any, made: Callable[..., None], lists: int, counted: bool) -> Callable[..., Any]:
     name = function.__name__
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         recorder = machine.recorder
         options = dict(kwargs)
         for switch in ("grad_scale", "found_inf", "is_first_step"):

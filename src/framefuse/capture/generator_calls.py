@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import Integer
+from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.elements import initial_seed_word, seed_word
 
 STATES = ("manual_seed", "get_state", "set_state")
@@ -42,12 +44,12 @@ def _seeding(function: Callable[..., Any]) -> Seeding:
     return Seeding(function, ("cpu", *(f"cuda:{number}" for number in range(count))))
 
 
-def _settled(machine: Any, kwargs: dict[str, Any]) -> bool:
+def _settled(machine: Machine, kwargs: dict[str, Any]) -> bool:
     """Whether a call with these arguments can be a call of the trace."""
     return bool(machine.recorder.alive) and not kwargs
 
 
-def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _manual_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not _settled(machine, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
         return MISSING
     _record(machine.recorder, _seeding(torch.random.manual_seed), "manual_seed", args)
@@ -57,7 +59,7 @@ def _manual_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict
 
 
 def _state(name: str, count: int) -> Callable[..., Any]:
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if not _settled(machine, kwargs) or len(args) != count:
             return MISSING
         frame.stack.append(_record(machine.recorder, getattr(torch, name), name, args))
@@ -66,19 +68,19 @@ def _state(name: str, count: int) -> Callable[..., Any]:
     return call
 
 
-def _seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return _word(machine, frame, args, kwargs, _seeding(seed_word))
 
 
-def _initial_seed(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _initial_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return _word(machine, frame, args, kwargs, initial_seed_word) if torch.random.initial_seed() < 2**63 else MISSING
 
 
-def _word(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Any:
-    if not _settled(machine, kwargs) or args or not machine.reads_elements:
+def _word(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Any:
+    if not _settled(machine, kwargs) or args or not machine.exits.reads_elements:
         return MISSING
     frame.stack.append(machine.recorder.word(function, (), True))
-    machine.watch()
+    machine.exits.watch()
     return None
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from framefuse.capture.attributes import python_method
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import Frame, InterpretedGenerator
+from framefuse.capture.frame import Frame, InterpretedGenerator, Then
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
 from framefuse.capture.stacks import show
+from framefuse.capture.values import Function, Value
 from framefuse.errors import rethrow
 
 
 class Generators:
     """The generator protocol of the interpreter."""
 
-    frames: list[Frame]
-    handled: BaseException | None
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.frames = machine.frames
 
-    def drive_generator(self, generator: InterpretedGenerator, value: Any, error: BaseException | None = None) -> Any:
+    def drive(self, generator: InterpretedGenerator, value: Value, error: BaseException | None = None) -> Value:
         """Goes on with a generator from native code, in a loop of its own."""
         if generator.state == "done":
             if error is not None:
@@ -25,46 +26,46 @@ class Generators:
             raise StopIteration
         if generator.state == "running":
             raise ValueError("generator already executing")
-        base, handled = len(self.frames), self.handled
+        base, handled = len(self.frames), self.machine.handled
         generator.frame.stack.append(value)
         self.wake(generator, True, None)
         if error is not None:
-            self.chain(error, always=True)  # type: ignore[attr-defined]
+            self.machine.chain(error, always=True)
         try:
-            result = self.loop(base, error)  # type: ignore[attr-defined]
+            result = self.machine.loop(base, error)
         finally:
             del self.frames[base:]
-            self.handled = handled
+            self.machine.handled = handled
         if generator.state == "done":
             raise StopIteration(result) if result is not None else StopIteration
         return result
 
-    def resume(self, generator: InterpretedGenerator, value: Any, how: tuple[Any, ...]) -> None:
+    def resume(self, generator: InterpretedGenerator, value: Value, how: Then) -> None:
         """Goes on with a generator by a switch of frames; ``how`` says what the caller does with the outcome."""
         if generator.state == "running":
             raise ValueError("generator already executing")
         generator.frame.stack.append(value)
         self.wake(generator, False, how)
 
-    def wake(self, generator: InterpretedGenerator, bottom: bool, how: tuple[Any, ...] | None) -> None:
+    def wake(self, generator: InterpretedGenerator, bottom: bool, how: Then | None) -> None:
         """Puts a generator's frame on top."""
         frame = generator.frame
         frame.bottom, frame.resume = bottom, how
         frame.generator = generator
         generator.state = "running"
         generator.arguments = []
-        frame.handled, self.handled = self.handled, frame.handled
-        self.teach(frame)  # type: ignore[attr-defined]
+        frame.handled, self.machine.handled = self.machine.handled, frame.handled
+        self.machine.exits.enter(frame)
         self.frames.append(frame)
 
     def suspend(self, frame: Frame, generator: InterpretedGenerator) -> None:
         """Takes the frame that yields from the top."""
         self.frames.pop()
-        frame.handled, self.handled = self.handled, frame.handled
+        frame.handled, self.machine.handled = self.machine.handled, frame.handled
         frame.generator = None
         generator.state = "suspended"
 
-    def throw_into(self, generator: InterpretedGenerator, error: BaseException) -> Any:
+    def throw_into(self, generator: InterpretedGenerator, error: BaseException) -> Value:
         """Raises ``error`` where the generator yields, or in the iterator that it delegates to."""
         if generator.state == "new":
             generator.state = "done"
@@ -76,9 +77,9 @@ class Generators:
                 throw = self._method(inner, "throw")
                 if throw is not None:
                     return self._through(generator, throw, error)
-        return self.drive_generator(generator, None, error)
+        return self.drive(generator, None, error)
 
-    def _through(self, generator: InterpretedGenerator, throw: Any, error: BaseException) -> Any:
+    def _through(self, generator: InterpretedGenerator, throw: Function, error: BaseException) -> Value:
         """Throws into the inner iterator; when that ends, the generator goes on behind its delegation."""
         generator.state = "running"
         try:
@@ -90,11 +91,11 @@ class Generators:
             return value
         generator.state = "suspended"
         if not isinstance(end, StopIteration):
-            return self.drive_generator(generator, None, end)
+            return self.drive(generator, None, end)
         frame = generator.frame
         frame.stack.pop()
         frame.step = frame.code.steps[frame.code.steps[frame.step][1]][1]
-        return self.drive_generator(generator, end.value)
+        return self.drive(generator, end.value)
 
     def close(self, generator: InterpretedGenerator) -> None:
         """Ends a generator by GeneratorExit at its yield."""
@@ -106,12 +107,12 @@ class Generators:
         if inner is not None:
             error = self._closed(generator, inner, error)
         try:
-            self.drive_generator(generator, None, error)
+            self.drive(generator, None, error)
         except (StopIteration, GeneratorExit):
             return
         raise RuntimeError("generator ignored GeneratorExit")
 
-    def _closed(self, generator: InterpretedGenerator, inner: Any, error: BaseException) -> BaseException:
+    def _closed(self, generator: InterpretedGenerator, inner: Value, error: BaseException) -> BaseException:
         """Closes the inner iterator; what that raises goes on in place of ``error``."""
         close = self._method(inner, "close")
         generator.state = "running"
@@ -124,14 +125,14 @@ class Generators:
             generator.state = "suspended"
         return error
 
-    def _method(self, inner: Any, name: str) -> Any:
+    def _method(self, inner: Value, name: str) -> Value:
         """A method of the iterator that a generator delegates to, None where there is none."""
         method = python_method(type(inner), name)
         if method is None:
             return getattr(inner, name, None)
-        return lambda *args: self.call_nested(method, (inner, *args))  # type: ignore[attr-defined]
+        return lambda *args: self.machine.call_nested(method, (inner, *args))
 
-    def delegate(self, generator: InterpretedGenerator) -> Any:
+    def delegate(self, generator: InterpretedGenerator) -> Value:
         """The iterator that a suspended generator delegates to by ``yield from``, None where it yields itself."""
         if generator.state != "suspended":
             return None
@@ -141,6 +142,6 @@ class Generators:
         jumps = handler is HANDLERS["JUMP_BACKWARD_NO_INTERRUPT"]
         return frame.stack[-1] if jumps and frame.code.steps[argument][0] is HANDLERS["SEND"] else None
 
-    def show(self, frame: Frame) -> Any:
+    def show(self, frame: Frame) -> Value:
         """A frame object of Python's that shows where a frame stands: a sleeping generator's, or one that runs."""
-        return show(self, frame)
+        return show(self.machine, frame)

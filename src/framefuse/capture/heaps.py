@@ -8,7 +8,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
+from framefuse.capture.values import Arguments, Keywords
 
 NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_max _heapreplace_max".split()
 
@@ -32,12 +34,12 @@ HEAPS: dict[Any, Any] = {
 def of_a_heap(twin: Any) -> Callable[..., Any]:
     """The special that runs ``twin`` on a list; what C code refuses is left to it."""
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         counts = twin.__code__.co_argcount == len(args) and not kwargs
         if not counts or type(args[0]) is not list or not machine.recorder.alive:
             return MISSING
         if not args[0] and twin.__name__ not in ("heapify", "heappush", "heappushpop", "_heapify_max"):
             return MISSING
-        return machine.call(frame, twin, args, {})
+        return machine.calls.call(frame, twin, args, {})
 
     return call

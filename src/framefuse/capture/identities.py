@@ -9,15 +9,17 @@ import torch
 
 from framefuse.capture import leaves
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import python_method, type_get
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
+from framefuse.capture.values import Arguments, Keywords
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
 
 
-def identity(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def identity(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``id`` of an object that existed before the call."""
     number = _address(machine, args[0]) if len(args) == 1 and not kwargs else None
     if number is None:
@@ -26,14 +28,14 @@ def identity(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
-def hashing(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``hash``: of the user's objects what their method gives, of those without one what their address makes."""
     if len(args) != 1 or kwargs:
         return MISSING
     value, kind = args[0], type(args[0])
     method = python_method(kind, "__hash__")
     if method is not None and not isinstance(value, torch.Tensor):
-        return machine.call(frame, method, (value,), {}, ("checked", "__hash__", kind))
+        return machine.calls.call(frame, method, (value,), {}, ("checked", "__hash__", kind))
     if _by_value(value) or kind.__hash__ is None:
         return MISSING
     number = _address(machine, value) if by_identity(kind) else None
@@ -42,11 +44,11 @@ def hashing(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
     if number is not None:
         frame.stack.append(number)
     else:
-        machine.opaque(frame, hash, (value,), {}, None, "native-call", f"The hash of a {kind.__name__}")
+        machine.exits.opaque(frame, hash, (value,), {}, None, "native-call", f"The hash of a {kind.__name__}")
     return None
 
 
-def _address(machine: Any, value: Any) -> int | None:
+def _address(machine: Machine, value: Any) -> int | None:
     """The address of a known object, None for any other."""
     sources = machine.recorder.sources
     known = machine.recorder.alive and type(value) not in TRACKED and sources.knows(value)

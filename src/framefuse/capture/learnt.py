@@ -8,6 +8,7 @@ from typing import Any
 
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
 
 # What one instruction does: a callable, its arguments, and what becomes of the outcome.
@@ -127,15 +128,15 @@ def can_step(handler: Any) -> bool:
     return handler in BY_HANDLER or handler in CALL_HANDLERS
 
 
-def step(machine: Any, frame: Frame, handler: Any, argument: int, why: tuple[str, str]) -> Any:
+def step(machine: Machine, frame: Frame, handler: Any, argument: int, why: tuple[str, str]) -> Any:
     """Executes an instruction as an opaque step, for the reason (code, detail) that ended an earlier recording."""
-    if not machine.breakable():
+    if not machine.exits.breakable():
         return handler(machine, frame, argument)
     if handler in CALL_HANDLERS:
-        machine.forced = why
+        machine.calls.forced = why
         return handler(machine, frame, argument)
     target, args, then = BY_HANDLER[handler](frame, argument)
-    return machine.opaque(frame, target, args, {}, then, *why)
+    return machine.exits.opaque(frame, target, args, {}, then, *why)
 
 
 BY_HANDLER: dict[Any, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.capture.frame import Frame
+from framefuse.capture.machine import Machine
 from framefuse.capture.recorder import strip
 from framefuse.capture.specials import SPECIALS
 
@@ -15,7 +16,7 @@ from framefuse.capture.specials import SPECIALS
 def keep_in_graph(function: Callable[..., Any]) -> None:
     """Calls of ``function`` are recorded as one call each, and its Python code is not looked into."""
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         recorder = machine.recorder
         with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
             if recorder.alive:
@@ -29,7 +30,7 @@ def keep_in_graph(function: Callable[..., Any]) -> None:
 def take_as_constant(function: Callable[..., Any]) -> None:
     """What ``function`` gives when it is recorded is what it gives."""
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with torch._C.DisableTorchFunction():
             value = function(*strip(args), **strip(kwargs))
         if machine.recorder.alive and not isinstance(value, (int, float, str, bool, type(None))):
@@ -42,7 +43,7 @@ def take_as_constant(function: Callable[..., Any]) -> None:
 def break_at(function: Callable[[], None]) -> None:
     """Calls of ``function`` end the graph; the next one begins after it."""
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        machine.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
+    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        machine.exits.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
 
     SPECIALS[function] = call

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules import module as modules
 
-from framefuse.capture.attributes import LOOKUPS, type_get
 from framefuse.capture.code import decode
 from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.lookups import LOOKUPS, type_get
+from framefuse.capture.machine import Machine
 
 CALL: Any = torch.nn.Module.__call__
 INNER: Any = torch.nn.Module._call_impl
@@ -74,12 +75,13 @@ def _calls(code: types.CodeType) -> list[int]:
     return [at for at, pair in enumerate(itertools.pairwise(names)) if pair == ("call_function_ex", "return_value")]
 
 
-def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> bool:
+def enter_module(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> bool:
     """Pushes the frames of a call of ``nn.Module.__call__`` up to that of ``forward``; False where the two functions
     must be interpreted: the first call of a recording, which states what all have in common, and modules with hooks.
     """
     recorder, module = machine.recorder, args[0] if args else None
-    if not recorder.alive or not _is_ordinary(module) or (machine.points is not None and machine.points.learnt):
+    points = machine.exits.points
+    if not recorder.alive or not _is_ordinary(module) or (points is not None and points.learnt):
         return False
     if recorder.first_module_call:
         recorder.first_module_call = False
@@ -100,11 +102,11 @@ def enter_module(machine: Any, args: tuple[Any, ...], kwargs: dict[str, Any], th
     machine.push(outer)
     machine.push(inner)
     _state_reads(machine, module)
-    machine.call(inner, forward, args, kwargs)
+    machine.calls.call(inner, forward, args, kwargs)
     return True
 
 
-def _state_reads(machine: Any, module: Any) -> None:
+def _state_reads(machine: Machine, module: Any) -> None:
     """The facts of the attributes that the two functions read of an ordinary module."""
     sources, state = machine.recorder.sources, module.__dict__
     sources.guard_version(type(module))
@@ -118,7 +120,7 @@ def _state_reads(machine: Any, module: Any) -> None:
         sources.guard_absent_names(module, METHODS)
     done = machine.recorder.contents.guard_empty_dicts(module, OWN_HOOKS)
     for name in OWN_HOOKS[done:]:
-        machine.truth(sources.read(module, "attr", name, state[name]))
+        machine.operations.truth(sources.read(module, "attr", name, state[name]))
 
 
 def _is_ordinary(module: Any) -> bool:

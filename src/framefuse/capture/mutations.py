@@ -10,6 +10,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS, is_key
 from framefuse.capture.frame import MISSING
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.recorder import strip
@@ -31,7 +32,7 @@ def changes(kinds: tuple[type, ...], *names: str) -> Callable[[Method], Method]:
     return register
 
 
-def mutate(machine: Any, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def mutate(machine: Machine, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value of ``holder.name(*args)``, which changes ``holder``; MISSING, with nothing done, where it cannot be
     followed.
     """
@@ -54,7 +55,7 @@ def _native(holder: Any, name: str) -> Any:
 
 
 @changes((list, deque), "append")
-def _append(machine: Any, holder: Any, name: str, value: Any) -> Any:
+def _append(machine: Machine, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
     change = recorder.contents.change(holder)
     if change.owned:
@@ -68,18 +69,21 @@ def _append(machine: Any, holder: Any, name: str, value: Any) -> Any:
 
 
 @changes((list, deque), "extend", "__iadd__")
-def _extend(machine: Any, holder: Any, name: str, values: Any) -> Any:
+def _extend(machine: Machine, holder: Any, name: str, values: Any) -> Any:
     recorder = machine.recorder
     if values is holder:
         recorder.contents.own(holder)
-    made = list(machine.iterable(values)) if not isinstance(values, (list, tuple)) else machine.elements(values)
+    if isinstance(values, (list, tuple)):
+        made = machine.natives.elements(values)
+    else:
+        made = list(machine.operations.iterable(values))
     for value in made:
         _append(machine, holder, "append", value)
     return holder if name == "__iadd__" else None
 
 
 @changes((list, deque), "pop")
-def _pop(machine: Any, holder: Any, name: str, *args: Any) -> Any:
+def _pop(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
     recorder = machine.recorder
     change = recorder.contents.changed.get(id(holder))
     if not args and change is not None and change.added and not change.owned and not change.blind:
@@ -91,7 +95,7 @@ def _pop(machine: Any, holder: Any, name: str, *args: Any) -> Any:
 
 @changes((list,), "insert", "remove", "reverse", "sort", "__imul__", "__delitem__")
 @changes((deque,), "appendleft", "extendleft", "popleft", "insert", "remove", "reverse", "rotate", "__delitem__")
-def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def _owned(machine: Machine, holder: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Any change, after all of the old content was stated."""
     recorder = machine.recorder
     if kwargs.get("key") is not None:
@@ -110,13 +114,16 @@ def _owned(machine: Any, holder: Any, name: str, *args: Any, **kwargs: Any) -> A
 
 
 @changes((list, deque), "__setitem__")
-def _set_element(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
+def _set_element(machine: Machine, holder: Any, name: str, key: Any, value: Any) -> Any:
     recorder = machine.recorder
     sources, contents = recorder.sources, recorder.contents
     if isinstance(key, slice):
         if isinstance(holder, deque) or not _may_iterate(bare(value)):
             return MISSING
-        value = list(machine.iterable(value)) if not isinstance(value, (list, tuple)) else machine.elements(value)
+        if isinstance(value, (list, tuple)):
+            value = machine.natives.elements(value)
+        else:
+            value = list(machine.operations.iterable(value))
         pin_nested(key)
         key = strip(key)
         if key == slice(None):
@@ -146,11 +153,11 @@ def _may_iterate(value: Any) -> bool:
 
 
 @changes((list, deque, dict, set), "clear")
-def _clear(machine: Any, holder: Any, name: str) -> Any:
+def _clear(machine: Machine, holder: Any, name: str) -> Any:
     return _replaced(machine, holder, _native(holder, "clear"))
 
 
-def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
+def _replaced(machine: Machine, holder: Any, run: Callable[[], Any]) -> Any:
     """A change after which nothing of the old content is left."""
     recorder = machine.recorder
     change = recorder.contents.change(holder)
@@ -169,7 +176,7 @@ def _replaced(machine: Any, holder: Any, run: Callable[[], Any]) -> Any:
 
 
 @changes((dict,), "__setitem__")
-def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> Any:
+def _set_entry(machine: Machine, holder: Any, name: str, key: Any, value: Any) -> Any:
     recorder = machine.recorder
     key = key_in(machine, holder, key)
     if not is_key(key):
@@ -182,7 +189,7 @@ def _set_entry(machine: Any, holder: Any, name: str, key: Any, value: Any) -> An
 
 
 @changes((dict,), "__delitem__")
-def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
+def _delete_entry(machine: Machine, holder: Any, name: str, key: Any) -> Any:
     recorder = machine.recorder
     key = key_in(machine, holder, key)
     if not is_key(key):
@@ -197,7 +204,7 @@ def _delete_entry(machine: Any, holder: Any, name: str, key: Any) -> Any:
 
 
 @changes((dict,), "pop")
-def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) -> Any:
+def _pop_entry(machine: Machine, holder: Any, name: str, key: Any, *default: Any) -> Any:
     contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key) or len(default) > 1:
@@ -207,33 +214,33 @@ def _pop_entry(machine: Any, holder: Any, name: str, key: Any, *default: Any) ->
         if default:
             return default[0]
         raise KeyError(key)
-    value = machine.entry(holder, key)
+    value = machine.natives.entry(holder, key)
     _delete_entry(machine, holder, name, key)
     return value
 
 
 @changes((dict,), "setdefault")
-def _set_default(machine: Any, holder: Any, name: str, key: Any, value: Any = None) -> Any:
+def _set_default(machine: Machine, holder: Any, name: str, key: Any, value: Any = None) -> Any:
     contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key):
         return MISSING
     contents.guard_membership(holder, key)
     if dict.__contains__(holder, key):
-        return machine.entry(holder, key)
+        return machine.natives.entry(holder, key)
     _set_entry(machine, holder, name, key, value)
     return value
 
 
 @changes((dict,), "update", "__ior__")
-def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) -> Any:
+def _update(machine: Machine, holder: Any, name: str, *others: Any, **named: Any) -> Any:
     pairs: list[tuple[Any, Any]] = []
     for other in others[:1]:
         if isinstance(other, dict):
             machine.recorder.contents.guard_shallow_contents(other)
             pairs += [(key, machine.recorder.contents.item(other, key, part)) for key, part in entries(other)]
         elif isinstance(other, (list, tuple)):
-            pairs += [tuple(machine.elements(part)) for part in machine.elements(other)]
+            pairs += [tuple(machine.natives.elements(part)) for part in machine.natives.elements(other)]
         else:
             return MISSING
     pairs += named.items()
@@ -245,14 +252,14 @@ def _update(machine: Any, holder: Any, name: str, *others: Any, **named: Any) ->
 
 
 @changes((dict,), "popitem")
-def _pop_last(machine: Any, holder: Any, name: str, *args: Any) -> Any:
+def _pop_last(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
     contents = machine.recorder.contents
     contents.own(holder)
     if not size(holder):
         return _native(holder, name)(*args)
     base = base_of(holder)
     key = next(base.__iter__(holder) if args and not args[0] else base.__reversed__(holder))
-    value = machine.entry(holder, key)
+    value = machine.natives.entry(holder, key)
     machine.recorder.journal.place("delitem", holder, key, MISSING, value)
     machine.recorder.journal.content(holder)
     _native(holder, "__delitem__")(key)
@@ -260,7 +267,7 @@ def _pop_last(machine: Any, holder: Any, name: str, *args: Any) -> Any:
 
 
 @changes((dict,), "move_to_end")
-def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> Any:
+def _move(machine: Machine, holder: Any, name: str, key: Any, last: Any = True) -> Any:
     recorder = machine.recorder
     key, last = plain_number(key), plain_number(last)
     if not is_key(key) or not isinstance(holder, OrderedDict):
@@ -279,7 +286,7 @@ def _move(machine: Any, holder: Any, name: str, key: Any, last: Any = True) -> A
 
 
 @changes((set,), "add", "discard", "remove")
-def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
+def _member(machine: Machine, holder: Any, name: str, value: Any) -> Any:
     recorder = machine.recorder
     value = key_in(machine, holder, value)
     change = recorder.contents.change(holder)
@@ -299,8 +306,8 @@ def _member(machine: Any, holder: Any, name: str, value: Any) -> Any:
 
 
 @changes((set,), "update", "__ior__")
-def _add_all(machine: Any, holder: Any, name: str, *others: Any) -> Any:
-    found = [list(machine.iterable(other)) for other in others]
+def _add_all(machine: Machine, holder: Any, name: str, *others: Any) -> Any:
+    found = [list(machine.operations.iterable(other)) for other in others]
     if not all(is_key(plain_number(value)) for values in found for value in values):
         return MISSING
     for values in found:
@@ -313,7 +320,7 @@ def _add_all(machine: Any, holder: Any, name: str, *others: Any) -> Any:
     (set,), "pop", "difference_update", "intersection_update", "symmetric_difference_update", "__isub__", "__iand__",
     "__ixor__",
 )  # fmt: skip
-def _set_algebra(machine: Any, holder: Any, name: str, *others: Any) -> Any:
+def _set_algebra(machine: Machine, holder: Any, name: str, *others: Any) -> Any:
     recorder = machine.recorder
     if not all(isinstance(other, (set, frozenset, list, tuple)) for other in others):
         return MISSING

@@ -7,7 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import (
     NUMBERS,
     Float,
@@ -20,6 +21,7 @@ from framefuse.capture.numbers import (
     rounded,
 )
 from framefuse.capture.specials import method_of
+from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 
 # As SPECIALS of capture.specials.
@@ -54,7 +56,7 @@ def run_time(args: tuple[Any, ...], kwargs: dict[str, Any], *counts: int) -> Any
 
 
 @special(int)
-def _int(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _int(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) == 1 and not kwargs:
         if type(args[0]) in (Integer, Float):
             frame.stack.append(args[0] if type(args[0]) is Integer else rounded("trunc", int, args[0]))
@@ -64,7 +66,7 @@ def _int(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @special(float)
-def _float(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _float(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1 or kwargs:
         return MISSING
     if type(args[0]) is Integer:
@@ -77,7 +79,7 @@ def _float(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(abs)
-def _abs(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _abs(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) == 1 and type(args[0]) in (Integer, Float):
         frame.stack.append(abs(args[0]))
         return None
@@ -85,7 +87,7 @@ def _abs(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @special(pow)
-def _pow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _pow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
     base, exponent = args
@@ -94,7 +96,7 @@ def _pow(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @special(divmod)
-def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
     left, right = args
@@ -105,7 +107,7 @@ def _divmod(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str,
 
 def _rounding(op: str, function: Callable[[Any], int]) -> None:
     @special(function)
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if run_time(args, kwargs, 1) is None:
             return MISSING
         frame.stack.append(args[0] if type(args[0]) is Integer else rounded(op, function, args[0]))
@@ -119,7 +121,7 @@ _rounding("round", round)
 
 def _function(function: Any, op: str, count: int) -> None:
     @special(function)
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, count)
         if owner is None:
             return MISSING
@@ -134,7 +136,7 @@ for _target, (_name, _count) in FUNCTIONS.items():
 
 
 @special(math.log)
-def _log(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """With a base, the quotient of two logarithms, as in CPython."""
     owner = run_time(args, kwargs, 1, 2)
     if owner is None:
@@ -147,7 +149,7 @@ def _log(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 def _scaling(function: Any, factor: float) -> None:
     @special(function)
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, 1)
         if owner is None:
             return MISSING
@@ -161,7 +163,7 @@ for _target, _factor in SCALES.items():
 
 
 @special(math.isnan)
-def _isnan(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
     frame.stack.append(type(args[0]) is Float and not args[0] == args[0])
@@ -169,7 +171,7 @@ def _isnan(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(math.isinf)
-def _isinf(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
     frame.stack.append(type(args[0]) is Float and abs(args[0]) == math.inf)
@@ -177,7 +179,7 @@ def _isinf(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(math.isfinite)
-def _isfinite(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isfinite(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
     frame.stack.append(type(args[0]) is Integer or abs(args[0]) < math.inf)

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
+from framefuse.capture.values import Arguments, Keywords
 
 Special = Callable[..., Any]
 
 
 def _as_instruction(handler: Any, argument: int, count: int) -> Special:
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != count or kwargs:
             return MISSING
         frame.stack.extend(args)
@@ -23,12 +25,12 @@ def _as_instruction(handler: Any, argument: int, count: int) -> Special:
     return call
 
 
-def _contains(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _contains(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return MISSING if len(args) != 2 or kwargs else IN(machine, frame, (args[1], args[0]), kwargs)
 
 
-def _call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return machine.call(frame, args[0], args[1:], kwargs) if args else MISSING
+def _call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.calls.call(frame, args[0], args[1:], kwargs) if args else MISSING
 
 
 IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)

@@ -8,8 +8,9 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from framefuse.capture.attributes import type_get
 from framefuse.capture.frame import MISSING
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.versions import CURRENT
 
 READING = frozenset(
@@ -60,7 +61,7 @@ def underlying(method: Any) -> Any:
 WRAPPING = ("dataclasses", "reprlib")
 
 
-def only_reads(machine: Any, value: Any, name: str) -> bool | None:
+def only_reads(machine: Machine, value: Any, name: str) -> bool | None:
     """Whether special method ``name`` of ``value`` is native, or ``value`` was made during the call and the method
     reads nothing but its attributes; states what else that rests on. None for one that also computes with them.
     """

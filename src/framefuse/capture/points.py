@@ -9,8 +9,10 @@ from types import CodeType
 from typing import Any
 
 from framefuse.capture.code import HANDLERS, Code, decode
+from framefuse.capture.frame import Frame, Outcome
 from framefuse.capture.learnt import can_step, step
 from framefuse.capture.leaves import library_of
+from framefuse.capture.machine import Machine
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.capture.values import Value
 from framefuse.errors import Reason
@@ -61,15 +63,15 @@ def _equal(left: Value, right: Value) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-def _cutting(handler: Value) -> Value:
-    def cut(machine: Any, frame: Any, argument: int) -> Value:
-        return machine.cut(frame, handler, argument)
+def _cutting(handler: Any) -> Any:
+    def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
+        return machine.exits.cut(frame, handler, argument)
 
     return cut
 
 
-def _stepping(handler: Value, why: tuple[str, str]) -> Value:
-    def run(machine: Any, frame: Any, argument: int) -> Value:
+def _stepping(handler: Any, why: tuple[str, str]) -> Any:
+    def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return step(machine, frame, handler, argument, why)
 
     return run

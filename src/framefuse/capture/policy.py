@@ -8,26 +8,26 @@ import inspect
 import math
 import types
 import weakref
-from typing import Any
 
 import torch
 
 from framefuse.capture import collectives, leaves, queries
-from framefuse.capture.attributes import type_get
 from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
-from framefuse.capture.frame import MISSING, Frame, FrameView
+from framefuse.capture.frame import MISSING, Frame, FrameView, Then
 from framefuse.capture.generator_calls import of_generator, records_generator
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.numpy_calls import numbers_of_numpy
-from framefuse.capture.operations import Operations
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.stacks import from_here, look, looks
 from framefuse.capture.steps import replayed, says_once
 from framefuse.capture.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import elements
@@ -35,50 +35,45 @@ from framefuse.ir.numpy_numbers import is_numpy_number
 
 
 @netted("self.recorder", _policy="None", _unseen="True")
-class Natives(Operations):
+class Natives:
     """Calls of native code."""
 
-    recorder: Any
-    frames: list[Frame]
-    sealed: int
-    refused: str  # the row of the stops catalogue for the native call under way
-    opaque: Any
-    breakable: Any
-    watch: Any
-    forced: tuple[str, str] | None
-    finish: Any
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.refused = ""  # the row of the stops catalogue for the native call under way
 
-    def native(
-        self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any = None
+    def call(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None = None
     ) -> None:
         """Calls native code and finishes with its result; what stands on no list is an opaque step."""
         recorder = self.recorder
         if not recorder.alive:
             if looks(target) or says_once(target):
-                target, args, kwargs = from_here(self, target, strip_shallow(args), kwargs)
-            self.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
+                target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)
+            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
             return
         if recorder.moving or recorder.sources.volatile:
-            args = given(self, target, args)
+            args = given(self.machine, target, args)
         done = self._of_container(frame, target, args, kwargs, then)
         if done is not MISSING:
-            self.finish(frame, done, then)
+            self.machine.finish(frame, done, then)
             return
         if looks(target) or FrameView in map(type, (*args, *kwargs.values())):
-            look(self, frame, target, args, kwargs, then)
+            look(self.machine, frame, target, args, kwargs, then)
             return
         self.refused = "native-call"
         policy = self._policy(target, args, kwargs)
         hidden = policy is not None and self._unseen(target, args, kwargs)
-        if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self, target, args))):
+        if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
         elif policy == "torch":
             stopped = queries.STOPPED.get(queries.call_name(target))
             settled = self._settled(target, args, kwargs) if stopped is not None else None
             if settled is not None:
-                self.finish(frame, settled, then)
+                self.machine.finish(frame, settled, then)
                 return
-            if stopped is not None and self.breakable():
+            if stopped is not None and self.machine.exits.breakable():
                 policy, self.refused = None, stopped
         elif target in READS_VALUE if kind_hashable(target) else False:
             if any(isinstance(part, torch.Tensor) for part in args):
@@ -86,17 +81,17 @@ class Natives(Operations):
                 if target in (int, float) and len(args) == 1 and not kwargs:
                     number = self._element(args[0], target is int)
                     if number is not None:
-                        self.finish(frame, number, then)
+                        self.machine.finish(frame, number, then)
                         return
         if not callable(target):
             target(*args, **kwargs)  # raises what eager raises
         if policy is None:
             detail = leaves.title(target)
-            self.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
             return
-        self.finish(frame, self._allowed(policy, target, args, kwargs), then)
+        self.machine.finish(frame, self._allowed(policy, target, args, kwargs), then)
 
-    def _settled(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
         name = queries.call_name(target)
         if name in queries.RESHAPING:
@@ -114,7 +109,7 @@ class Natives(Operations):
             return None
         return given[0]  # it stays as it is
 
-    def _reshaped(self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _reshaped(self, target: Value, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """An in-place change of the sizes of a tensor; None where it must be a step."""
         holder = getattr(target, "__self__", None)
         if isinstance(holder, torch.Tensor):
@@ -131,25 +126,25 @@ class Natives(Operations):
         with torch._C.DisableTorchFunction():
             return recorder.reshaped(target, name, args, kwargs)
 
-    def _element(self, tensor: Any, whole: bool | None) -> Any:
+    def _element(self, tensor: torch.Tensor, whole: bool | None) -> Value:
         """The one element of a tensor as a run-time number; None where reading it must be a step."""
         number = self.recorder.element(tensor, whole)
         if type(number) in TRACKED:
-            self.watch()
+            self.machine.exits.watch()
         return number
 
-    def native_value(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def value(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """The result of native code, where the instruction goes on with it: no break is possible there."""
-        self.sealed += 1
+        self.machine.exits.sealed += 1
         try:
-            self.native(frame, target, args, kwargs)
+            self.call(frame, target, args, kwargs)
         finally:
-            self.sealed -= 1
+            self.machine.exits.sealed -= 1
         return frame.stack.pop()
 
-    def handling(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def handling(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """Calls native code, which finds the exception that is handled where the program stands."""
-        handled = self.current() if self.handled is not None else None  # type: ignore[attr-defined]
+        handled = self.machine.current() if self.machine.handled is not None else None
         if handled is None:
             return target(*args, **kwargs)
         traceback, context = handled.__traceback__, handled.__context__
@@ -159,7 +154,7 @@ class Natives(Operations):
             handled.__traceback__, handled.__context__ = traceback, context
             return target(*args, **kwargs)
 
-    def _allowed(self, policy: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _allowed(self, policy: str, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """Calls native code that stands on a list."""
         recorder = self.recorder
         if policy == "collective":
@@ -177,18 +172,18 @@ class Natives(Operations):
                         part.plain()
             return value
         if name_of(target) in TEXTS:
-            shown(self, (getattr(target, "__self__", None), args, kwargs))
+            shown(self.machine, (getattr(target, "__self__", None), args, kwargs))
         elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
                 return self._of_dataclasses(target, args, kwargs)
         elif type(target) is not types.FunctionType:
-            before_call(self, target, args)
+            before_call(self.machine, target, args)
         value = self._value(policy, target, args, kwargs)
-        after_call(self, target, args, value)
+        after_call(self.machine, target, args, value)
         return value
 
-    def _value(self, policy: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _value(self, policy: str, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What native code gives that keeps its arguments (``new``), or looks at them (``pure``)."""
         recorder = self.recorder
         if policy == "new":
@@ -207,7 +202,7 @@ class Natives(Operations):
             kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
         return self.handling(target, args, kwargs)
 
-    def _hand_over(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:
         """Python code of the library is about to look into its arguments."""
         if target.__globals__.get("__name__", "") not in LOOKS_INSIDE:
             return
@@ -217,7 +212,7 @@ class Natives(Operations):
                 self.recorder.kill("native-call", leaves.title(target))
             contents.guard_deep_contents(part)
 
-    def _of_dataclasses(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _of_dataclasses(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.
         """
         value = self.handling(target, args, kwargs)
@@ -230,7 +225,7 @@ class Natives(Operations):
             sources.note_made(value)
         return value
 
-    def _unseen(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _unseen(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
         sources = self.recorder.sources
         name = getattr(target, "__name__", "")
@@ -239,7 +234,7 @@ class Natives(Operations):
         )
         if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
             for part in (*args, *kwargs.values()):
-                called: Any = part.__func__ if isinstance(part, types.MethodType) else part
+                called: Value = part.__func__ if isinstance(part, types.MethodType) else part
                 if isinstance(called, types.FunctionType) and not runs_natively(called):
                     return True
         if target is iter and len(args) == 2:
@@ -249,7 +244,7 @@ class Natives(Operations):
                 return True
         return False
 
-    def _policy(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def _policy(self, target: Value, args: Arguments, kwargs: Keywords) -> str | None:
         """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what
         it is given), or None.
         """
@@ -349,7 +344,7 @@ class Natives(Operations):
             return None
         return None
 
-    def _class_method(self, holder: type, target: Any, args: tuple[Any, ...]) -> str | None:
+    def _class_method(self, holder: type, target: Value, args: Arguments) -> str | None:
         if leaves.is_pure(holder) or target.__name__ in (
             "__subclasses__",
             "mro",
@@ -363,11 +358,11 @@ class Natives(Operations):
             return "new"
         return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
 
-    def _of_container(self, frame: Frame, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> Any:
+    def _of_container(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None) -> Value:
         """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
         MISSING for any other call.
         """
-        done = replayed(self, target, args, kwargs)
+        done = replayed(self.machine, target, args, kwargs)
         if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
             return done
         holder, name = getattr(target, "__self__", None), target.__name__
@@ -379,32 +374,32 @@ class Natives(Operations):
         if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
             return MISSING
         if name in leaves.MUTATORS:
-            return mutate(self, holder, name, args, kwargs)
+            return mutate(self.machine, holder, name, args, kwargs)
         if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
-            key = key_in(self, holder, args[0])
+            key = key_in(self.machine, holder, args[0])
             if not contents.guard_membership(holder, key):
                 return MISSING
             if not dict.__contains__(holder, key):
                 return args[1] if len(args) > 1 else None
             return self.entry(holder, key)
         if name in MADE_BY and not args and not kwargs and then is None:
-            return view(self, frame, holder, name)
+            return view(self.machine, frame, holder, name)
         if name == "copy" and not args and not kwargs:
-            return copied(self, holder)
+            return copied(self.machine, holder)
         return MISSING
 
-    def entry(self, holder: Any, key: Any) -> Any:
+    def entry(self, holder: Value, key: Value) -> Value:
         """An entry that a dict has; a number is a run-time number where the code may write entries."""
         value = dict.__getitem__(holder, key)
-        free = type(value) in (int, float) and self.frames[-1].code.grows
+        free = type(value) in (int, float) and self.machine.frames[-1].code.grows
         return self.recorder.contents.item(holder, key, value, free)
 
-    def elements(self, values: Any) -> list[Any]:
+    def elements(self, values: Value) -> list[Value]:
         """The elements of a list or tuple as they are known, with their facts."""
         self.recorder.contents.guard_shallow_contents(values)
         return [self.recorder.contents.item(values, number, value) for number, value in enumerate(elements(values))]
 
-    def _container_method(self, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def _container_method(self, holder: Value, name: str, args: Arguments, kwargs: Keywords) -> str | None:
         """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
         recorder = self.recorder
         sources, contents = recorder.sources, recorder.contents
@@ -475,7 +470,7 @@ TEXTS = frozenset(("format", "format_map", "__format__", "__mod__", "__repr__", 
 LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
 
 
-def _kept(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
     """The arguments of native code that keeps what it is given: run-time numbers stay such where it keeps them, and
     become plain ones where it takes their value.
     """
@@ -492,12 +487,12 @@ def _kept(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     return tuple(found), kwargs
 
 
-def name_of(target: Any) -> str:
+def name_of(target: Value) -> str:
     """The name of a native method, empty for anything else."""
     return target.__name__ if type(target) in leaves.NATIVE_KINDS else ""
 
 
-def kind_hashable(target: Any) -> bool:
+def kind_hashable(target: Value) -> bool:
     """Whether a callable can be looked up in a set."""
     return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
 
@@ -510,12 +505,12 @@ READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, h
 READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its hash is its identity
 
 
-def unbound(target: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def unbound(target: Value, args: Arguments) -> tuple[Value, Arguments]:
     """A callable that outlives the call, and its arguments: methods of C are functions that take their owner."""
     found = taken_apart(target) if is_bound(target) else None
     return (found[0], (found[1], *args)) if found is not None else (target, args)
 
 
-def strip_shallow(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def strip_shallow(args: Arguments) -> Arguments:
     """Arguments with plain numbers at their top level."""
     return tuple([bare(part) for part in args])

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import Frame
+from framefuse.capture.frame import Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.recording_mode import unrecorded
+from framefuse.capture.values import Arguments, Keywords
 
 # Questions about the arguments and the modes that are active, and about the modes alone.
 OF_ARGUMENTS = (
@@ -21,7 +23,7 @@ OF_MODES = (
 
 
 def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any]:
-    def ask(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         recorder = machine.recorder
         for part in args if of_arguments else ():
             if isinstance(part, (tuple, list)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.atoms import is_key
+from framefuse.capture.atoms import ATOMS, is_key
 from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
 from framefuse.capture.class_recipes import (
     DESCRIPTORS,
@@ -26,7 +26,7 @@ from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeI
 from framefuse.capture.numbers import TRACKED, form_of, key_of
 from framefuse.capture.set_order import insertion_order
 from framefuse.capture.settle import cell_contents, slots_of
-from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.capture.sources import CODE_LIKE
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source

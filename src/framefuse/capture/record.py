@@ -13,18 +13,18 @@ from typing import Any, Protocol
 import torch
 
 from framefuse.capture import autocast, opcodes
-from framefuse.capture.attributes import type_get
 from framefuse.capture.breaks import Break
 from framefuse.capture.code import COROUTINE_FLAGS, decode
 from framefuse.capture.debuggers import hands_over
 from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.lookups import type_get
 from framefuse.capture.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.points import Point, Points
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.resume import rebuild
-from framefuse.capture.run import Machine
+from framefuse.capture.run import interpreter
 from framefuse.capture.settle import settle
 from framefuse.capture.snapshot import Unrepresentable, take
 from framefuse.capture.state import refusal
@@ -226,7 +226,7 @@ class _Run:
         """A fresh recorder and machine for the segment that begins at ``start`` with these values."""
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
-        self.machine = Machine(self.recorder, self.tree.points if self.tree is not None else None)
+        self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
         self.recorder.machine = self.machine
         self.start: Point | None = None
         self.bound: tuple[Any, ...] = ()
@@ -255,7 +255,7 @@ class _Run:
         if mode is not None:
             self.recorder.kill("torch-mode", mode)
         state = rebuild(point, values, self.machine)
-        self.machine.resumed()
+        self.machine.exits.resumed()
         self.machine.handled = state.handled
         self.start, self.bound, self.line, self.error = point, values, point.line, error
         if point.has_outcome and error is None:
@@ -274,7 +274,7 @@ class _Run:
                 with recorder.mode if recorder.alive else nullcontext():
                     if self.owed is not None:
                         (outcome, then), self.owed = self.owed, None
-                        machine.settle_outcome(outcome, then)
+                        machine.exits.settle_outcome(outcome, then)
                     error, self.error = self.error, None
                     value = machine.loop(0, error)
             except Break as raised:
@@ -285,7 +285,6 @@ class _Run:
                 if recorder.relations.tracked:
                     settle(error, memo)
                 recorder.drop()
-                machine.release()
                 return self._recording(exception=error.with_traceback(users(error.__traceback__)))
             if stop is None:
                 machine.frames.append(frame)
@@ -305,7 +304,7 @@ class _Run:
         closed = recorder.attempt(lambda: self._close(stop, why), None)
         if closed is None:  # the recording is dead, the frames are whole
             if recorder.bug is None:
-                machine.learn_call(stop.code, stop.detail)
+                machine.exits.learn_call(stop.code, stop.detail)
             recorder.kill(stop.code, stop.detail)
             inner = recorder.reason
             if inner is not None and inner != why:
@@ -350,9 +349,9 @@ class _Run:
         """Runs an opaque step where the frames stay as they are."""
         if stop.target is None:
             return
-        args, kwargs = self.machine.hand_over(stop.args_of_target, stop.kwargs, {})
+        args, kwargs = self.machine.exits.hand_over(stop.args_of_target, stop.kwargs, {})
         try:
-            self.owed = (self.machine.handling(stop.target, args, kwargs), stop.then)
+            self.owed = (self.machine.natives.handling(stop.target, args, kwargs), stop.then)
         except BaseException as raised:
             self.error = raised
 
@@ -413,12 +412,12 @@ class _Run:
             whole = True
         recorder.alive = False
         recorder.drop()
-        self.machine.release()
         return self._recording(value=value, whole=whole)
 
     def _recording(self, value: Any = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
-        """What the run gave; segments that lead nowhere are dropped."""
-        learnt = self.machine.learnt
+        """What the run gave, which ends here; segments that lead nowhere are dropped."""
+        learnt = self.machine.exits.learnt
+        self.machine.release()
         if whole:
             return Recording(value, exception, tuple(self.segments))
         return Recording(value, exception, (), self.recorder.reason, learnt, self.recorder.bug)

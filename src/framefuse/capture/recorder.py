@@ -5,24 +5,23 @@ from __future__ import annotations
 import enum
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 
 from framefuse.capture import devices, queries
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import LOOKUPS, Lookup
 from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
 from framefuse.capture.frame import Frame, InterpretedGenerator
+from framefuse.capture.lookups import LOOKUPS, Lookup
 from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, Float, Integer, bare, floating, form_of, integer
 from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
-from framefuse.capture.retreat import retreat
 from framefuse.capture.saved import Entrances, Stale, unreached
 from framefuse.capture.scalars import Scalars
+from framefuse.capture.services import ExitProtocol, Place
 from framefuse.capture.settle import HELD, ITSELF, Memo
 from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
@@ -44,7 +43,6 @@ PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 T = TypeVar("T")
-Instruction = tuple[CodeType, int]
 
 
 class Interpreter(Protocol):
@@ -52,16 +50,12 @@ class Interpreter(Protocol):
 
     frames: list[Frame]
     unsettled: Memo | None
-    reads_elements: bool
 
     @property
-    def points(self) -> object | None: ...
+    def exits(self) -> ExitProtocol: ...
 
     def line(self) -> Line | None: ...
     def site(self) -> Site | None: ...
-    def place(self) -> Instruction | None: ...
-    def learn(self, code: str, detail: str) -> None: ...
-    def learn_readers(self, places: list[Instruction | None], detail: str) -> bool: ...
     def settle(self, memo: Memo) -> None: ...
 
 
@@ -111,7 +105,7 @@ class Recorder:
         self.entrances = Entrances()
         self.exact_strides = False
         self.data_sized: set[int] = set()
-        self.readers: dict[Symbol, Instruction | None] = {}  # what read numbers from tensors
+        self.readers: dict[Symbol, Place | None] = {}  # what read numbers from tensors
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
@@ -133,7 +127,7 @@ class Recorder:
         if not self.alive:
             return
         if self.machine is not None:
-            self.machine.learn(code, detail)
+            self.machine.exits.learn(code, detail)
         self.end(code, detail)
 
     def end(self, code: str, detail: str) -> None:
@@ -216,10 +210,10 @@ class Recorder:
         cannot, the next recording reads the number in a step; ``read`` are the symbols of elements of tensors.
         """
         machine = self.machine
-        whole = machine is not None and machine.points is None  # a graph of its own, or an error
+        whole = machine is not None and machine.exits.points is None  # a graph of its own, or an error
         if read and machine is not None:
-            retreat(machine, detail)
-            if machine.learn_readers([self.readers[symbol] for symbol in read], detail):
+            machine.exits.retreat(detail)
+            if machine.exits.learn_readers([self.readers[symbol] for symbol in read], detail):
                 self.end("item", detail)
                 return
         self.kill("item" if read and whole else "data-size", detail)
@@ -227,7 +221,7 @@ class Recorder:
     def volatile_pinned(self) -> None:
         """The program looks at the value of a run-time number that comes out of a break."""
         if self.machine is not None:
-            self.machine.learn("value", "An instruction")
+            self.machine.exits.learn("value", "An instruction")
 
     def compared(self, *tensors: torch.Tensor) -> None:
         """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
@@ -342,7 +336,7 @@ class Recorder:
             value = tensor.detach().item()
             if whole and not abs(value) < 2**63:  # also what is no number
                 return None
-        if self.machine is not None and not self.machine.reads_elements:
+        if self.machine is not None and not self.machine.exits.reads_elements:
             return None
         return self.word(integer_word if whole else float_word, (tensor,), whole)
 
@@ -362,7 +356,7 @@ class Recorder:
             symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.relations.new_symbol("m", bits)
             self.relations.data_symbols.add(symbol)
             self.relations.element_symbols.add(symbol)
-            self.readers[symbol] = self.machine.place() if self.machine is not None else None
+            self.readers[symbol] = self.machine.exits.place() if self.machine is not None else None
             if whole:
                 return integer(bits, symbol.expr, self.relations)
             return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self.relations)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.recipe import by_identity
-from framefuse.capture.sources import ATOMS
 from framefuse.ir.facts import Source
 
 

@@ -11,10 +11,12 @@ from framefuse.capture.bound import bind
 from framefuse.capture.code import decode
 from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import VIEW_OBJECTS, KeyIterator, RangeIterator, continue_view
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import plain_number
 from framefuse.capture.points import Point
 from framefuse.capture.settle import tuple_like
 from framefuse.capture.snapshot import Part
+from framefuse.capture.values import Value
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.facts import Source
 
@@ -30,13 +32,13 @@ class Rebuilt:
         self.outcome = outcome
 
 
-def rebuild(point: Point, values: Sequence[Any], machine: Any) -> Rebuilt:
+def rebuild(point: Point, values: Sequence[Any], machine: Machine) -> Rebuilt:
     """Fills ``machine.frames``; ``values`` are those of the point, and become the arguments of its recorder."""
     return _Builder(point, values, machine).build()
 
 
 class _Builder:
-    def __init__(self, point: Point, values: Sequence[Any], machine: Any) -> None:
+    def __init__(self, point: Point, values: Sequence[Any], machine: Machine) -> None:
         self.point = point
         self.machine = machine
         self.sources, self.contents = machine.recorder.sources, machine.recorder.contents
@@ -48,8 +50,8 @@ class _Builder:
             self.sources.volatile.add(0)  # data: its numbers differ from call to call
         self.outcome = self._argument(0, values[0]) if shift else None
         count = point.leaves
-        self.leaves = [self._argument(n + shift, values[n + shift]) for n in range(count)]
-        self.numbers = dict(point.fixed)
+        self.leaves: list[Value] = [self._argument(n + shift, values[n + shift]) for n in range(count)]
+        self.numbers: dict[int, Value] = dict(point.fixed)
         for n, place in enumerate(point.free):
             at = n + shift + count
             self.sources.volatile.add(at)
@@ -112,6 +114,7 @@ class _Builder:
     def generator(self, part: Part) -> InterpretedGenerator:
         generator = self.keep(part, InterpretedGenerator.__new__(InterpretedGenerator))
         generator.machine = self.machine
+        self.machine.recorder.generators = True
         generator.state = part.value
         generator.frame = self.part(part.parts[0])
         generator.function = generator.frame.function
@@ -119,7 +122,8 @@ class _Builder:
         return generator
 
     def view(self, part: Part) -> FrameView:
-        made = FrameView(self.machine, None)
+        made = FrameView.__new__(FrameView)  # its frame is put together later
+        made.machine = self.machine
         self.views.append((made, part.value))
         self.machine.recorder.relations.tracked = True
         return made

@@ -14,27 +14,16 @@ from typing import Any
 import torch
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.breaks import Break
+from framefuse.capture.breaks import Before
 from framefuse.capture.code import HANDLERS, Code
-from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.frame import NULL, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.leaves import MUTABLE_TYPES, NATIVE_KINDS
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
 
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
 ADVANCING = ("EXTEND", "UPDATE", "UNPACK", "MERGE", "SEND", "CALL_FUNCTION_EX")
-
-
-class Before:
-    """What an instruction found: its handler, the frame with its stack, and how much was recorded."""
-
-    __slots__ = ("argument", "calls", "frame", "frames", "handler", "keywords", "stack", "step", "writes")
-
-    def __init__(self, machine: Any, frame: Frame, handler: Callable[..., Any], argument: int) -> None:
-        self.frame, self.handler, self.argument = frame, handler, argument
-        self.stack, self.keywords, self.step = frame.stack[:], frame.keywords, frame.step - 1
-        self.frames, self.calls = len(machine.frames), len(machine.recorder.calls)
-        self.writes = len(machine.recorder.journal.writes)
 
 
 def watched(code: Code) -> Code:
@@ -47,27 +36,20 @@ def watched(code: Code) -> Code:
 
 
 def _remembering(handler: Callable[..., Any]) -> Callable[..., Any]:
-    def run(machine: Any, frame: Frame, argument: int) -> Any:
-        machine.before = Before(machine, frame, handler, argument)
+    def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
+        recorder = machine.recorder
+        machine.exits.before = Before(
+            frame, handler, argument, len(machine.frames), len(recorder.calls), len(recorder.journal.writes)
+        )
         try:
             return handler(machine, frame, argument)
         finally:
-            machine.before = None
+            machine.exits.before = None
 
     return run
 
 
-def retreat(machine: Any, detail: str) -> None:
-    """Ends the segment before the instruction at hand; returns where that cannot be."""
-    before = machine.before
-    if before is None or not machine.breakable() or not _undone(machine, before):
-        return
-    frame = before.frame
-    frame.stack[:], frame.keywords, frame.step = before.stack, before.keywords, before.step
-    raise Break(None, (), {}, None, "item", detail)
-
-
-def _undone(machine: Any, before: Before) -> bool:
+def undone(machine: Machine, before: Before) -> bool:
     """Whether the instruction has changed nothing but the stack of its frame."""
     recorder, handler = machine.recorder, before.handler
     if machine.frames[-1] is not before.frame or len(machine.frames) != before.frames:

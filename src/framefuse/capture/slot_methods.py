@@ -7,9 +7,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from framefuse.capture.attributes import python_method
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
+from framefuse.capture.values import Arguments, Keywords
 
 # As SPECIALS of capture.specials: by the function, and by name and class where it is bound.
 SLOT_METHODS: dict[Any, Callable[..., Any]] = {}
@@ -26,7 +28,7 @@ def slot(name: str, *kinds: type) -> Callable[[Any], Any]:
 
 def _accessor(name: str, part: str, count: int) -> None:
     @slot(name, property)
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         """Calls the function of a property."""
         if kwargs or not 1 < len(args) <= count or type(args[0]) is not property or args[1] is None:
             return MISSING
@@ -34,7 +36,7 @@ def _accessor(name: str, part: str, count: int) -> None:
         if function is None:
             return MISSING
         given = args[1:2] if name == "__get__" else args[1:]
-        return machine.call(frame, function, given, {}, None if name == "__get__" else ("none",))
+        return machine.calls.call(frame, function, given, {}, None if name == "__get__" else ("none",))
 
 
 _accessor("__get__", "fget", 3)
@@ -43,43 +45,43 @@ _accessor("__delete__", "fdel", 2)
 
 
 @slot("__call__", types.FunctionType, types.MethodType, functools.partial)
-def _call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return machine.call(frame, args[0], args[1:], kwargs) if args else MISSING
+def _call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.calls.call(frame, args[0], args[1:], kwargs) if args else MISSING
 
 
 @slot("__call__", type)
-def _make(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _make(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Makes an instance, as metaclasses do that call a class by way of ``type``."""
     if not args or not isinstance(args[0], type):
         return MISSING
-    return machine.make(frame, args[0], args[1:], kwargs, None)
+    return machine.calls.make(frame, args[0], args[1:], kwargs, None)
 
 
 @slot("__str__", object)
-def _text(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _text(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     kind = type(args[0]) if len(args) == 1 else object
     method = python_method(kind, "__repr__")
     if kwargs or method is None:
         return MISSING
     machine.recorder.sources.guard_type(args[0])
-    return machine.call(frame, method, args, {}, ("checked", "__repr__", kind))
+    return machine.calls.call(frame, method, args, {}, ("checked", "__repr__", kind))
 
 
 @slot("__ne__", object)
-def _unequal(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _unequal(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     method = python_method(type(args[0]), "__eq__") if len(args) == 2 else None
     if kwargs or method is None:
         return MISSING
     machine.recorder.sources.guard_type(args[0])
     equal = machine.call_nested(method, args)
-    frame.stack.append(equal if equal is NotImplemented else not machine.truth(equal))
+    frame.stack.append(equal if equal is NotImplemented else not machine.operations.truth(equal))
     return None
 
 
 def _of_range(name: str) -> None:
     method = getattr(RangeIterator, name)
 
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if kwargs or len(args) != 1 or type(args[0]) is not RangeIterator:
             return MISSING
         frame.stack.append(method(args[0]))

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.atoms import ATOMS
 from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
 from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker
 from framefuse.capture.iterators import (
@@ -26,9 +27,10 @@ from framefuse.capture.iterators import (
     reduced,
 )
 from framefuse.capture.liveness import live
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
-from framefuse.capture.sources import ATOMS, CODE_LIKE
+from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.texts import Text
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
@@ -84,7 +86,7 @@ class Taken:
     moving: list[Any]
 
 
-def take(machine: Any, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
+def take(machine: Machine, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
     for caller, frame in itertools.pairwise(machine.frames):

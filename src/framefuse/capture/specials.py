@@ -17,16 +17,18 @@ from typing import Any
 import torch
 
 from framefuse.capture import twins
-from framefuse.capture.attributes import LOOKUPS, python_method, type_get
-from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator
+from framefuse.capture.atoms import ATOMS
+from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
+from framefuse.capture.lookups import LOOKUPS, python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.settle import cell_contents
-from framefuse.capture.sources import ATOMS
 from framefuse.capture.unseen import MADE_FROM, hidden, shown
+from framefuse.capture.values import Arguments, Keywords
 
 # Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
 # the native call.
@@ -81,7 +83,7 @@ def special(*targets: Any) -> Callable[[Any], Any]:
 
 
 @special(len)
-def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
     value = args[0]
@@ -91,19 +93,19 @@ def _len(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
     method = python_method(type(value), "__len__")
     if method is not None:
         machine.recorder.sources.guard_type(value)
-        return machine.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
+        return machine.calls.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
     hidden(machine, value, "__len__")
     frame.stack.append(machine.recorder.contents.count(value, frame.code.grows))
     return None
 
 
 @special(iter)
-def _iter(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return machine.iterate(frame, args[0]) if len(args) == 1 else MISSING
+def _iter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.operations.iterate(frame, args[0]) if len(args) == 1 else MISSING
 
 
 @special(next)
-def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _next(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not args:
         return MISSING
     iterator = args[0]
@@ -113,13 +115,13 @@ def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
                 frame.stack.append(args[1])
                 return None
             raise StopIteration
-        machine.resume(iterator, None, ("next", args[1:]))
+        machine.generators.resume(iterator, None, ("next", args[1:]))
         return SWITCH
     method = python_method(type(iterator), "__next__")
     if method is None:
         return MISSING
     if len(args) == 1:
-        return machine.call(frame, method, (iterator,), {})
+        return machine.calls.call(frame, method, (iterator,), {})
     try:
         frame.stack.append(machine.call_nested(method, (iterator,)))
     except StopIteration:
@@ -128,7 +130,7 @@ def _next(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @special(InterpretedGenerator.send, InterpretedGenerator.__next__, *twins.STEPS)
-def _send(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _send(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     generator, value = args[0], args[1] if len(args) > 1 else None
     if type(generator) is not InterpretedGenerator or kwargs or len(args) > 2:
         return MISSING
@@ -136,23 +138,25 @@ def _send(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, A
         raise StopIteration
     if generator.state == "new" and value is not None:
         raise TypeError("can't send non-None value to a just-started generator")
-    machine.resume(generator, value, ("next", ()))
+    machine.generators.resume(generator, value, ("next", ()))
     return SWITCH
 
 
 @special(InterpretedGenerator.throw)
-def _throw(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _throw(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     frame.stack.append(InterpretedGenerator.throw(*args, **kwargs))
+    return None
 
 
 @special(InterpretedGenerator.close)
-def _close(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _close(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     InterpretedGenerator.close(*args, **kwargs)
     frame.stack.append(None)
+    return None
 
 
 @special(isinstance)
-def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isinstance(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2:
         return MISSING
     value, classes = args
@@ -162,14 +166,14 @@ def _isinstance(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[
 
 
 @special(issubclass)
-def _issubclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _issubclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[0], type):
         return MISSING
     return _check_class(machine, frame, args[0], args[0], args[1], "__subclasscheck__", issubclass)
 
 
 def _check_class(
-    machine: Any, frame: Frame, kind: type, value: Any, classes: Any, name: str, function: Callable[..., bool]
+    machine: Machine, frame: Frame, kind: type, value: Any, classes: Any, name: str, function: Callable[..., bool]
 ) -> Any:
     """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
     LOOKUPS.note(kind)
@@ -178,7 +182,7 @@ def _check_class(
         method = python_method(type(each), name)
         if method is not None:
             if not isinstance(classes, tuple):
-                return machine.call(frame, method, (classes, value), {}, ("bool",))
+                return machine.calls.call(frame, method, (classes, value), {}, ("bool",))
             machine.recorder.kill("native-call", f"{type(each).__name__}.{name}")
         if isinstance(each, abc.ABCMeta) and each not in kind.__mro__:
             answered(machine.recorder.sources, REGISTRATIONS)
@@ -188,7 +192,7 @@ def _check_class(
     return None
 
 
-def _has_members(machine: Any, value: Any, protocol: type) -> None:
+def _has_members(machine: Machine, value: Any, protocol: type) -> None:
     """A protocol is asked about an object, which may have the attributes of its own."""
     if any(python_method(type(value), name) for name in ("__getattr__", "__getattribute__")):
         machine.recorder.kill("native-call", f"{type(value).__name__}'s own way to attributes, asked by a protocol")
@@ -215,7 +219,7 @@ def _flat(classes: Any) -> Iterator[Any]:
 
 
 def _answer(question: Question) -> Callable[..., Any]:
-    def ask(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if args or kwargs:
             return MISSING
         frame.stack.append(answered(machine.recorder.sources, question))
@@ -229,7 +233,7 @@ for _ask, _question in QUESTIONS.items():
 
 
 @special(type)
-def _type(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1 or kwargs:
         return MISSING
     kind = type(args[0])
@@ -245,7 +249,7 @@ OWN_KINDS: dict[type, type] = {
 
 
 @special(super)
-def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _super(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args:
         return MISSING
     names = frame.code.local_names
@@ -266,26 +270,26 @@ def _super(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(bool)
-def _bool(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
-    if machine.reads_value(args[0]):
-        machine.decide(frame, args[0], None)
-    frame.stack.append(machine.truth(args[0]))
+    if machine.operations.reads_value(args[0]):
+        machine.operations.decide(frame, args[0], None)
+    frame.stack.append(machine.operations.truth(args[0]))
     return None
 
 
-def method_of(machine: Any, frame: Frame, value: Any, name: str) -> Any:
+def method_of(machine: Machine, frame: Frame, value: Any, name: str) -> Any:
     """Calls the Python method behind a builtin; MISSING where there is none."""
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
         return MISSING
     then = ("checked", name, type(value)) if name in BUILTINS else None
-    return machine.call(frame, method, (value,), {}, then)
+    return machine.calls.call(frame, method, (value,), {}, then)
 
 
 def _unary_special(name: str) -> Callable[..., Any]:
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != 1 or kwargs:
             return MISSING
         if name in ("__str__", "__repr__") and not isinstance(args[0], torch.Tensor):
@@ -305,25 +309,27 @@ for _target, _name in ((str, "__str__"), (repr, "__repr__"), (reversed, "__rever
 
 
 @special(format)
-def _format(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
     if method is None or isinstance(args[0], torch.Tensor):
         return MISSING
-    return machine.call(frame, method, (args[0], *(args[1:] or ("",))), {}, ("checked", "__format__", type(args[0])))
+    then = ("checked", "__format__", type(args[0]))
+    return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, then)
 
 
 def _extreme(name: str) -> Callable[..., Any]:
-    def call(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if not kwargs and len(args) > 1:
             value = extreme(name, args)
             if value is not NotImplemented:
                 frame.stack.append(value)
                 return None
-        if machine.points is None and not kwargs and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
+        alone = machine.exits.points is None and not kwargs
+        if alone and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
             return _extreme_of_tensors(machine, frame, name, args)
         if kwargs.get("key") is not None or needs_twin(args, "__gt__", "__lt__"):
-            return machine.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
-        values = list(machine.iterable(args[0])) if len(args) == 1 else args
+            return machine.calls.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
+        values = list(machine.operations.iterable(args[0])) if len(args) == 1 else args
         if values and all(type(value) in NUMBERS for value in values):
             frame.stack.append(_extreme_of_numbers(name, values))
             return None
@@ -345,7 +351,7 @@ def _extreme_of_numbers(name: str, values: Sequence[Any]) -> Any:
     return best
 
 
-def _extreme_of_tensors(machine: Any, frame: Frame, name: str, args: tuple[Any, ...]) -> Any:
+def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: tuple[Any, ...]) -> Any:
     """One of tensors of one element and numbers, where a break is no choice: each comparison is checked at each run."""
     if not all(type(part) in NUMBERS or (isinstance(part, torch.Tensor) and part.numel() == 1) for part in args):
         return MISSING
@@ -362,16 +368,16 @@ SPECIALS[min], SPECIALS[max] = _extreme("min"), _extreme("max")
 
 
 @special(sorted)
-def _sorted(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sorted(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs.get("key") is not None or needs_twin(args):
-        return machine.call(frame, twins.sorted_, args, kwargs)
+        return machine.calls.call(frame, twins.sorted_, args, kwargs)
     return MISSING
 
 
 @special(sum)
-def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if needs_twin(args, "__add__", "__radd__"):
-        return machine.call(frame, twins.sum_, args, kwargs)
+        return machine.calls.call(frame, twins.sum_, args, kwargs)
     if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
         total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
         machine.recorder.contents.guard_shallow_contents(args[0])
@@ -383,19 +389,19 @@ def _sum(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @special(functools.reduce)
-def _reduce(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reduce(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs or not 2 <= len(args) <= 3:
         return MISSING
-    return machine.call(frame, twins.reduce_, args, kwargs)
+    return machine.calls.call(frame, twins.reduce_, args, kwargs)
 
 
 @special(collections._count_elements)  # type: ignore[attr-defined]
-def _count_elements(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return machine.call(frame, twins.count_elements, args, kwargs)
+def _count_elements(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.calls.call(frame, twins.count_elements, args, kwargs)
 
 
 @special(torch.Size.numel)
-def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _numel(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     total: Any = 1
     for value in args[0]:
         total = total * value
@@ -404,7 +410,7 @@ def _numel(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @special(weakref.ref)
-def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _weak_reference(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     sources = machine.recorder.sources
     if len(args) > 1 and not sources.knows(args[0]):
         machine.recorder.kill("finalizer", "A callback of a weak reference")
@@ -418,14 +424,14 @@ def _weak_reference(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: d
 
 
 @special(weakref.finalize)
-def _finalize(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _finalize(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args and not machine.recorder.sources.knows(args[0]):
         machine.recorder.kill("finalizer", "A finalizer")
     return MISSING
 
 
 @special(sys.exc_info)
-def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _exc_info(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     error = machine.current()
     if _of_caller(machine, error):
         return MISSING
@@ -434,7 +440,7 @@ def _exc_info(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
 
 
 @special(sys.exception)
-def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _exception(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     error = machine.current()
     if _of_caller(machine, error):
         return MISSING
@@ -442,13 +448,13 @@ def _exception(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
     return None
 
 
-def _of_caller(machine: Any, error: BaseException | None) -> bool:
+def _of_caller(machine: Machine, error: BaseException | None) -> bool:
     """Whether the caller of compiled code handles this exception; that it handles none becomes a fact."""
     return error is machine.outer and not (error is None and answered(machine.recorder.sources, CALM))
 
 
 @special(torch.compiler.is_compiling)
-def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _is_compiling(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     # Torch's own code would go another way: optimizers compute step sizes in tensors, which round otherwise than
     # floats, and encoders leave out their fast path. What the user keeps from compilers is told of none either. Other
     # libraries are told: transformers asks in every decoder, before it branches on a mask's values, which is a break.
@@ -459,12 +465,12 @@ def _is_compiling(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 
 
 @special(torch.autograd.profiler.record_function.__enter__, torch.autograd.profiler.record_function.__exit__)
-def _record_function(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_function(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Names a stretch of the program to a profiler: nothing while none listens."""
     context, entering = args[0], len(args) == 1
     if kwargs or type(context) is not torch.autograd.profiler.record_function:
         return MISSING
-    if machine.attribute_now(frame, context, "record") is not None:
+    if machine.attributes.attribute_now(frame, context, "record") is not None:
         return MISSING
     if entering and answered(machine.recorder.sources, PROFILER):
         return MISSING
@@ -473,7 +479,7 @@ def _record_function(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: 
 
 
 @special(torch._C._group_tensors_by_device_and_dtype)
-def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _group_tensors(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Sorts the tensors of lists by device and element type, which guards hold; the tensors are those it was given."""
     sources = machine.recorder.sources
     if kwargs or not args or sources.knows(args[0]) or any(sources.knows(part) for part in args[0]):
@@ -486,7 +492,7 @@ def _group_tensors(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: di
 
 
 @special(torch.is_tensor)
-def _is_tensor(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _is_tensor(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """A run-time number is none, whatever its value."""
     if len(args) != 1 or kwargs or type(args[0]) not in OWN_KINDS:
         return MISSING
@@ -495,7 +501,7 @@ def _is_tensor(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[s
 
 
 @special(torch.jit.annotate, typing.cast)
-def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _annotate(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or kwargs:
         return MISSING
     frame.stack.append(args[1])
@@ -503,7 +509,7 @@ def _annotate(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
 
 
 @special(dataclasses.is_dataclass)
-def _is_dataclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _is_dataclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The class says it, whatever the object holds."""
     if len(args) != 1 or kwargs or type(args[0]) in OWN_KINDS:
         return MISSING
@@ -515,7 +521,7 @@ def _is_dataclass(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dic
 
 
 @special(callable)
-def _callable(machine: Any, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args:
         machine.recorder.sources.guard_type(args[0])
         LOOKUPS.note(type(args[0]))

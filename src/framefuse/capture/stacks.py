@@ -18,8 +18,9 @@ from framefuse.capture import leaves
 from framefuse.capture.debuggers import enters_debugger
 from framefuse.capture.frame import Frame, FrameView
 from framefuse.capture.host import HOST
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare
-from framefuse.capture.tracebacks import StandIn, is_ours, shown, variables
+from framefuse.capture.tracebacks import StandIn, is_framefuse, is_ours, shown, variables
 
 # Calls that look at their callers and change nothing: True for those that show the local variables too.
 LOOKS: dict[Any, bool] = {
@@ -60,12 +61,12 @@ def looks(target: Any) -> bool:
         return False
 
 
-def frames(machine: Any) -> list[Frame]:
+def frames(machine: Machine) -> list[Frame]:
     """The interpreted frames of the user's functions, innermost first."""
     return [frame for frame in reversed(machine.frames) if not is_ours(frame.globals)]
 
 
-def from_callers(machine: Any) -> Callable[..., Any]:
+def from_callers(machine: Machine) -> Callable[..., Any]:
     """``call(target, args, kwargs, locals=())`` as the interpreted function on top would make it, now or on later
     calls; ``locals`` are those of the frames, innermost first.
     """
@@ -77,7 +78,7 @@ def _on(places: tuple[Place, ...]) -> Callable[..., Any]:
 
 
 def look(
-    machine: Any,
+    machine: Machine,
     frame: Frame,
     target: Any,
     args: tuple[Any, ...],
@@ -93,20 +94,20 @@ def look(
     if any(type(part) is FrameView for part in (*args, *kwargs.values())):
         target, args, kwargs = _with_frames, _without_views(machine, target, args, kwargs), {}
     machine.recorder.sources.root(call)
-    machine.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
+    machine.exits.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
 
 
-def from_here(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+def from_here(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
     """The same call, where nothing is recorded any longer: callable, arguments and keyword arguments."""
     found = _bare_variables(machine) if LOOKS.get(target) else ()
     return from_callers(machine), (target, args, kwargs, found), {}
 
 
-def _bare_variables(machine: Any) -> tuple[dict[str, Any], ...]:
+def _bare_variables(machine: Machine) -> tuple[dict[str, Any], ...]:
     return tuple([{name: bare(value) for name, value in each.items()} for each in local_variables(machine)])
 
 
-def show(machine: Any, frame: Frame) -> types.FrameType:
+def show(machine: Machine, frame: Frame) -> types.FrameType:
     """A frame object of Python's that shows where an interpreted frame stands, with those that called it."""
     found = frames(machine)
     depth = next((depth for depth, other in enumerate(found) if other is frame), None)
@@ -116,12 +117,12 @@ def show(machine: Any, frame: Frame) -> types.FrameType:
     return made
 
 
-def local_variables(machine: Any) -> tuple[dict[str, Any], ...]:
+def local_variables(machine: Machine) -> tuple[dict[str, Any], ...]:
     """The local variables of the interpreted frames, innermost first."""
     return tuple([variables(frame) for frame in frames(machine)])
 
 
-def _without_views(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _without_views(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The arguments of :func:`_with_frames` for a call with frame objects of interpreted frames."""
     depths: dict[Any, int] = {}
     stack = frames(machine)
@@ -167,12 +168,6 @@ def _prepare(
 
 def _nothing() -> None:
     return None
-
-
-def is_framefuse(frame: types.FrameType) -> bool:
-    """Whether a frame is one of framefuse's own, which no program sees."""
-    name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(leaves.INTERPRETED_OURS)
 
 
 # Code that stands in --------------------------------------------------------------------------------------------------

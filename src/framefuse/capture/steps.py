@@ -17,6 +17,7 @@ import torch
 from framefuse.capture import leaves, stacks
 from framefuse.capture.atoms import ATOMS, CARRIED
 from framefuse.capture.frame import MISSING
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, bare
 from framefuse.capture.recorder import strip
 from framefuse.capture.settings import RESTORED, Setting
@@ -28,7 +29,7 @@ RECALLS: frozenset[Any] = frozenset((logging.exception, logging.Logger.exception
 LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
-def _logger(machine: Any, args: tuple[Any, ...]) -> Any:
+def _logger(machine: Machine, args: tuple[Any, ...]) -> Any:
     """The logger of a name, as the entry of the table that keeps it for ever."""
     table: dict[str, Any] = logging.Logger.manager.loggerDict
     if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
@@ -37,7 +38,7 @@ def _logger(machine: Any, args: tuple[Any, ...]) -> Any:
     return machine.recorder.contents.item(table, args[0], table[args[0]])
 
 
-def replayed(machine: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def replayed(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value of a call that is replayed or read as a fact; MISSING, with nothing done, for any other call."""
     holder = getattr(target, "__self__", None)
     if type(holder) is contextvars.ContextVar:
@@ -77,7 +78,7 @@ def says_once(target: Any) -> bool:
     return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
 
 
-def _lasts(machine: Any, value: Any) -> bool:
+def _lasts(machine: Machine, value: Any) -> bool:
     """Whether an argument will look the same when the call is replayed: it is immutable, or a logger or stream."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:
@@ -90,7 +91,7 @@ def _lasts(machine: Any, value: Any) -> bool:
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
 
 
-def plain_warning(machine: Any, args: tuple[Any, ...]) -> bool:
+def plain_warning(machine: Machine, args: tuple[Any, ...]) -> bool:
     """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
     if not args or type(args[0]) is not str:
         return False
@@ -109,7 +110,7 @@ def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 # Context variables ----------------------------------------------------------------------------------------------------
 
 
-def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _context(machine: Machine, variable: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recorder = machine.recorder
     sources = recorder.sources
     root = sources.source_of(variable)
@@ -138,7 +139,7 @@ def _context(machine: Any, variable: Any, name: str, args: tuple[Any, ...], kwar
     return MISSING
 
 
-def _reset(machine: Any, variable: Any, place: tuple[Any, ...], token: Any) -> Any:
+def _reset(machine: Machine, variable: Any, place: tuple[Any, ...], token: Any) -> Any:
     """Gives a context variable back what it held before it was set, in this recording or in one before it."""
     recorder = machine.recorder
     sources = recorder.sources

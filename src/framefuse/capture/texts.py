@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 from framefuse.capture.owner import Owner
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.capture.values import Function, Value
 from framefuse.ir.trace import Build
 
 
@@ -122,16 +122,3 @@ for _name in dir(str):
         "__init_subclass__", "__subclasshook__", "__reduce__", "__sizeof__", "maketrans", "__getstate__",
     ):  # fmt: skip
         setattr(Text, _name, _asking(_name) if _name in ASKING else _reading(_name))
-
-
-def _as_special(method: Function) -> Function:
-    def ask(machine: Any, frame: Any, args: Arguments, kwargs: Keywords) -> None:
-        frame.stack.append(method(*args, **kwargs))
-
-    return ask
-
-
-# As SPECIALS of capture.specials.
-QUESTIONS: dict[Value, Function] = {
-    method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
-}

@@ -10,6 +10,7 @@ from typing import Any
 from torch.overrides import handle_torch_function
 
 from framefuse.capture.frame import UNBOUND, Frame
+from framefuse.capture.leaves import INTERPRETED_OURS
 
 OURS = ("framefuse.capture", "framefuse.errors")
 
@@ -22,6 +23,12 @@ def is_ours(variables: dict[str, Any]) -> bool:
     """Whether a frame with these globals is the interpreter's own, which no program sees."""
     name = variables.get("__name__")
     return isinstance(name, str) and name.startswith(OURS)
+
+
+def is_framefuse(frame: types.FrameType) -> bool:
+    """Whether a real frame is one of framefuse's own, which no program sees."""
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(INTERPRETED_OURS)
 
 
 def users(traceback: types.TracebackType | None) -> types.TracebackType | None:

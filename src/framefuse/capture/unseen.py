@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from framefuse.capture.atoms import ATOMS, SETS
-from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.leaves import PURE_MODULES
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
@@ -67,7 +68,7 @@ COMPARING = frozenset(
 )
 
 
-def shown(machine: Any, value: Any, depth: int = 0) -> None:
+def shown(machine: Machine, value: Any, depth: int = 0) -> None:
     """Native code makes a text of ``value``: known content becomes facts, an object of the user ends the recording."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
@@ -84,7 +85,7 @@ def shown(machine: Any, value: Any, depth: int = 0) -> None:
         sources.refuse_hidden_state(value)
 
 
-def _tells(machine: Any, value: Any, depth: int) -> bool:
+def _tells(machine: Machine, value: Any, depth: int) -> bool:
     """Whether the text of an object of the user is made of what lies in it, which is told as well."""
     kind = type(value)
     if depth > DEPTH or type(underlying(type_get(kind, "__repr__"))) is not types.FunctionType:
@@ -115,7 +116,7 @@ def parts_of(value: Any) -> list[Any]:
     return [*(getattr(value, "__dict__", None) or {}).values(), *slots_of(value).values()]
 
 
-def hidden(machine: Any, value: Any, *names: str) -> None:
+def hidden(machine: Machine, value: Any, *names: str) -> None:
     """Ends a recording where a special method of a known object is the library's, written in Python and not
     interpreted: it reads what no fact describes, as those of a weak dict do.
     """
@@ -129,7 +130,7 @@ def hidden(machine: Any, value: Any, *names: str) -> None:
                 return
 
 
-def compared(machine: Any, *values: Any, names: tuple[str, ...] = COMPARISONS) -> None:
+def compared(machine: Machine, *values: Any, names: tuple[str, ...] = COMPARISONS) -> None:
     """Native code compares these values and what lies in them, or hashes it: objects that are equal only to themselves
     are told apart, and the user's own methods of these ``names`` end the recording.
     """
@@ -138,7 +139,7 @@ def compared(machine: Any, *values: Any, names: tuple[str, ...] = COMPARISONS) -
             machine.recorder.kill("native-call", f"A comparison inside a {type(value).__name__}")
 
 
-def hashed(machine: Any, container: Any) -> None:
+def hashed(machine: Machine, container: Any) -> None:
     """As :func:`compared` for the keys of a dict, or the members of any other container."""
     if isinstance(container, PLAIN):
         parts = elements(container)
@@ -146,7 +147,7 @@ def hashed(machine: Any, container: Any) -> None:
             compared(machine, *parts)
 
 
-def key_in(machine: Any, container: Any, key: Any) -> Any:
+def key_in(machine: Machine, container: Any, key: Any) -> Any:
     """A key as it is looked for in a container. In one that existed before the call an id may name another entry at
     each call, which is no fact: the recording ends.
     """
@@ -159,7 +160,7 @@ def key_in(machine: Any, container: Any, key: Any) -> Any:
     return key.plain()
 
 
-def moves(machine: Any, value: Any) -> bool:
+def moves(machine: Machine, value: Any) -> bool:
     """Whether a set may be walked in another order at the next call: a member that is hashed by its address may be
     another object then.
     """
@@ -208,13 +209,13 @@ def _asked(target: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
     return INDEX if name in INDEXING and isinstance(holder, INDEXED) else ()
 
 
-def walked(machine: Any, value: Any) -> None:
+def walked(machine: Machine, value: Any) -> None:
     """An instruction walks a container: a set with an order that moves ends the recording."""
     if moves(machine, value):
         machine.recorder.kill("native-call", "The order of a set of objects")
 
 
-def walks(machine: Any, target: Any, args: tuple[Any, ...]) -> bool:
+def walks(machine: Machine, target: Any, args: tuple[Any, ...]) -> bool:
     """Whether a native function or method tells the order of a set that moves."""
     holder, name, given = _of(target, args)
     if isinstance(holder, HASHING):
@@ -230,7 +231,7 @@ def _of(target: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...]]:
     return holder, name, args
 
 
-def before_call(machine: Any, target: Any, args: tuple[Any, ...]) -> None:
+def before_call(machine: Machine, target: Any, args: tuple[Any, ...]) -> None:
     """What a native function or method is about to hash or compare."""
     holder, name, args = _of(target, args)
     if not isinstance(holder, HASHING):
@@ -245,7 +246,7 @@ def before_call(machine: Any, target: Any, args: tuple[Any, ...]) -> None:
             (compared if name in COMPARING else hashed)(machine, part)
 
 
-def after_call(machine: Any, target: Any, args: tuple[Any, ...], value: Any) -> None:
+def after_call(machine: Machine, target: Any, args: tuple[Any, ...], value: Any) -> None:
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
     adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED
@@ -254,7 +255,7 @@ def after_call(machine: Any, target: Any, args: tuple[Any, ...], value: Any) -> 
             hashed(machine, made)
 
 
-def compares(machine: Any, value: Any, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
+def compares(machine: Machine, value: Any, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
     """Whether comparing or hashing ``value`` runs Python of the user that does more than read what lies in it."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:

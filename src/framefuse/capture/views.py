@@ -10,11 +10,13 @@ from typing import Any
 from framefuse.capture import twins
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.machine import Machine
 from framefuse.capture.specials import TWIN_TYPES, TWINS
+from framefuse.capture.values import Value
 from framefuse.ir.containers import entries
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
-MADE_BY = {"keys": twins.keys_of, "values": twins.values_of, "items": twins.items_of}
+MADE_BY: dict[str, Value] = {"keys": twins.keys_of, "values": twins.values_of, "items": twins.items_of}
 # Builtins that iterate over the only or the last of their arguments; what they do to a generator, twins of them do.
 OF_ONE = (*TWINS, *TWIN_TYPES)
 OF_SEVERAL = (map, filter, zip)
@@ -23,22 +25,23 @@ TAKING_KEYS = (list, tuple, set, frozenset, sorted)
 TAKING_ALL = (dict, OrderedDict)
 
 
-def view(machine: Any, frame: Frame, holder: Any, name: str) -> Any:
+def view(machine: Machine, frame: Frame, holder: Any, name: str) -> Any:
     """What stands for ``holder.keys()``, ``.values()`` or ``.items()`` where ``frame`` iterates over it once and keeps
     it nowhere: a generator of the interpreter, which reads entry by entry. MISSING for any other view: whoever has
     that may look at it unseen, so all that lies in the dict is held to its value.
     """
-    if not _moves(machine, holder) or frame is not machine.frames[-1] or machine.sealed or not _taken_apart(frame):
+    sealed = machine.exits.sealed or frame is not machine.frames[-1]
+    if sealed or not _moves(machine, holder) or not _taken_apart(frame):
         return MISSING
     return machine.call_nested(MADE_BY[name], (holder,))
 
 
-def copied(machine: Any, holder: Any) -> Any:
+def copied(machine: Machine, holder: Any) -> Any:
     """``holder.copy()`` with run-time values, MISSING where no number moves."""
     return _copy(machine, holder) if type(holder) is dict and _moves(machine, holder) else MISSING
 
 
-def given(machine: Any, target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def given(machine: Machine, target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
     content and lets go of it.
     """
@@ -49,17 +52,17 @@ def given(machine: Any, target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def _updates_new(machine: Any, target: Any) -> bool:
+def _updates_new(machine: Machine, target: Any) -> bool:
     """Whether a callable is the ``update`` of a dict that was made during the call."""
     holder = getattr(target, "__self__", None)
     return type(holder) is dict and target.__name__ == "update" and not machine.recorder.sources.knows(holder)
 
 
-def _moves(machine: Any, holder: Any) -> bool:
+def _moves(machine: Machine, holder: Any) -> bool:
     return type(holder) in DICTS and machine.recorder.contents.holds_moving_number(holder)
 
 
-def _copy(machine: Any, holder: Any) -> Any:
+def _copy(machine: Machine, holder: Any) -> Any:
     contents = machine.recorder.contents
     contents.guard_extent(holder)
     pairs = [(key, contents.item(holder, key, part)) for key, part in entries(holder)]

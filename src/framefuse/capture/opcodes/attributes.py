@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import python_method
 from framefuse.capture.code import HANDLERS, handles
-from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.frame import MISSING, NULL, Frame, Outcome
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.protocols import checked
@@ -26,23 +27,23 @@ EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 
 @handles("LOAD_ATTR")
-def load_attr(machine: Any, frame: Frame, argument: int) -> Any:
+def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder, name = frame.stack.pop(), frame.code.names[argument]
     if name in STOPPED_READS and isinstance(holder, torch.Tensor) and machine.recorder.alive:
         writes = own_writes(machine.recorder, holder) if name == "_version" else None
         if writes is not None:
             frame.stack.append(writes)
             return None
-        return machine.native(frame, getattr, (holder, name), {})
-    found = machine.attribute(frame, holder, name)
-    if type(found) is tuple:
+        return machine.natives.call(frame, getattr, (holder, name), {})
+    found = machine.attributes.attribute(frame, holder, name)
+    if isinstance(found, tuple):
         frame.stack.append(found[0])
         return None
     return found
 
 
 @handles("LOAD_METHOD")
-def load_method(machine: Any, frame: Frame, argument: int) -> Any:
+def load_method(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder = frame.stack.pop()
     frame.stack.append(NULL)
     if type(holder) is Text and _is_called_at_once(frame):
@@ -50,8 +51,8 @@ def load_method(machine: Any, frame: Frame, argument: int) -> Any:
         if asking is not None:
             frame.stack.append(asking)
             return None
-    found = machine.attribute(frame, holder, frame.code.names[argument])
-    if type(found) is tuple:
+    found = machine.attributes.attribute(frame, holder, frame.code.names[argument])
+    if isinstance(found, tuple):
         frame.stack.append(found[0])
         return None
     return found
@@ -68,30 +69,30 @@ def _is_called_at_once(frame: Frame) -> bool:
 
 
 @handles("LOAD_SUPER")
-def load_super(machine: Any, frame: Frame, argument: int) -> Any:
+def load_super(machine: Machine, frame: Frame, argument: int) -> Outcome:
     """The call of ``super`` that 3.12 fused with the attribute; ``argument``: whether the program gave arguments."""
     owner = frame.stack.pop()
     cls = frame.stack.pop()
     function = frame.stack.pop()
     if function is not super:
-        return machine.call(frame, function, (cls, owner) if argument else (), {})
+        return machine.calls.call(frame, function, (cls, owner) if argument else (), {})
     frame.stack.append(super(cls, owner))
     return None
 
 
 @handles("STORE_ATTR")
-def store_attr(machine: Any, frame: Frame, argument: int) -> Any:
+def store_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder = frame.stack.pop()
-    return machine.store(frame, holder, frame.code.names[argument], frame.stack.pop())
+    return machine.attributes.store(frame, holder, frame.code.names[argument], frame.stack.pop())
 
 
 @handles("DELETE_ATTR")
-def delete_attr(machine: Any, frame: Frame, argument: int) -> Any:
-    return machine.delete(frame, frame.stack.pop(), frame.code.names[argument])
+def delete_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
+    return machine.attributes.delete(frame, frame.stack.pop(), frame.code.names[argument])
 
 
 @handles("BINARY_SUBSCR")
-def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
+def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key = frame.stack.pop()
     holder = frame.stack.pop()
     kind = type(holder)
@@ -127,7 +128,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     if method is not None:
         recorder.sources.guard_type(holder)
         recorder.sources.guard_version(kind)
-        return machine.call(frame, method, (holder, key), {})
+        return machine.calls.call(frame, method, (holder, key), {})
     if isinstance(holder, type):
         frame.stack.append(holder[key])  # type: ignore[index]
         return None
@@ -136,7 +137,7 @@ def binary_subscr(machine: Any, frame: Frame, argument: int) -> Any:
         missing = python_method(kind, "__missing__")
         if missing is not None and not dict.__contains__(holder, key):
             recorder.contents.guard_membership(holder, key)
-            return machine.call(frame, missing, (holder, key), {})
+            return machine.calls.call(frame, missing, (holder, key), {})
         if recorder.sources.knows(holder) and not dict.__contains__(holder, key):
             if isinstance(holder, defaultdict):
                 frame.stack.append(_insert_default(machine, holder, key))
@@ -160,7 +161,7 @@ def _is_scheduled(frame: Frame, key: Any) -> bool:
     return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
 
 
-def _index(machine: Any, key: Any) -> Any:
+def _index(machine: Machine, key: Any) -> Any:
     """An index, or the bounds of a slice, as the user's ``__index__`` gives it."""
     if type(key) is slice:
         bounds = [key.start, key.stop, key.step]
@@ -182,12 +183,12 @@ def _plain(key: Any) -> Any:
     return plain_number(key)
 
 
-def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
+def _insert_default(machine: Machine, holder: Any, key: Any) -> Any:
     """What a known defaultdict puts in for a key that it lacks."""
     sources, contents = machine.recorder.sources, machine.recorder.contents
     key = plain_number(key)
     if isinstance(key, torch.Tensor):
-        machine.later(f"a {type(holder).__name__}")
+        machine.exits.later(f"a {type(holder).__name__}")
     if not contents.guard_membership(holder, key):
         machine.recorder.kill("write", f"a {type(holder).__name__}")
     factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
@@ -203,7 +204,7 @@ def _insert_default(machine: Any, holder: Any, key: Any) -> Any:
 
 
 @handles("STORE_SUBSCR")
-def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
+def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key = frame.stack.pop()
     holder = frame.stack.pop()
     value = frame.stack.pop()
@@ -214,7 +215,7 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
     method = python_method(kind, "__setitem__")
     if method is not None:
         machine.recorder.sources.guard_type(holder)
-        return machine.call(frame, method, (holder, key, value), {}, ("drop",))
+        return machine.calls.call(frame, method, (holder, key, value), {}, ("drop",))
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)
@@ -228,12 +229,12 @@ def store_subscr(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("DELETE_SUBSCR")
-def delete_subscr(machine: Any, frame: Frame, argument: int) -> Any:
+def delete_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     key = frame.stack.pop()
     holder = plain_number(frame.stack.pop())
     method = python_method(type(holder), "__delitem__")
     if method is not None:
-        return machine.call(frame, method, (holder, key), {}, ("drop",))
+        return machine.calls.call(frame, method, (holder, key), {}, ("drop",))
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)

@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.capture.code import handles
 from framefuse.capture.frame import Frame
+from framefuse.capture.machine import Machine
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def jump(machine: Any, frame: Frame, argument: int) -> None:
+def jump(machine: Machine, frame: Frame, argument: int) -> None:
     frame.step = argument
 
 
 @handles("POP_JUMP_IF_FALSE")
-def pop_jump_if_false(machine: Any, frame: Frame, argument: int) -> None:
+def pop_jump_if_false(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack[-1]
     if value is True or value is False:
         frame.stack.pop()
         if not value:
             frame.step = argument
         return
-    if machine.reads_value(frame.stack[-1]):
-        machine.decide(frame, frame.stack.pop(), ("jump", False, argument))
-    if not machine.truth(frame.stack[-1]):
+    if machine.operations.reads_value(frame.stack[-1]):
+        machine.operations.decide(frame, frame.stack.pop(), ("jump", False, argument))
+    if not machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
 
 
 @handles("POP_JUMP_IF_TRUE")
-def pop_jump_if_true(machine: Any, frame: Frame, argument: int) -> None:
+def pop_jump_if_true(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack[-1]
     if value is True or value is False:
         frame.stack.pop()
         if value:
             frame.step = argument
         return
-    if machine.reads_value(frame.stack[-1]):
-        machine.decide(frame, frame.stack.pop(), ("jump", True, argument))
-    if machine.truth(frame.stack[-1]):
+    if machine.operations.reads_value(frame.stack[-1]):
+        machine.operations.decide(frame, frame.stack.pop(), ("jump", True, argument))
+    if machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
 
 
 @handles("TO_BOOL")
-def to_bool(machine: Any, frame: Frame, argument: int) -> None:
-    value = machine.truth(frame.stack[-1])
+def to_bool(machine: Machine, frame: Frame, argument: int) -> None:
+    value = machine.operations.truth(frame.stack[-1])
     frame.stack[-1] = value
 
 
-def _is_none(machine: Any, frame: Frame) -> bool:
+def _is_none(machine: Machine, frame: Frame) -> bool:
     value = frame.stack.pop()
     if value is not None:
         machine.recorder.sources.guard_type(value)
@@ -57,32 +56,32 @@ def _is_none(machine: Any, frame: Frame) -> bool:
 
 
 @handles("POP_JUMP_IF_NONE")
-def pop_jump_if_none(machine: Any, frame: Frame, argument: int) -> None:
+def pop_jump_if_none(machine: Machine, frame: Frame, argument: int) -> None:
     if _is_none(machine, frame):
         frame.step = argument
 
 
 @handles("POP_JUMP_IF_NOT_NONE")
-def pop_jump_if_not_none(machine: Any, frame: Frame, argument: int) -> None:
+def pop_jump_if_not_none(machine: Machine, frame: Frame, argument: int) -> None:
     if not _is_none(machine, frame):
         frame.step = argument
 
 
 @handles("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(machine: Any, frame: Frame, argument: int) -> None:
-    if machine.reads_value(frame.stack[-1]):
-        machine.decide(frame, frame.stack[-1], ("jump or pop", False, argument))
-    if not machine.truth(frame.stack[-1]):
+def jump_if_false_or_pop(machine: Machine, frame: Frame, argument: int) -> None:
+    if machine.operations.reads_value(frame.stack[-1]):
+        machine.operations.decide(frame, frame.stack[-1], ("jump or pop", False, argument))
+    if not machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     else:
         frame.stack.pop()
 
 
 @handles("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(machine: Any, frame: Frame, argument: int) -> None:
-    if machine.reads_value(frame.stack[-1]):
-        machine.decide(frame, frame.stack[-1], ("jump or pop", True, argument))
-    if machine.truth(frame.stack[-1]):
+def jump_if_true_or_pop(machine: Machine, frame: Frame, argument: int) -> None:
+    if machine.operations.reads_value(frame.stack[-1]):
+        machine.operations.decide(frame, frame.stack[-1], ("jump or pop", True, argument))
+    if machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     else:
         frame.stack.pop()

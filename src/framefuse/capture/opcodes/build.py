@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
 from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, key_of, made_of, pin_nested
 from framefuse.capture.protocols import checked
@@ -26,24 +27,24 @@ def _take(frame: Frame, count: int) -> list[Any]:
 
 
 @handles("BUILD_TUPLE")
-def build_tuple(machine: Any, frame: Frame, argument: int) -> None:
+def build_tuple(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(tuple(_take(frame, argument)))
 
 
 @handles("BUILD_LIST")
-def build_list(machine: Any, frame: Frame, argument: int) -> None:
+def build_list(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(_take(frame, argument))
 
 
 @handles("BUILD_SET")
-def build_set(machine: Any, frame: Frame, argument: int) -> None:
+def build_set(machine: Machine, frame: Frame, argument: int) -> None:
     members = [key_of(part) for part in _take(frame, argument)]
     compared(machine, *members)
     frame.stack.append(set(members))
 
 
 @handles("BUILD_MAP")
-def build_map(machine: Any, frame: Frame, argument: int) -> None:
+def build_map(machine: Machine, frame: Frame, argument: int) -> None:
     values = _take(frame, 2 * argument)
     keys = [key_of(key) for key in values[::2]]
     compared(machine, *keys)
@@ -51,29 +52,29 @@ def build_map(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("BUILD_CONST_KEY_MAP")
-def build_const_key_map(machine: Any, frame: Frame, argument: int) -> None:
+def build_const_key_map(machine: Machine, frame: Frame, argument: int) -> None:
     keys = frame.stack.pop()
     frame.stack.append(dict(zip(keys, _take(frame, argument), strict=True)))
 
 
 @handles("BUILD_STRING")
-def build_string(machine: Any, frame: Frame, argument: int) -> None:
+def build_string(machine: Machine, frame: Frame, argument: int) -> None:
     parts = _take(frame, argument)
     text = "".join([bare(part) for part in parts])
     frame.stack.append(made_of("join", text, tuple(parts)) if any(type(part) is Text for part in parts) else text)
 
 
 @handles("BUILD_SLICE")
-def build_slice(machine: Any, frame: Frame, argument: int) -> None:
+def build_slice(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(slice(*_take(frame, argument)))
 
 
 @handles("FORMAT_VALUE")
-def format_value(machine: Any, frame: Frame, argument: int) -> None:
+def format_value(machine: Machine, frame: Frame, argument: int) -> None:
     spec = frame.stack.pop() if argument & 4 else ""
     value = frame.stack.pop()
-    if machine.reads_value(value):
-        machine.opaque(frame, formatted, (value, argument & 3, spec), {}, None, "item", "The text of a tensor")
+    if machine.operations.reads_value(value):
+        machine.exits.opaque(frame, formatted, (value, argument & 3, spec), {}, None, "item", "The text of a tensor")
     if type(value) in TRACKED and type(spec) is str:
         text = formatted(bare(value), argument & 3, spec)
         frame.stack.append(made_of("format", text, (value,), (argument & 3, spec)))
@@ -93,18 +94,18 @@ def format_value(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("CONVERT_VALUE")
-def convert_value(machine: Any, frame: Frame, argument: int) -> None:
+def convert_value(machine: Machine, frame: Frame, argument: int) -> None:
     """The conversion before a format that is computed: 3.13 has it as an instruction, told apart where it stands."""
     value = frame.stack.pop()
-    if machine.reads_value(value):
-        machine.opaque(frame, formatted, (value, argument, ""), {}, None, "item", "The text of a tensor")
+    if machine.operations.reads_value(value):
+        machine.exits.opaque(frame, formatted, (value, argument, ""), {}, None, "item", "The text of a tensor")
     if type(value) in TRACKED:
         frame.stack.append(made_of("format", formatted(bare(value), argument, ""), (value,), (argument, "")))
         return
     frame.stack.append(_converted(machine, value, argument))
 
 
-def _converted(machine: Any, value: Any, conversion: int) -> Any:
+def _converted(machine: Machine, value: Any, conversion: int) -> Any:
     """A value of an f-string after ``!s`` (1), ``!r`` (2), ``!a`` (3) or nothing (0)."""
     pin_nested(value)
     if conversion == 1:
@@ -116,7 +117,7 @@ def _converted(machine: Any, value: Any, conversion: int) -> Any:
     return value
 
 
-def _text(machine: Any, value: Any, name: str, function: Any) -> str:
+def _text(machine: Machine, value: Any, name: str, function: Any) -> str:
     method = python_method(type(value), name)
     if method is None and function is str and type_get(type(value), name) is object.__str__:
         method = python_method(type(value), "__repr__")
@@ -130,20 +131,20 @@ def _text(machine: Any, value: Any, name: str, function: Any) -> str:
 
 
 @handles("LIST_TO_TUPLE")
-def list_to_tuple(machine: Any, frame: Frame, argument: int) -> None:
-    frame.stack.append(tuple(machine.iterable(frame.stack.pop())))
+def list_to_tuple(machine: Machine, frame: Frame, argument: int) -> None:
+    frame.stack.append(tuple(machine.operations.iterable(frame.stack.pop())))
 
 
 @handles("LIST_EXTEND")
-def list_extend(machine: Any, frame: Frame, argument: int) -> None:
+def list_extend(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"Value after * must be an iterable, not {type(value).__name__}")
-    values = machine.iterable(value)
+    values = machine.operations.iterable(value)
     _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
 
 
-def _seen(machine: Any, values: Any) -> Any:
+def _seen(machine: Machine, values: Any) -> Any:
     """The elements as they are known: free numbers of a known sequence stay tracked."""
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if isinstance(values, (list, tuple)) and sources.knows(values):
@@ -152,13 +153,13 @@ def _seen(machine: Any, values: Any) -> Any:
 
 
 @handles("SET_UPDATE")
-def set_update(machine: Any, frame: Frame, argument: int) -> None:
-    value = machine.iterable(frame.stack.pop())
+def set_update(machine: Machine, frame: Frame, argument: int) -> None:
+    value = machine.operations.iterable(frame.stack.pop())
     _grow(machine, frame.stack[-argument], "update", value)
 
 
 @handles("DICT_UPDATE")
-def dict_update(machine: Any, frame: Frame, argument: int) -> None:
+def dict_update(machine: Machine, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     if not hasattr(value, "keys"):
         raise TypeError(f"'{type(value).__name__}' object is not a mapping")
@@ -166,7 +167,7 @@ def dict_update(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("DICT_MERGE")
-def dict_merge(machine: Any, frame: Frame, argument: int) -> None:
+def dict_merge(machine: Machine, frame: Frame, argument: int) -> None:
     value = _mapping(machine, frame.stack.pop())
     target = frame.stack[-argument]
     if not hasattr(value, "keys"):
@@ -195,12 +196,12 @@ def callable_title(function: Any) -> str:
     return f"{module}.{name}()" if module is not None and module != "builtins" else f"{name}()"
 
 
-def _mapping(machine: Any, value: Any) -> Any:
+def _mapping(machine: Machine, value: Any) -> Any:
     """A mapping as a plain dict where Python methods must be run or facts stated."""
     method = python_method(type(value), "keys")
     if method is not None:
         get = python_method(type(value), "__getitem__")
-        keys = list(machine.iterable(machine.call_nested(method, (value,))))
+        keys = list(machine.operations.iterable(machine.call_nested(method, (value,))))
         return {key: machine.call_nested(get, (value, key)) if get is not None else value[key] for key in keys}
     sources, contents = machine.recorder.sources, machine.recorder.contents
     contents.guard_extent(value)
@@ -210,25 +211,25 @@ def _mapping(machine: Any, value: Any) -> Any:
 
 
 @handles("LIST_APPEND")
-def list_append(machine: Any, frame: Frame, argument: int) -> None:
+def list_append(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     _grow(machine, frame.stack[-argument], "append", value)
 
 
 @handles("SET_ADD")
-def set_add(machine: Any, frame: Frame, argument: int) -> None:
+def set_add(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     _grow(machine, frame.stack[-argument], "add", key_of(value))
 
 
 @handles("MAP_ADD")
-def map_add(machine: Any, frame: Frame, argument: int) -> None:
+def map_add(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     _grow(machine, frame.stack[-argument], "__setitem__", key_of(key), value)
 
 
-def _grow(machine: Any, holder: Any, name: str, *args: Any) -> None:
+def _grow(machine: Machine, holder: Any, name: str, *args: Any) -> None:
     """A display or comprehension grows its container; one that lived across a break changes as by its method."""
     if name in ("add", "__setitem__"):
         compared(machine, args[0])
@@ -243,7 +244,7 @@ def _grow(machine: Any, holder: Any, name: str, *args: Any) -> None:
 
 
 @handles("UNPACK_SEQUENCE")
-def unpack_sequence(machine: Any, frame: Frame, argument: int) -> None:
+def unpack_sequence(machine: Machine, frame: Frame, argument: int) -> None:
     values = _unpacked(machine, frame.stack.pop(), argument)
     if len(values) < argument:
         raise ValueError(f"not enough values to unpack (expected {argument}, got {len(values)})")
@@ -252,10 +253,10 @@ def unpack_sequence(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.extend(reversed(values))
 
 
-def _unpacked(machine: Any, value: Any, least: int) -> list[Any]:
+def _unpacked(machine: Machine, value: Any, least: int) -> list[Any]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
-    values = _seen(machine, machine.iterable(value))
+    values = _seen(machine, machine.operations.iterable(value))
     if isinstance(values, (list, tuple, dict, set)):
         return list(values)
     found = []
@@ -267,11 +268,11 @@ def _unpacked(machine: Any, value: Any, least: int) -> list[Any]:
 
 
 @handles("UNPACK_EX")
-def unpack_ex(machine: Any, frame: Frame, argument: int) -> None:
+def unpack_ex(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack.pop()
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
-    values = list(_seen(machine, machine.iterable(value)))
+    values = list(_seen(machine, machine.operations.iterable(value)))
     before, after = argument & 255, argument >> 8
     if len(values) < before + after:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(values)})")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.capture.code import handles
-from framefuse.capture.frame import NULL, SWITCH, Frame
+from framefuse.capture.frame import NULL, SWITCH, Frame, Outcome
+from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.build import callable_title
 
 
 @handles("KW_NAMES")
-def kw_names(machine: Any, frame: Frame, argument: int) -> None:
+def kw_names(machine: Machine, frame: Frame, argument: int) -> None:
     frame.keywords = frame.code.constants[argument]
 
 
 @handles("CALL")
-def call(machine: Any, frame: Frame, argument: int) -> Any:
+def call(machine: Machine, frame: Frame, argument: int) -> Outcome:
     stack, keywords = frame.stack, frame.keywords
     start = len(stack) - argument
     args = stack[start:]
@@ -26,25 +25,25 @@ def call(machine: Any, frame: Frame, argument: int) -> Any:
     elif second is not NULL:  # 3.13 puts it above the callable
         args.insert(0, second)
     if not keywords:
-        outcome = machine.call(frame, target, tuple(args), {})
+        outcome = machine.calls.call(frame, target, tuple(args), {})
     else:
         frame.keywords = ()
         split = len(args) - len(keywords)
-        outcome = machine.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
-    if machine.renewed:  # the loop takes the handlers of the frame anew
-        machine.renewed = False
+        outcome = machine.calls.call(frame, target, tuple(args[:split]), dict(zip(keywords, args[split:], strict=True)))
+    if machine.exits.renewed:  # the loop takes the handlers of the frame anew
+        machine.exits.renewed = False
         return SWITCH if outcome is None else outcome
     return outcome
 
 
 @handles("CALL_KW")
-def call_kw(machine: Any, frame: Frame, argument: int) -> Any:
+def call_kw(machine: Machine, frame: Frame, argument: int) -> Outcome:
     frame.keywords = frame.stack.pop()
     return call(machine, frame, argument)
 
 
 @handles("CALL_FUNCTION_EX")
-def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
+def call_function_ex(machine: Machine, frame: Frame, argument: int) -> Outcome:
     kwargs = frame.stack.pop() if argument & 1 else {}
     args = frame.stack.pop()
     target, below = frame.stack.pop(), frame.stack.pop()
@@ -54,7 +53,7 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
     if type(args) is not tuple:
         if not hasattr(type(args), "__iter__"):
             raise TypeError(f"{callable_title(target)} argument after * must be an iterable, not {type(args).__name__}")
-        args = tuple(machine.iterable(args))
+        args = tuple(machine.operations.iterable(args))
     elif sources.knows(args):
         contents.guard_extent(args)
         args = tuple([contents.item(args, number, value) for number, value in enumerate(args)])
@@ -63,4 +62,4 @@ def call_function_ex(machine: Any, frame: Frame, argument: int) -> Any:
         kwargs = {key: contents.item(kwargs, key, value) for key, value in kwargs.items()}
     if kwargs and not all(isinstance(key, str) for key in kwargs):
         raise TypeError("keywords must be strings")
-    return machine.call(frame, target, args, dict(kwargs))
+    return machine.calls.call(frame, target, args, dict(kwargs))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from framefuse.capture.attributes import type_get
 from framefuse.capture.code import handles
-from framefuse.capture.frame import MISSING, SWITCH, Frame
+from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
+from framefuse.capture.lookups import type_get
+from framefuse.capture.machine import Machine
 
 
 @handles("PUSH_EXC_INFO")
-def push_exc_info(machine: Any, frame: Frame, argument: int) -> None:
+def push_exc_info(machine: Machine, frame: Frame, argument: int) -> None:
     error = frame.stack.pop()
     frame.stack.append(machine.handled)
     frame.stack.append(error)
@@ -19,7 +20,7 @@ def push_exc_info(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("POP_EXCEPT")
-def pop_except(machine: Any, frame: Frame, argument: int) -> None:
+def pop_except(machine: Machine, frame: Frame, argument: int) -> None:
     machine.handled = frame.stack.pop()
 
 
@@ -32,7 +33,7 @@ def _check_kinds(kinds: Any) -> tuple[Any, ...]:
 
 
 @handles("CHECK_EXC_MATCH")
-def check_exc_match(machine: Any, frame: Frame, argument: int) -> None:
+def check_exc_match(machine: Machine, frame: Frame, argument: int) -> None:
     kinds = frame.stack.pop()
     # As in C, ``except`` asks the classes themselves and no metaclass.
     mro = type(frame.stack[-1]).__mro__
@@ -40,7 +41,7 @@ def check_exc_match(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("CHECK_EG_MATCH")
-def check_eg_match(machine: Any, frame: Frame, argument: int) -> None:
+def check_eg_match(machine: Machine, frame: Frame, argument: int) -> None:
     kinds = frame.stack.pop()
     for kind in _check_kinds(kinds):
         if issubclass(kind, BaseExceptionGroup):
@@ -59,7 +60,7 @@ def check_eg_match(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("PREP_RERAISE_STAR")
-def prep_reraise_star(machine: Any, frame: Frame, argument: int) -> None:
+def prep_reraise_star(machine: Machine, frame: Frame, argument: int) -> None:
     raised = [error for error in frame.stack.pop() if error is not None]
     frame.stack[-1] = _left_of_group(frame.stack[-1], raised)
 
@@ -91,13 +92,13 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 @handles("RERAISE")
-def reraise(machine: Any, frame: Frame, argument: int) -> Any:
+def reraise(machine: Machine, frame: Frame, argument: int) -> Outcome:
     machine.again = machine.raised = frame.stack.pop()
     return SWITCH
 
 
 @handles("RAISE_VARARGS")
-def raise_varargs(machine: Any, frame: Frame, argument: int) -> Any:
+def raise_varargs(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if argument == 0:
         error = machine.current()
         if error is None:
@@ -108,7 +109,7 @@ def raise_varargs(machine: Any, frame: Frame, argument: int) -> Any:
     error = frame.stack.pop()
     if isinstance(error, type) and issubclass(error, BaseException):
         machine.recorder.sources.guard_version(error)
-        machine.call(frame, error, (), {}, ("raise", cause, error))
+        machine.calls.call(frame, error, (), {}, ("raise", cause, error))
         return SWITCH
     if not isinstance(error, BaseException):
         raise TypeError("exceptions must derive from BaseException")
@@ -117,7 +118,7 @@ def raise_varargs(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("BEFORE_WITH")
-def before_with(machine: Any, frame: Frame, argument: int) -> Any:
+def before_with(machine: Machine, frame: Frame, argument: int) -> Outcome:
     manager = frame.stack.pop()
     kind = type(manager)
     enter, leave = type_get(kind, "__enter__"), type_get(kind, "__exit__")
@@ -127,7 +128,7 @@ def before_with(machine: Any, frame: Frame, argument: int) -> Any:
     machine.recorder.sources.guard_type(manager)
     machine.recorder.sources.guard_version(kind)
     frame.stack.append(_bound(leave, manager, "__exit__"))
-    return machine.call(frame, _bound(enter, manager, "__enter__"), (), {})
+    return machine.calls.call(frame, _bound(enter, manager, "__enter__"), (), {})
 
 
 def _bound(found: Any, manager: Any, name: str) -> Any:
@@ -135,6 +136,6 @@ def _bound(found: Any, manager: Any, name: str) -> Any:
 
 
 @handles("WITH_EXCEPT_START")
-def with_except_start(machine: Any, frame: Frame, argument: int) -> Any:
+def with_except_start(machine: Machine, frame: Frame, argument: int) -> Outcome:
     error = frame.stack[-1]
-    return machine.call(frame, frame.stack[-4], (type(error), error, error.__traceback__), {})
+    return machine.calls.call(frame, frame.stack[-4], (type(error), error, error.__traceback__), {})

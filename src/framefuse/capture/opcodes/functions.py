@@ -8,13 +8,14 @@ import sys
 from types import FunctionType
 from typing import Any
 
-from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import DONE, MISSING, SWITCH, Frame
+from framefuse.capture.frame import DONE, MISSING, SWITCH, Frame, Outcome
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
 
 
 @handles("MAKE_FUNCTION")
-def make_function(machine: Any, frame: Frame, argument: int) -> None:
+def make_function(machine: Machine, frame: Frame, argument: int) -> None:
     stack = frame.stack
     code = stack.pop()
     closure = stack.pop() if argument & 8 else None
@@ -31,12 +32,12 @@ def make_function(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("LOAD_BUILD_CLASS")
-def load_build_class(machine: Any, frame: Frame, argument: int) -> None:
+def load_build_class(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(builtins.__build_class__)
 
 
 @handles("RETURN_VALUE")
-def return_value(machine: Any, frame: Frame, argument: int) -> Any:
+def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = frame.stack.pop()
     frames = machine.frames
     frames.pop()
@@ -71,20 +72,20 @@ def return_value(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("MATCH_MAPPING")
-def match_mapping(machine: Any, frame: Frame, argument: int) -> None:
+def match_mapping(machine: Machine, frame: Frame, argument: int) -> None:
     machine.recorder.sources.guard_type(frame.stack[-1])
     frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
 
 
 @handles("MATCH_SEQUENCE")
-def match_sequence(machine: Any, frame: Frame, argument: int) -> None:
+def match_sequence(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.stack[-1]
     machine.recorder.sources.guard_type(value)
     frame.stack.append(isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes, bytearray)))
 
 
 @handles("MATCH_KEYS")
-def match_keys(machine: Any, frame: Frame, argument: int) -> None:
+def match_keys(machine: Machine, frame: Frame, argument: int) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
     seen: set[Any] = set()
     found: list[Any] = []
@@ -100,7 +101,7 @@ def match_keys(machine: Any, frame: Frame, argument: int) -> None:
     frame.stack.append(tuple(found))
 
 
-def _mapped(machine: Any, subject: Any, key: Any) -> Any:
+def _mapped(machine: Machine, subject: Any, key: Any) -> Any:
     """What the method ``get`` of a mapping gives for ``key``, which lets no default grow."""
     contents = machine.recorder.contents
     get = python_method(type(subject), "get")
@@ -111,7 +112,7 @@ def _mapped(machine: Any, subject: Any, key: Any) -> Any:
             contents.guard_shallow_contents(subject)
         value = dict.get(subject, key, MISSING)
         return value if value is MISSING else contents.item(subject, key, value)
-    return machine.native_value(machine.frames[-1], subject.get, (key, MISSING), {})
+    return machine.natives.value(machine.frames[-1], subject.get, (key, MISSING), {})
 
 
 MATCHES_ITSELF = 1 << 22  # the type flag of classes whose only positional pattern is the whole
@@ -121,7 +122,7 @@ CLASS = "class" if sys.version_info >= (3, 12) else "type"
 
 
 @handles("MATCH_CLASS")
-def match_class(machine: Any, frame: Frame, argument: int) -> None:
+def match_class(machine: Machine, frame: Frame, argument: int) -> None:
     names = frame.stack.pop()
     cls = frame.stack.pop()
     subject = frame.stack.pop()
@@ -147,17 +148,17 @@ def match_class(machine: Any, frame: Frame, argument: int) -> None:
             raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
         seen.add(name)
         try:
-            found.append(machine.attribute_now(frame, subject, name))
+            found.append(machine.attributes.attribute_now(frame, subject, name))
         except AttributeError:
             frame.stack.append(None)
             return
     frame.stack.append(tuple(found))
 
 
-def _places(machine: Any, frame: Frame, cls: type, count: int) -> tuple[Any, ...]:
+def _places(machine: Machine, frame: Frame, cls: type, count: int) -> tuple[Any, ...]:
     """The attributes that ``count`` positional patterns of a class stand for; (None,) is the subject itself."""
     try:
-        places = machine.attribute_now(frame, cls, "__match_args__")
+        places = machine.attributes.attribute_now(frame, cls, "__match_args__")
     except AttributeError:
         places = (None,) if cls.__flags__ & MATCHES_ITSELF else ()
     if type(places) is not tuple:

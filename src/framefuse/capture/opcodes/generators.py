@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
-from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator
+from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator, Outcome
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
 
 
 @handles("RETURN_GENERATOR")
-def return_generator(machine: Any, frame: Frame, argument: int) -> Any:
+def return_generator(machine: Machine, frame: Frame, argument: int) -> Outcome:
     generator = InterpretedGenerator(machine, frame)
+    machine.recorder.generators = True
     machine.frames.pop()
     then, frame.then = frame.then, None
     if frame.bottom:
@@ -22,10 +24,11 @@ def return_generator(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("YIELD_VALUE")
-def yield_value(machine: Any, frame: Frame, argument: int) -> Any:
+def yield_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = frame.stack.pop()
     generator, bottom, how = frame.generator, frame.bottom, frame.resume  # one that nobody holds ends by this handler
-    machine.suspend(frame, generator)
+    assert generator is not None
+    machine.generators.suspend(frame, generator)
     if bottom or how is None:
         machine.returned = value
         return DONE
@@ -37,10 +40,10 @@ def yield_value(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("SEND")
-def send(machine: Any, frame: Frame, argument: int) -> Any:
+def send(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value, receiver = frame.stack[-1], frame.stack[-2]
     if type(receiver) is InterpretedGenerator and receiver.state != "done":
-        machine.resume(receiver, value, ("send", argument))
+        machine.generators.resume(receiver, value, ("send", argument))
         return SWITCH
     try:
         frame.stack[-1] = _sent(machine, receiver, value)
@@ -51,7 +54,7 @@ def send(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("CLEANUP_THROW")
-def cleanup_throw(machine: Any, frame: Frame, argument: int) -> Any:
+def cleanup_throw(machine: Machine, frame: Frame, argument: int) -> Outcome:
     """An exception at a ``yield from``: StopIteration ends the delegation with its value."""
     error = frame.stack[-1]
     if not isinstance(error, StopIteration):
@@ -62,7 +65,7 @@ def cleanup_throw(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("STOPITERATION_ERROR")
-def stopiteration_error(machine: Any, frame: Frame, argument: int) -> None:
+def stopiteration_error(machine: Machine, frame: Frame, argument: int) -> None:
     """What leaves a generator: StopIteration would end the loop that drives it."""
     error = frame.stack[-1]
     if isinstance(error, StopIteration):
@@ -71,7 +74,7 @@ def stopiteration_error(machine: Any, frame: Frame, argument: int) -> None:
         frame.stack[-1] = made
 
 
-def _sent(machine: Any, receiver: Any, value: Any) -> Any:
+def _sent(machine: Machine, receiver: Any, value: Any) -> Any:
     """The next value of the iterator that a generator delegates to."""
     method = python_method(type(receiver), "__next__" if value is None else "send")
     if method is not None:

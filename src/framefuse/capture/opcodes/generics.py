@@ -10,6 +10,7 @@ from typing import Any
 
 from framefuse.capture.code import handles
 from framefuse.capture.frame import Frame
+from framefuse.capture.machine import Machine
 from framefuse.capture.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
 
 
@@ -40,7 +41,7 @@ def intrinsic(name: str) -> Callable[..., Any]:
 
 
 def _run(name: str, count: int) -> None:
-    def run(machine: Any, frame: Frame, argument: int) -> None:
+    def run(machine: Machine, frame: Frame, argument: int) -> None:
         frame.stack[-count:] = [intrinsic(name)(*frame.stack[-count:])]
 
     handles(name)(run)

@@ -7,15 +7,16 @@ from types import CellType
 from typing import Any
 
 from framefuse.capture.atoms import CARRIED
-from framefuse.capture.attributes import python_method
 from framefuse.capture.code import handles
 from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
+from framefuse.capture.lookups import python_method
+from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare
 from framefuse.capture.settle import cell_contents
 
 
 @handles("LOAD_FAST")
-def load_fast(machine: Any, frame: Frame, argument: int) -> None:
+def load_fast(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.locals[argument]
     if value is UNBOUND:
         name = frame.code.local_names[argument]
@@ -24,37 +25,37 @@ def load_fast(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("LOAD_FAST_AND_CLEAR")
-def load_fast_and_clear(machine: Any, frame: Frame, argument: int) -> None:
+def load_fast_and_clear(machine: Machine, frame: Frame, argument: int) -> None:
     """Puts away the variable that a comprehension uses as its own; it may be unbound, and STORE_FAST brings it back."""
     frame.stack.append(frame.locals[argument])
     frame.locals[argument] = UNBOUND
 
 
 @handles("LOAD_CLOSURE")
-def load_closure(machine: Any, frame: Frame, argument: int) -> None:
+def load_closure(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(frame.locals[argument])
 
 
 @handles("STORE_FAST")
-def store_fast(machine: Any, frame: Frame, argument: int) -> None:
+def store_fast(machine: Machine, frame: Frame, argument: int) -> None:
     frame.locals[argument] = frame.stack.pop()
 
 
 @handles("DELETE_FAST")
-def delete_fast(machine: Any, frame: Frame, argument: int) -> None:
+def delete_fast(machine: Machine, frame: Frame, argument: int) -> None:
     load_fast(machine, frame, argument)
     frame.stack.pop()
     frame.locals[argument] = UNBOUND
 
 
 @handles("MAKE_CELL")
-def make_cell(machine: Any, frame: Frame, argument: int) -> None:
+def make_cell(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.locals[argument]
     frame.locals[argument] = CellType() if value is UNBOUND else CellType(value)
 
 
 @handles("COPY_FREE_VARS")
-def copy_free_vars(machine: Any, frame: Frame, argument: int) -> None:
+def copy_free_vars(machine: Machine, frame: Frame, argument: int) -> None:
     frame.locals[frame.code.free_start :] = frame.function.__closure__ or ()
 
 
@@ -68,7 +69,7 @@ def _unset(frame: Frame, argument: int) -> NameError:
 
 
 @handles("LOAD_DEREF")
-def load_deref(machine: Any, frame: Frame, argument: int) -> None:
+def load_deref(machine: Machine, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
     held = cell_contents(cell)
     if not held:
@@ -79,7 +80,7 @@ def load_deref(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("LOAD_CLASSDEREF")
-def load_classderef(machine: Any, frame: Frame, argument: int) -> None:
+def load_classderef(machine: Machine, frame: Frame, argument: int) -> None:
     value = MISSING if frame.space is None else _named(machine, frame.space, frame.code.local_names[argument])
     if value is MISSING:
         load_deref(machine, frame, argument)
@@ -88,7 +89,7 @@ def load_classderef(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("STORE_DEREF")
-def store_deref(machine: Any, frame: Frame, argument: int) -> None:
+def store_deref(machine: Machine, frame: Frame, argument: int) -> None:
     cell, value = frame.locals[argument], frame.stack.pop()
     if machine.recorder.sources.knows(cell):
         machine.recorder.journal.place("cell", cell, None, value, *(cell_contents(cell) or (MISSING,)))
@@ -97,7 +98,7 @@ def store_deref(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("DELETE_DEREF")
-def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
+def delete_deref(machine: Machine, frame: Frame, argument: int) -> None:
     cell = frame.locals[argument]
     held = cell_contents(cell)
     if not held:
@@ -108,14 +109,14 @@ def delete_deref(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("LOAD_GLOBAL")
-def load_global(machine: Any, frame: Frame, argument: int) -> None:
+def load_global(machine: Machine, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument >> 1]
     if argument & 1:
         frame.stack.append(NULL)
     frame.stack.append(_global(machine, frame, name))
 
 
-def _global(machine: Any, frame: Frame, name: str) -> Any:
+def _global(machine: Machine, frame: Frame, name: str) -> Any:
     value = frame.globals.get(name, MISSING)
     if value is MISSING:
         value = frame.builtins.get(name, MISSING)
@@ -126,19 +127,19 @@ def _global(machine: Any, frame: Frame, name: str) -> Any:
 
 
 @handles("LOAD_NAME")
-def load_name(machine: Any, frame: Frame, argument: int) -> None:
+def load_name(machine: Machine, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
     value = MISSING if frame.space is None else _named(machine, frame.space, name)
     frame.stack.append(_global(machine, frame, name) if value is MISSING else value)
 
 
 @handles("STORE_NAME")
-def store_name(machine: Any, frame: Frame, argument: int) -> None:
+def store_name(machine: Machine, frame: Frame, argument: int) -> None:
     _set_named(machine, frame, frame.code.names[argument], frame.stack.pop())
 
 
 @handles("DELETE_NAME")
-def delete_name(machine: Any, frame: Frame, argument: int) -> None:
+def delete_name(machine: Machine, frame: Frame, argument: int) -> None:
     name, space = frame.code.names[argument], frame.space
     if _named(machine, space, name) is MISSING:
         raise NameError(f"name '{name}' is not defined", name=name)
@@ -146,21 +147,21 @@ def delete_name(machine: Any, frame: Frame, argument: int) -> None:
     if method is not None:
         machine.call_nested(method, (space, name))
     else:
-        machine.native_value(frame, type(space).__delitem__, (space, name), {})
+        machine.natives.value(frame, type(space).__delitem__, (space, name), {})
 
 
 @handles("LOAD_LOCALS")
-def load_locals(machine: Any, frame: Frame, argument: int) -> None:
+def load_locals(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(frame.space)
 
 
 @handles("SETUP_ANNOTATIONS")
-def setup_annotations(machine: Any, frame: Frame, argument: int) -> None:
+def setup_annotations(machine: Machine, frame: Frame, argument: int) -> None:
     if _named(machine, frame.space, "__annotations__") is MISSING:
         _set_named(machine, frame, "__annotations__", {})
 
 
-def _set_named(machine: Any, frame: Frame, name: str, value: Any) -> None:
+def _set_named(machine: Machine, frame: Frame, name: str, value: Any) -> None:
     """Writes a name of a class's namespace."""
     space = frame.space
     method = python_method(type(space), "__setitem__")
@@ -169,10 +170,10 @@ def _set_named(machine: Any, frame: Frame, name: str, value: Any) -> None:
     elif type(space) is dict and not machine.recorder.sources.knows(space):
         space[name] = value
     else:
-        machine.native_value(frame, type(space).__setitem__, (space, name, value), {})
+        machine.natives.value(frame, type(space).__setitem__, (space, name, value), {})
 
 
-def _named(machine: Any, space: Any, name: str) -> Any:
+def _named(machine: Machine, space: Any, name: str) -> Any:
     """What a class's namespace holds under ``name``, MISSING for nothing."""
     method = python_method(type(space), "__getitem__")
     try:
@@ -185,14 +186,14 @@ def _named(machine: Any, space: Any, name: str) -> Any:
 
 
 @handles("LOAD_FROM_DICT_OR_GLOBALS")
-def load_from_dict_or_globals(machine: Any, frame: Frame, argument: int) -> None:
+def load_from_dict_or_globals(machine: Machine, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
     value = _named(machine, frame.stack.pop(), name)
     frame.stack.append(_global(machine, frame, name) if value is MISSING else value)
 
 
 @handles("LOAD_FROM_DICT_OR_DEREF")
-def load_from_dict_or_deref(machine: Any, frame: Frame, argument: int) -> None:
+def load_from_dict_or_deref(machine: Machine, frame: Frame, argument: int) -> None:
     value = _named(machine, frame.stack.pop(), frame.code.local_names[argument])
     if value is MISSING:
         load_deref(machine, frame, argument)
@@ -201,14 +202,14 @@ def load_from_dict_or_deref(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("STORE_GLOBAL")
-def store_global(machine: Any, frame: Frame, argument: int) -> None:
+def store_global(machine: Machine, frame: Frame, argument: int) -> None:
     name, value = frame.code.names[argument], frame.stack.pop()
     machine.recorder.journal.global_variable(frame.function, name, value, frame.globals.get(name, MISSING))
     frame.globals[name] = bare(value)
 
 
 @handles("DELETE_GLOBAL")
-def delete_global(machine: Any, frame: Frame, argument: int) -> None:
+def delete_global(machine: Machine, frame: Frame, argument: int) -> None:
     name = frame.code.names[argument]
     if name not in frame.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
@@ -219,7 +220,7 @@ def delete_global(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("IMPORT_NAME")
-def import_name(machine: Any, frame: Frame, argument: int) -> None:
+def import_name(machine: Machine, frame: Frame, argument: int) -> None:
     wanted = frame.stack.pop()
     level = frame.stack.pop()
     name = frame.code.names[argument]
@@ -235,10 +236,10 @@ def import_name(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("IMPORT_FROM")
-def import_from(machine: Any, frame: Frame, argument: int) -> None:
+def import_from(machine: Machine, frame: Frame, argument: int) -> None:
     module, name = frame.stack[-1], frame.code.names[argument]
     try:
-        found = machine.attribute_now(frame, module, name)
+        found = machine.attributes.attribute_now(frame, module, name)
     except AttributeError:
         found = sys.modules.get(f"{module.__name__}.{name}", MISSING)
     if found is MISSING:

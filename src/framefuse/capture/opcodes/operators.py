@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.attributes import python_method, type_get
 from framefuse.capture.code import handles
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.machine import Machine
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
 from framefuse.capture.texts import Text
 from framefuse.capture.twins import contains_
 from framefuse.capture.unseen import HASHING, compared, hidden, key_in
+from framefuse.capture.values import Value
 from framefuse.ir.containers import elements
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -44,7 +46,7 @@ MUTATED_IN_PLACE = {
 
 
 @handles("BINARY_OP")
-def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
+def binary_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     stack = frame.stack
     right = stack.pop()
     left = stack.pop()
@@ -53,7 +55,7 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
             stack.append(applied(FUNCTIONS[argument], left, right, f"__r{ORDER[argument]}__"))
             return None
         name = ORDER[argument]
-        return machine.binary(frame, FUNCTIONS[argument], left, right, f"__{name}__", f"__r{name}__")
+        return machine.operations.binary(frame, FUNCTIONS[argument], left, right, f"__{name}__", f"__r{name}__")
     argument -= 13
     name, kind = ORDER[argument], type(left)
     if kind in DIRECT and type(right) in DIRECT:
@@ -62,8 +64,8 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
     method = python_method(kind, f"__i{name}__")
     if method is not None:
         function = IN_PLACE[argument]
-        rest = machine.attempts(function, left, right, f"__{name}__", f"__r{name}__")
-        return machine.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
+        rest = machine.operations.attempts(function, left, right, f"__{name}__", f"__r{name}__")
+        return machine.calls.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
     if isinstance(left, (list, dict, set, deque)):
         if machine.recorder.sources.knows(left):
             if name == "mul" and not hasattr(type(right), "__index__"):
@@ -74,16 +76,16 @@ def binary_op(machine: Any, frame: Frame, argument: int) -> Any:
                 return None
             machine.recorder.kill("write", f"a {kind.__name__}")
         else:
-            right = machine.iterable(right) if name == "add" else right
+            right = machine.operations.iterable(right) if name == "add" else right
             right = right.plain() if type(right) in TRACKED else right
             machine.recorder.contents.guard_shallow_contents(right)
         stack.append(IN_PLACE[argument](left, right))
         return None
-    return machine.binary(frame, IN_PLACE[argument], left, right, f"__{name}__", f"__r{name}__")
+    return machine.operations.binary(frame, IN_PLACE[argument], left, right, f"__{name}__", f"__r{name}__")
 
 
 @handles("COMPARE_OP")
-def compare_op(machine: Any, frame: Frame, argument: int) -> Any:
+def compare_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     right = frame.stack.pop()
     left = frame.stack.pop()
     name, function = COMPARE[argument]
@@ -93,11 +95,11 @@ def compare_op(machine: Any, frame: Frame, argument: int) -> Any:
     if TEXT_KINDS.issuperset((type(left), type(right))):
         frame.stack.append(function(left, right))
         return None
-    return machine.binary(frame, function, left, right, name, REFLECTED_COMPARE[name])
+    return machine.operations.binary(frame, function, left, right, name, REFLECTED_COMPARE[name])
 
 
 @handles("IS_OP")
-def is_op(machine: Any, frame: Frame, argument: int) -> None:
+def is_op(machine: Machine, frame: Frame, argument: int) -> None:
     right = frame.stack.pop()
     left = frame.stack.pop()
     _identity(machine, left, right)
@@ -109,7 +111,7 @@ def _object(value: Any) -> Any:
     return value.__dict__.get("origin", (bare(value),))[0] if type(value) in TRACKED else value
 
 
-def _identity(machine: Any, left: Any, right: Any) -> None:
+def _identity(machine: Machine, left: Any, right: Any) -> None:
     """The fact behind ``left is right`` where neither is a singleton: objects are known by path, numbers only by
     value.
     """
@@ -119,7 +121,9 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
                 machine.recorder.sources.guard_type(value)
         return
     recorder = machine.recorder
-    places = [value.__dict__.get("origin", (0, None))[1] if type(value) in TRACKED else None for value in (left, right)]
+    places: list[Value] = [
+        value.__dict__.get("origin", (0, None))[1] if type(value) in TRACKED else None for value in (left, right)
+    ]
     if None not in places and recorder.alive:
         recorder.sources.fact(places[0], "same" if _object(left) is _object(right) else "different", places[1])
         return
@@ -136,16 +140,16 @@ def _identity(machine: Any, left: Any, right: Any) -> None:
 
 
 @handles("CONTAINS_OP")
-def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
+def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     container = frame.stack.pop()
     value = frame.stack.pop()
     kind = type(container)
     method = python_method(kind, "__contains__")
     if method is not None:
         machine.recorder.sources.guard_type(container)
-        return machine.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
+        return machine.calls.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
     if type_get(kind, "__contains__") is MISSING and python_method(kind, "__iter__") is not None:
-        return machine.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
+        return machine.calls.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
     hidden(machine, container, "__contains__", "__iter__")
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if type(value) is Text and kind in (dict, set, frozenset) and not contents.has_changed(container):
@@ -171,20 +175,20 @@ def contains_op(machine: Any, frame: Frame, argument: int) -> Any:
 
 
 @handles("UNARY_NOT")
-def unary_not(machine: Any, frame: Frame, argument: int) -> None:
-    if machine.reads_value(frame.stack[-1]):
-        machine.decide(frame, frame.stack.pop(), ("not",))
-    value = not machine.truth(frame.stack[-1])
+def unary_not(machine: Machine, frame: Frame, argument: int) -> None:
+    if machine.operations.reads_value(frame.stack[-1]):
+        machine.operations.decide(frame, frame.stack.pop(), ("not",))
+    value = not machine.operations.truth(frame.stack[-1])
     frame.stack[-1] = value
 
 
 def _unary(name: str, function: Any) -> Any:
-    def run(machine: Any, frame: Frame, argument: int) -> Any:
+    def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         value = frame.stack.pop()
         if type(value) not in DIRECT:
             method = python_method(type(value), name)
             if method is not None:
-                return machine.call(frame, method, (value,), {})
+                return machine.calls.call(frame, method, (value,), {})
             machine.recorder.sources.refuse_hidden_state(value)
         frame.stack.append(function(value))
         return None

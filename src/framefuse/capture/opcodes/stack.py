@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.capture.code import handles
 from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.machine import Machine
 
 
 @handles("POP_TOP")
-def pop_top(machine: Any, frame: Frame, argument: int) -> None:
+def pop_top(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.pop()
 
 
 @handles("PUSH_NULL")
-def push_null(machine: Any, frame: Frame, argument: int) -> None:
+def push_null(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(NULL)
 
 
 @handles("COPY")
-def copy(machine: Any, frame: Frame, argument: int) -> None:
+def copy(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(frame.stack[-argument])
 
 
 @handles("SWAP")
-def swap(machine: Any, frame: Frame, argument: int) -> None:
+def swap(machine: Machine, frame: Frame, argument: int) -> None:
     stack = frame.stack
     stack[-1], stack[-argument] = stack[-argument], stack[-1]
 
 
 @handles("LOAD_CONST")
-def load_const(machine: Any, frame: Frame, argument: int) -> None:
+def load_const(machine: Machine, frame: Frame, argument: int) -> None:
     value = frame.code.constants[argument]
     if type(value) is tuple and machine.recorder.sources.knows(value):
         # The caller gave this very object; next time it may give another.
@@ -39,5 +38,5 @@ def load_const(machine: Any, frame: Frame, argument: int) -> None:
 
 
 @handles("LOAD_ASSERTION_ERROR")
-def load_assertion_error(machine: Any, frame: Frame, argument: int) -> None:
+def load_assertion_error(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(AssertionError)

@@ -1,0 +1,63 @@
+"""Looks attributes up along the classes of an object, without running what lies there."""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import Any
+
+from framefuse.capture.frame import MISSING
+from framefuse.capture.leaves import runs_natively
+
+# An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
+Lookup = tuple[tuple[type, ...], tuple[Any, ...], tuple[tuple[type, Any], ...]]
+
+
+class Lookups(threading.local):
+    """The types whose attributes the recording of this thread looked up, each with its MRO and what shows later changes
+    of the dicts along it.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[type, Lookup] = {}
+
+    def note(self, kind: type) -> Lookup:
+        """Attributes of ``kind`` are looked up."""
+        order = kind.__mro__
+        parts = [base.__dict__ for base in order]
+        names = tuple([(base, part.keys()) for base, part in zip(order, parts, strict=True)])
+        found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
+        return found
+
+    def names(self, kind: type) -> tuple[tuple[type, Any], ...]:
+        """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
+        known = self.types.get(kind)
+        if known is None or known[0] is not kind.__mro__:
+            known = self.note(kind)
+        return known[2]
+
+
+LOOKUPS = Lookups()
+
+
+def type_get(kind: type, name: str) -> Any:
+    """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
+    known = LOOKUPS.types.get(kind)
+    if known is None or known[0] is not kind.__mro__:
+        known = LOOKUPS.note(kind)
+    for get in known[1]:
+        found = get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def has_finalizer(kind: type) -> bool:
+    """Whether Python code runs when an instance ends, which a recording and compiled code would hold longer."""
+    return type(type_get(kind, "__del__")) is types.FunctionType
+
+
+def python_method(kind: type, name: str) -> types.FunctionType | None:
+    """The Python function behind a special method, if the interpreter must run it."""
+    found = type_get(kind, name)
+    return found if type(found) is types.FunctionType and not runs_natively(found) else None
