@@ -84,3 +84,45 @@ def test_work_grows_with_the_length(make, steps):
     steep = {name: (short[name], count) for name, count in long.items() if count > max(FEW, STEEP * short[name])}
     assert not steep
     assert sum(long.values()) < 2.3 * sum(short.values())
+
+
+def steps_of_training(layers):
+    """How many lines of each function run until a step of training with ``layers`` equal layers is compiled."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    @framefuse.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    found = Counter()
+
+    def line(frame, event, _):
+        found[frame.f_code] += 1
+        return line
+
+    def call(frame, event, _):
+        return line if "framefuse" in frame.f_code.co_filename else None
+
+    for _ in range(3):  # the optimizer makes its state, its step is recorded, backward is compiled
+        sys.settrace(call)
+        try:
+            step(torch.randn(3, 4))
+        finally:
+            sys.settrace(None)
+    with framefuse.assert_compiles(0):
+        step(torch.randn(3, 4))
+    names = {code: f"{code.co_filename.rpartition('framefuse/')[2]} {code.co_qualname}" for code in found}
+    return Counter({names[code]: lines for code, lines in found.items()})
+
+
+def test_a_step_of_training_is_compiled_in_lines_linear_in_its_parameters():
+    steps_of_training(2)  # what happens once
+    short, long = steps_of_training(12), steps_of_training(24)
+    steep = {name: (short[name], count) for name, count in long.items() if count > max(FEW, 2.6 * short[name])}
+    assert not steep
+    assert sum(long.values()) < 2.2 * sum(short.values())

@@ -241,6 +241,13 @@ class Journal:
             for write in self.writes
             if write.kind not in ("global", "delglobal", "cell", "delcell", "invoke") and not self._same(write)
         }
+        known = sources.entries()
+        alike: dict[type, list[tuple[Value, Source]]] = {}
+        for value, source in known:
+            if source.kind != "dict" and type(value) not in ATOMS:
+                alike.setdefault(type(value), []).append((value, source))
+        arguments = {kind: [pair for pair in pairs if pair[1].is_argument] for kind, pairs in alike.items()}
+        owners = {id(source): value for value, source in reversed(known)}
         for holder in written.values():
             own = sources.source_of(holder)
             if own is None:
@@ -248,11 +255,11 @@ class Journal:
             if own.kind == "dict":  # the instance dict of an object: the object is another than the others
                 own = own.base
                 assert own is not None
-                holder = sources.holder_at(own)
-            for other, source in sources.entries():
-                if other is holder or type(other) is not type(holder) or type(holder) in ATOMS:
-                    continue
-                if (own.is_argument or source.is_argument) and own.kind != "dict" and source.kind != "dict":
+                holder = owners[id(own)]
+            if own.kind == "dict":
+                continue
+            for other, source in (alike if own.is_argument else arguments).get(type(holder), ()):
+                if other is not holder:
                     sources.fact(own, "different", source)
 
 

@@ -101,7 +101,7 @@ class Recorder:
         self.families: dict[int, int] = {}
         self.inputs: dict[int, Entrance] = {}
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
-        self.versions: dict[int, int | None] = {}
+        self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
         self.entrances = Entrances()
         self.exact_strides = False
         self.data_sized: set[int] = set()
@@ -270,7 +270,7 @@ class Recorder:
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
         self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
-        self.versions[number] = _versions([tensor])[0]
+        self.versions.setdefault(self.metas[number].storage, {})[number] = _versions([tensor])[0]
         self.scalars.meet(number, tensor)
         return number
 
@@ -525,14 +525,14 @@ class Recorder:
         """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
         unless such a write is known not to be ``counted``.
         """
-        storages = {self.metas[number].storage for number in written}
-        for number, version in self.versions.items():
-            if self.metas[number].storage in storages:
+        for storage in {self.metas[number].storage for number in written}:
+            versions = self.versions.get(storage, {})
+            for number, version in versions.items():
                 now = _versions([self.tensors[number]])[0]
                 if counted and now == version and now is not None and number not in written:
                     self.kill("tensor-attribute", "data")
                     return
-                self.versions[number] = now
+                versions[number] = now
 
     def reshaped(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """Runs an in-place change of the sizes of a tensor that was made in this call: from now on the object is

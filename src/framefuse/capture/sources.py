@@ -110,10 +110,6 @@ class Sources:
         """All objects that have a source, with it."""
         return list(self.known.values())
 
-    def holder_at(self, source: Source) -> Value:
-        """The object that has this very source."""
-        return next(value for value, own in self.known.values() if own is source)
-
     def place_cell(self, cell: types.CellType, source: Source) -> None:
         """Gives a cell the source of its content: a cell is no value of the program."""
         self.known[id(cell)] = (cell, source)

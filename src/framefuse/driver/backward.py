@@ -13,6 +13,7 @@ from framefuse.capture.saved import unreached
 from framefuse.capture.state import global_state
 from framefuse.capture.tensors import keys_of
 from framefuse.codegen.python import compile_graph
+from framefuse.driver.collector import collector_paused
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
@@ -103,16 +104,20 @@ class _Cases:
     def compile(self, values: Values, again: bool) -> tuple[Any, Any] | Reason:
         """The native entry for these values, with what the stages made; the reason where none can be made."""
         try:
-            backward = self.graph(values, again)
-            entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
-            checked = entry.guards.check(values)
-            if not isinstance(checked, tuple):  # what the case assumes of its own values
-                text = product.stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
-                raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
+            with collector_paused():
+                return self._compiled(values, again)
         except Stop as stop:
             return stop.reason
         except Exception as error:
             return self.report(error)
+
+    def _compiled(self, values: Values, again: bool) -> tuple[Any, Any]:
+        backward = self.graph(values, again)
+        entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
+        checked = entry.guards.check(values)
+        if not isinstance(checked, tuple):  # what the case assumes of its own values
+            text = product.stages.guards.program.texts[checked] if checked >= 0 else "torch's global state"
+            raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
         return entry, product
 
     def reference(self, values: Values, again: bool) -> tuple[Any, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse import _native
 from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, record, resume
+from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug
 from framefuse.driver.passes import Pass, check_order, run
 from framefuse.driver.wiring import connect
@@ -191,18 +190,6 @@ class _Tree:
             return found.dispatch(*values)
         finally:
             _native.bypass(before)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keeps the cyclic collector from walking a growing heap over and over: it took up to nine tenths of a compile."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def continuation_of(point: Point | None) -> Continuation | None:

@@ -140,6 +140,9 @@ class _Assembler:
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
         self.written: set[int] = set()  # input slots
+        outputs, inputs = reversed([*enumerate(self.graph.outputs)]), enumerate(trace.assumptions.inputs)
+        self.places_of_outputs = {output.value: place for place, output in outputs}
+        self.places_of_inputs = {entry.value: place for place, entry in inputs}
         self.late: dict[int, int] = {}  # by value: the slot of a result of a late call
         self.carried: dict[int, int] = {}  # by place of an output: the input that it was written to under its history
         self.before: dict[int, int] = {}  # by written input: the slot of a tensor with the history that it came with
@@ -534,10 +537,10 @@ class _Assembler:
     def _result_tensor(self, number: int) -> Any:
         if number in self.late:
             return ("tensor", self.late[number])
-        for output, memory in zip(self.graph.outputs, self.schedule.outputs, strict=True):
-            if output.value == number:
-                return ("tensor", output.input if output.input is not None else self._slot(memory))
-        for index, entry in enumerate(self.trace.assumptions.inputs):
-            if entry.value == number:
-                return ("tensor", index)
+        if number in self.places_of_outputs:
+            place = self.places_of_outputs[number]
+            given = self.graph.outputs[place].input
+            return ("tensor", given if given is not None else self._slot(self.schedule.outputs[place]))
+        if number in self.places_of_inputs:
+            return ("tensor", self.places_of_inputs[number])
         raise AssertionError(f"value {number} of the result is not an output of the graph")

@@ -100,6 +100,14 @@ def test_title_and_lines_are_not_part_of_the_identity(compiler):
     assert "def named(" in text(named) and "file.py:7 in f" in text(named)
 
 
+def test_what_a_vector_loop_adds_to_is_one_address_each():
+    lines = text(k.layer_norm()).splitlines()
+    moved = [line for line in lines if "getelementptr inbounds float" in line]
+    frozen = {line.split()[0] for line in lines if "freeze ptr" in line}
+    beside = [line for line in moved if line.split(", ")[1].removeprefix("ptr ") in frozen]
+    assert len(frozen) == 4 and len(beside) > 16  # the rows of each pass, however their beginnings are computed
+
+
 def test_threads_compile_at_once(compiler):
     results: dict[int, float] = {}
 

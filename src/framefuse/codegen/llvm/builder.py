@@ -256,6 +256,12 @@ class Builder:
             return base
         return self.op("ptr", index.lanes, f"getelementptr inbounds {elem}, ptr {base.name}, {index}")
 
+    def opaque(self, value: Reg) -> Reg:
+        """The value, of which LLVM asks no longer how it was computed: strength reduction tries each way to write each
+        address in a loop, in time that grows with the product of the terms of their bases.
+        """
+        return self.op(value.elem, value.lanes, f"freeze {value}")
+
     # ---- control
 
     def phi(self, like: Reg, name: str, *sources: tuple[Reg, str | Region]) -> Callable[[], str]:

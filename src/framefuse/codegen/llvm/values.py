@@ -304,7 +304,8 @@ class Values:
             start = self.b.splat(self.lanes.groups[group].start, lanes)
             return self.b.add(start, self.b.iota("i64", lanes))
         if node.op == "pointer":
-            return self.memory.pointer(self.b, node.extra, self.get(node.args[0]))
+            address = self.memory.pointer(self.b, node.extra, self.get(node.args[0]))
+            return self.b.opaque(address) if self.lanes and node.args[0].op != "const" else address
         if node.op == "real":
             return self.reals[node.extra]
         if node.op == "computed":
