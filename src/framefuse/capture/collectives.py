@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.recorder import strip
+from framefuse.capture.recorder import Recorder, strip
 from framefuse.capture.state import casts_now
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.facts import Source
 from framefuse.ir.trace import Call, Ref
 
 # Name -> the parameters whose tensors it writes, and those whose tensors it reads.
@@ -30,7 +31,7 @@ ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "barrier": ((), ()),
 }
 AVAILABLE = dist.is_available()
-COLLECTIVES: dict[int, Any] = {
+COLLECTIVES: dict[int, Function] = {
     id(function): function for name in ROLES if AVAILABLE and (function := getattr(dist, name, None)) is not None
 }
 # Functions that only tell how torch was built.
@@ -57,13 +58,13 @@ class Collective:
     version for the write. Where ``starts``, it returns before the others took part, and :class:`Wait` ends it.
     """
 
-    function: Callable[..., Any]
-    arguments: tuple[tuple[str, Any], ...]
+    function: Function
+    arguments: tuple[tuple[str, object], ...]
     written: int
     counts: int
     starts: bool
 
-    def __call__(self, *tensors: torch.Tensor, group: Any = None) -> None:
+    def __call__(self, *tensors: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
         arguments = {name: _filled(value, tensors) for name, value in self.arguments}
         work = self.function(**arguments, group=group)
         if self.starts:
@@ -104,7 +105,7 @@ class Wait:
         return "wait"
 
 
-def _filled(value: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _filled(value: object, tensors: tuple[torch.Tensor, ...]) -> object:
     if type(value) is Operand:
         return tensors[value.index]
     return [_filled(part, tensors) for part in value] if type(value) is tuple else value
@@ -113,7 +114,7 @@ def _filled(value: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
 # ---- what may be recorded --------------------------------------------------------------------------------------------
 
 
-def may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def may_record(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> bool:
     """Whether a call of a function of torch.distributed can be a call of the trace; else it is an opaque step."""
     if id(target) not in COLLECTIVES:
         return target.__name__ in SILENT
@@ -121,7 +122,7 @@ def may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[s
         return _may_record(recorder, target, args, kwargs)
 
 
-def _may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _may_record(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> bool:
     try:
         arguments = _bound(target, args, kwargs)
     except TypeError:
@@ -129,7 +130,7 @@ def _may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[
     group = arguments.get("group")
     if group is not None and recorder.sources.source_of(group) is None and group is not dist.group.WORLD:
         return False
-    world: Any = dist.distributed_c10d
+    world: Value = dist.distributed_c10d
     if not dist.is_initialized() or world._rank_not_in_group(group) or world._world.pg_coalesce_state:
         return False
     writes, reads = ROLES[target.__name__]
@@ -144,18 +145,18 @@ def _may_record(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[
     return all(_is_plain(value) for value in kept)
 
 
-def is_wait(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_wait(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> bool:
     """Whether this is the plain ``wait()`` of a collective that the recording saw start."""
     return len(args) == 1 and not kwargs and id(args[0]) in recorder.works and target.__name__ == "wait"
 
 
-def _bound(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _bound(target: Function, args: Arguments, kwargs: Keywords) -> dict[str, Value]:
     bound = inspect.signature(target).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Value) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -163,7 +164,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Value) -> bool:
     plain = (bool, int, float, str, type(None), dist.ReduceOp.RedOpType)
     return type(value) in plain or type(value) in TRACKED or (type(value) is list and all(map(_is_plain, value)))
 
@@ -171,21 +172,21 @@ def _is_plain(value: Any) -> bool:
 # ---- recording -------------------------------------------------------------------------------------------------------
 
 
-def call(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> Value:
     """Runs a collective for real and records it."""
     with torch._C.DisableTorchFunction():
         return _call(recorder, target, args, kwargs)
 
 
-def _call(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keywords) -> Value:
     arguments = _bound(target, args, kwargs)
     writes, reads = ROLES[target.__name__]
     operands: list[torch.Tensor] = []
-    places: dict[str, Any] = {}
+    places: dict[str, object] = {}
     for name in (*writes, *reads):
         places[name] = _placed(recorder, arguments[name], operands)
     written = sum(1 for name in writes for _ in _tensors([arguments[name]]))
-    refs = tuple([recorder.argument(tensor) for tensor in operands])
+    refs = tuple([ref for ref in map(recorder.argument, operands) if isinstance(ref, Ref)])
     group = arguments.pop("group", None)
     source = None if group is None or group is dist.group.WORLD else recorder.sources.source_of(group)
     given = tuple((name, places.get(name, _frozen(strip(value)))) for name, value in arguments.items())
@@ -210,7 +211,7 @@ def _call(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return value
 
 
-def wait(recorder: Any, target: Any, work: Any) -> Any:
+def wait(recorder: Recorder, target: Function, work: dist.Work) -> Value:
     """Waits for real, and records it."""
     _, refs = recorder.works.pop(id(work))
     value = target(work)
@@ -219,7 +220,12 @@ def wait(recorder: Any, target: Any, work: Any) -> Any:
 
 
 def _record(
-    recorder: Any, target: Any, name: str, refs: tuple[Ref, ...], kwargs: dict[str, Any], written: tuple[int, ...]
+    recorder: Recorder,
+    target: Collective | Wait,
+    name: str,
+    refs: tuple[Ref, ...],
+    kwargs: dict[str, Source],
+    written: tuple[int, ...],
 ) -> None:
     if written:
         recorder.count_versions(written, target.counts > 0)
@@ -228,12 +234,12 @@ def _record(
         recorder.calls.append(Call(target, name, refs, kwargs, None, recorder.line(), written, False, grad, autocast))
 
 
-def _placed(recorder: Any, value: Any, operands: list[torch.Tensor]) -> Any:
+def _placed(recorder: Recorder, value: Value, operands: list[torch.Tensor]) -> object:
     if isinstance(value, torch.Tensor):
         operands.append(value)
         return Operand(len(operands) - 1)
     return tuple([_placed(recorder, part, operands) for part in recorder.parts(value)])
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> object:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

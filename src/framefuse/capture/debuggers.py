@@ -5,7 +5,8 @@ from __future__ import annotations
 import dis
 import functools
 from types import CodeType, FunctionType
-from typing import Any
+
+from framefuse.capture.values import Value
 
 NAMES = frozenset(("breakpoint", "set_trace", "settrace", "setprofile"))
 LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD"))
@@ -26,7 +27,7 @@ def hands_over(code: CodeType) -> bool:
     return False
 
 
-def enters_debugger(target: Any) -> bool:
+def enters_debugger(target: Value) -> bool:
     """Whether a call stops the program, or is that of a function that does."""
     if target is breakpoint:
         return True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+
+from framefuse.capture.recorder import Recorder
+from framefuse.capture.values import Value
 
 
-def enter_made(recorder: Any, cls: type) -> None:
+def enter_made(recorder: Recorder, cls: type) -> None:
     """Notes a class that was made during the call, with the functions that native code wrote for it."""
     if not recorder.alive:
         return
@@ -17,7 +19,7 @@ def enter_made(recorder: Any, cls: type) -> None:
                 recorder.sources.note_made(part)
 
 
-def _inside(value: Any) -> tuple[Any, ...]:
+def _inside(value: Value) -> tuple[Value, ...]:
     if isinstance(value, (classmethod, staticmethod)):
         return (value.__func__,)
     if isinstance(value, property):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
 import numpy as np
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.leaves import NATIVE_KINDS
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.numpy_numbers import SCALARS, is_numpy_number
 
 # Functions of arrays that give one number for a sequence of numbers, or for one; others give arrays.
@@ -18,7 +18,7 @@ OF_SEQUENCES = frozenset(
 METHODS = frozenset(("item", "astype", "__int__", "__float__", "__index__", "__bool__", "__abs__", "__round__"))
 
 
-def numbers_of_numpy(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def numbers_of_numpy(target: Value, args: Arguments, kwargs: Keywords) -> bool:
     """Whether a call computes a number of NumPy from numbers that no other call may find changed. A run-time number is
     none: NumPy asks for its value, which a step between two segments does without holding it.
     """
@@ -38,13 +38,13 @@ def numbers_of_numpy(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return known and bool(args) and all(_is_number(part) or _are_numbers(part) for part in args)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Value) -> bool:
     return type(value) in (int, float, bool) or is_numpy_number(value)
 
 
-def _are_numbers(value: Any) -> bool:
+def _are_numbers(value: Value) -> bool:
     return type(value) in (tuple, list) and all(map(_is_number, value))
 
 
-def _names_type(value: Any) -> bool:
+def _names_type(value: Value) -> bool:
     return isinstance(value, (type, np.dtype)) or type(value) in ATOMS

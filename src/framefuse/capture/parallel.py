@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
 
 class _Running(threading.local):
-    inside: Any = None
+    inside: DistributedDataParallel | None = None
 
 
 _running = _Running()
 
 
-def activate(parallel: Any) -> Any:
+def activate(parallel: DistributedDataParallel | None) -> DistributedDataParallel | None:
     """Makes ``parallel`` the one that runs; gives the one before. It is a step between compiled stretches.
 
     Torch keeps that in an attribute of the class; to assign it at each call would be a change of the class, after which
@@ -26,6 +25,6 @@ def activate(parallel: Any) -> Any:
     return before
 
 
-def running() -> Any:
+def running() -> DistributedDataParallel | None:
     """The DistributedDataParallel whose module runs, or None."""
     return _running.inside or DistributedDataParallel._active_ddp_module

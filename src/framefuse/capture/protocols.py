@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.numbers import Float, Integer, bare, plain_number
+from framefuse.capture.values import Value
 
-BUILTINS: dict[str, Callable[[Any], Any]] = {
+BUILTINS: dict[str, Callable[[Value], Value]] = {
     "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,
     "__float__": float, "__iter__": iter, "__index__": operator.index,
     "__format__": format,
@@ -21,7 +21,7 @@ EXPECTED: dict[str, tuple[type, ...]] = {
 SMALL, WORD = 1 << 60, 1 << 63
 
 
-def checked(name: str, kind: type, value: Any) -> Any:
+def checked(name: str, kind: type, value: Value) -> Value:
     """``value``, given by the method ``name`` of a ``kind``, as its builtin passes it on; raises as that does."""
     given = type(value)
     if name == "__len__":

@@ -8,7 +8,6 @@ import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from typing import Any
 
 import torch
 
@@ -24,9 +23,11 @@ from framefuse.capture.class_recipes import (
 from framefuse.capture.frame import FrameView, InterpretedGenerator, call_of
 from framefuse.capture.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
 from framefuse.capture.numbers import TRACKED, form_of, key_of
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.set_order import insertion_order
 from framefuse.capture.settle import cell_contents, slots_of
 from framefuse.capture.sources import CODE_LIKE
+from framefuse.capture.values import Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
@@ -37,14 +38,14 @@ from framefuse.ir.trace import Build, Ref
 class Recipes:
     """Makes recipes; an object met twice is the same object again."""
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.made: dict[int, tuple[int, Any]] = {}
+        self.made: dict[int, tuple[int, Value]] = {}
         self.open: set[int] = set()
-        self.constants: dict[int, Any] = {}  # what is as it is, by number
+        self.constants: dict[int, object] = {}  # what is as it is, by number
         self.cells: list[types.CellType] = []  # those made during the call
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: Value) -> object:
         """The recipe of ``value``: a constant, Ref, Expr, Real or Build. Ends the recording where there is none."""
         kind = type(value)
         if kind in TRACKED:
@@ -69,7 +70,7 @@ class Recipes:
             return Build("same", number)
         return self._object(value, kind)
 
-    def _all_atoms(self, value: tuple[Any, ...]) -> bool:
+    def _all_atoms(self, value: tuple[Value, ...]) -> bool:
         """Whether a tuple made during the call is the same at each one; a tuple in it may come from elsewhere."""
         source = self.recorder.sources.source_of
         return all(
@@ -77,11 +78,12 @@ class Recipes:
             for part in value
         )
 
-    def refuse(self, detail: str) -> None:
-        """Ends the recording: there is no recipe of what leaves the call."""
+    def refuse(self, detail: str) -> object:
+        """Ends the recording: there is no recipe of what leaves the call, and None stands in its place."""
         self.recorder.kill("result", detail)
+        return None
 
-    def _tensor(self, value: Any) -> Any:
+    def _tensor(self, value: torch.Tensor) -> object:
         recorder = self.recorder
         source = recorder.sources.source_of(value)
         if source is not None:
@@ -90,7 +92,7 @@ class Recipes:
         number = recorder.number(value)
         return Ref(number) if number is not None else None
 
-    def _object(self, value: Any, kind: type) -> Any:
+    def _object(self, value: Value, kind: type) -> object:
         number = len(self.made)
         self.made[id(value)] = (number, value)
         self.open.add(number)
@@ -100,7 +102,7 @@ class Recipes:
             self.constants[number] = made
         return made
 
-    def _build_object(self, value: Any, kind: type, number: int) -> Any:
+    def _build_object(self, value: Value, kind: type, number: int) -> object:
         build = self.build
         if kind is tuple or kind is list:
             return Build(kind.__name__, None, tuple([build(part) for part in value]), None, number)
@@ -170,13 +172,13 @@ class Recipes:
             return Build("const", value)
         return self._instance(value, kind, number)
 
-    def _says_types(self, value: Any) -> bool:
+    def _says_types(self, value: Value) -> bool:
         """Whether a type of ``typing`` names none that the call made: nothing about it changes."""
         parts = getattr(value, "__args__", ())
         known = all(not self.recorder.sources.is_made(part) for part in parts)
         return known and all(self._says_types(part) for part in parts if type(part).__module__ == "typing")
 
-    def _token(self, value: Any, number: int) -> Any:
+    def _token(self, value: Value, number: int) -> object:
         """What a context variable gives that is set: to make it is to set the variable."""
         setting = self.recorder.sources.tokens.get(id(value))
         if setting is None or setting.gone:
@@ -184,7 +186,7 @@ class Recipes:
         parts = self.build(value.var), self.build(setting.value)
         return Build("call", contextvars.ContextVar.set, parts, None, number)
 
-    def _tuple(self, value: Any, kind: type, number: int) -> Any:
+    def _tuple(self, value: Value, kind: type, number: int) -> object:
         """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
         native = [base for base in kind.__mro__ if written_in_c(base) and base not in (tuple, object)]
         if native and (native != [kind] or not kind.__module__.startswith("torch")):
@@ -193,7 +195,7 @@ class Recipes:
         base = Build("dict", None, self._pairs(state)) if state else None
         return Build("namedtuple", kind, tuple([self.build(part) for part in elements(value)]), base, number)
 
-    def _function(self, value: types.FunctionType, number: int) -> Any:
+    def _function(self, value: types.FunctionType, number: int) -> object:
         """A function made during the call: code and globals last, the rest is made again."""
         fixed = (value.__code__, value.__globals__, value.__name__, value.__qualname__, value.__module__, value.__doc__)
         closure = self._closure(value.__closure__)  # in the order in which they are made
@@ -201,7 +203,7 @@ class Recipes:
         defaults, named, annotations, state = [self.build(part) for part in parts]
         return Build("function", fixed, (defaults, named, closure, annotations, state), None, number)
 
-    def _closure(self, cells: tuple[types.CellType, ...] | None) -> Any:
+    def _closure(self, cells: tuple[types.CellType, ...] | None) -> object:
         """The cells of a function; all are there before one is filled, as what one holds may know another."""
         if cells is None:
             return None
@@ -220,7 +222,7 @@ class Recipes:
             found.append(Build("cell", None, held, None, numbers[id(cell)]))
         return Build("tuple", None, tuple(found))
 
-    def _cell_of(self, source: Any, value: types.CellType) -> Any:
+    def _cell_of(self, source: Source, value: types.CellType) -> object:
         """A cell that existed before the call, by the closure of the function that has it."""
         if not source.is_argument:
             return Build("const", value)
@@ -228,7 +230,7 @@ class Recipes:
             return Build("source", source.base)
         return Build("source", Source("item", Source("getattr", source.base, "__closure__"), source.key))
 
-    def _members(self, value: set[Any] | frozenset[Any]) -> tuple[Any, ...]:
+    def _members(self, value: set[Value] | frozenset[Value]) -> tuple[object, ...]:
         """The recipes of the members of a set, in an order in which they can be put into a new one."""
         order = insertion_order(value)
         if order is None:
@@ -236,7 +238,7 @@ class Recipes:
             return ()
         return tuple([self._hashed(part) for part in order])
 
-    def _hashed(self, value: Any) -> Any:
+    def _hashed(self, value: Value) -> object:
         """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
         if self.recorder.sources.is_made(value):
             return self.build(value)
@@ -258,10 +260,10 @@ class Recipes:
             return self.build(value)
         return self.refuse(f"a {type(value).__name__} as a key")
 
-    def _pairs(self, value: Any) -> tuple[tuple[Any, Any], ...]:
+    def _pairs(self, value: Value) -> tuple[tuple[object, object], ...]:
         return tuple((self._hashed(key), self.build(part)) for key, part in entries(value))
 
-    def _instance(self, value: Any, kind: type, number: int) -> Any:
+    def _instance(self, value: Value, kind: type, number: int) -> object:
         bases = {base for base in kind.__mro__ if written_in_c(base)}
         if isinstance(value, BaseException):
             if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
@@ -273,7 +275,7 @@ class Recipes:
         if isinstance(value, dict):
             base = Build("dict", None, self._pairs(value))
         elif isinstance(value, (list, deque)):
-            own: Any = list if isinstance(value, list) else deque
+            own: Value = list if isinstance(value, list) else deque
             base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
         elif isinstance(value, set):
             base = Build("set", None, self._members(value))
@@ -287,7 +289,7 @@ class Recipes:
 GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
 
-def world() -> Any:
+def world() -> Value:
     """The group of all processes, as it is at each call."""
     return torch.distributed.group.WORLD
 
@@ -304,13 +306,13 @@ PLAIN_ERRORS = {
 
 def by_identity(kind: type) -> bool:
     """Whether instances are hashed by their identity."""
-    hashes: tuple[Any, ...] = (object.__hash__, torch.Tensor.__hash__)
+    hashes: tuple[Value, ...] = (object.__hash__, torch.Tensor.__hash__)
     return kind.__hash__ in hashes
 
 
 
 
-def _own_state(value: Any) -> dict[str, Any]:
+def _own_state(value: Value) -> dict[str, Value]:
     if isinstance(value, defaultdict):
         return {"default_factory": value.default_factory}
     if isinstance(value, deque):
@@ -321,10 +323,10 @@ def _own_state(value: Any) -> dict[str, Any]:
     return {}
 
 
-def _lasting(value: Any) -> bool:
+def _lasting(value: Value) -> bool:
     """Whether a type, function, builtin or module outlives the call by its place in a module."""
     if isinstance(value, types.FunctionType):
-        found: Any = sys.modules.get(value.__module__)
+        found: Value = sys.modules.get(value.__module__)
         for name in value.__qualname__.split("."):
             found = getattr(found, name, None)
         return getattr(found, "__func__", found) is value  # a class method is bound anew at each look

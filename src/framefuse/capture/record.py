@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -27,8 +27,10 @@ from framefuse.capture.resume import rebuild
 from framefuse.capture.run import interpreter
 from framefuse.capture.settle import settle
 from framefuse.capture.snapshot import Unrepresentable, take
+from framefuse.capture.sources import Sources
 from framefuse.capture.state import refusal
 from framefuse.capture.tracebacks import users
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
@@ -45,7 +47,7 @@ class Segment:
 
     trace: Trace
     start: Point | None
-    bound: tuple[Any, ...]
+    bound: tuple[Value, ...]
     follow: Point | None
 
 
@@ -55,7 +57,7 @@ class Recording:
     there are none. ``learnt`` says that the next recording will get further, ``declined`` that nothing was run.
     """
 
-    value: Any = None
+    value: Value = None
     exception: BaseException | None = None
     segments: tuple[Segment, ...] = ()
     reason: Reason | None = None
@@ -79,10 +81,10 @@ class Tree(Protocol):
     def compile(self, segments: Sequence[Segment]) -> bool:
         """Compiles segments that follow each other; False when one of them cannot be."""
 
-    def enter(self, point: Point, values: Sequence[Any]) -> Any:
+    def enter(self, point: Point, values: Sequence[Value]) -> Value:
         """Runs compiled code from ``point`` to the end of the call."""
 
-    def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+    def moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
         """The places of numbers that become symbols, since earlier recordings from there found others."""
 
 
@@ -91,12 +93,12 @@ class Entry:
     """The Python function that a call of an object enters, with the arguments that come first."""
 
     function: types.FunctionType
-    leading: tuple[Any, ...]
+    leading: tuple[Value, ...]
 
 
-def entry(function: Any) -> Entry | None:
+def entry(function: Value) -> Entry | None:
     """What to interpret for a call of ``function``; None when it is not written in Python."""
-    leading: tuple[Any, ...] = ()
+    leading: tuple[Value, ...] = ()
     for _ in range(8):
         if isinstance(function, types.FunctionType):
             return Entry(function, leading)
@@ -112,7 +114,7 @@ def entry(function: Any) -> Entry | None:
     return None
 
 
-def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def bind(function: Value, args: Arguments, kwargs: Keywords) -> list[Value]:
     """The arguments in the order of the bound locals: parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict.
 
     Raises the TypeError that the call itself raises.
@@ -124,11 +126,11 @@ def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 
 def record(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    function: Function,
+    args: Arguments,
+    kwargs: Keywords,
     *,
-    owner: Any = None,
+    owner: Value = None,
     dynamic: bool | None = None,
     tree: Tree | None = None,
     moving: frozenset[Source] = frozenset(),
@@ -156,7 +158,7 @@ def record(
 
 
 def resume(
-    point: Point, values: Sequence[Any], *, dynamic: bool | None = None, tree: Tree | None = None,
+    point: Point, values: Sequence[Value], *, dynamic: bool | None = None, tree: Tree | None = None,
     error: BaseException | None = None,
 ) -> Recording:  # fmt: skip
     """Goes on at ``point`` for real and records what follows; without ``tree`` it is only run.
@@ -170,7 +172,7 @@ def resume(
     return run.run()
 
 
-def _refusal(function: Any, found: Entry | None) -> Reason | None:
+def _refusal(function: Value, found: Entry | None) -> Reason | None:
     if CURRENT is None:
         return reason("python", "this version of Python", None)
     if found is None:
@@ -194,11 +196,28 @@ def _line(function: types.FunctionType) -> Line:
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
-def _run_natively(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], why: Reason | None) -> Recording:
+def _run_natively(function: Value, args: Arguments, kwargs: Keywords, why: Reason | None) -> Recording:
     try:
         return Recording(value=function(*args, **kwargs), reason=why)
     except BaseException as error:
         return Recording(exception=error, reason=why)
+
+
+# An opaque step: what is called, None where nothing is, with its arguments.
+Step = tuple[Function | None, Arguments, Keywords | None]
+
+
+class Closed(NamedTuple):
+    """A segment that ended in a break: the point that it leads to, the opaque step before that, and what goes on to
+    it.
+    """
+
+    point: Point
+    target: Function | None
+    args: Arguments
+    kwargs: Keywords
+    values: tuple[Value, ...]
+    generators: list[InterpretedGenerator]
 
 
 class _Run:
@@ -210,7 +229,7 @@ class _Run:
         dynamic: bool | None,
         tree: Tree | None,
         start: Point | None,
-        values: Sequence[Any],
+        values: Sequence[Value],
         known_moving: frozenset[Source] = frozenset(),
     ) -> None:
         self.name = name
@@ -222,19 +241,19 @@ class _Run:
         self.known_moving = known_moving
         self.renew(start, values)
 
-    def renew(self, start: Point | None, values: Sequence[Any]) -> None:
+    def renew(self, start: Point | None, values: Sequence[Value]) -> None:
         """A fresh recorder and machine for the segment that begins at ``start`` with these values."""
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
         self.recorder.machine = self.machine
         self.start: Point | None = None
-        self.bound: tuple[Any, ...] = ()
+        self.bound: tuple[Value, ...] = ()
         self.error: BaseException | None = None
-        self.owed: tuple[Any, Any] | None = None
+        self.owed: tuple[Value, Value] | None = None
         self.grad_enabled = torch.is_grad_enabled()
 
-    def enter(self, function: types.FunctionType, slots: list[Any], owner: Any) -> None:
+    def enter(self, function: types.FunctionType, slots: list[Value], owner: Value) -> None:
         """Begins at the first instruction of ``function``."""
         frame = Frame(function, decode(function.__code__))
         frame.bottom = True
@@ -249,7 +268,7 @@ class _Run:
         if owner is not None and type_get(type(owner), "__call__") is function:  # its class gave what is run
             sources.guard_type(owner)
 
-    def resume(self, point: Point, values: tuple[Any, ...], error: BaseException | None) -> None:
+    def resume(self, point: Point, values: tuple[Value, ...], error: BaseException | None) -> None:
         """Begins at a point."""
         mode = refusal()
         if mode is not None:
@@ -312,9 +331,9 @@ class _Run:
                 recorder.reason = Reason(why.code, fact, why.advice, why.line)
             self._step(stop)
             return None
-        point, (target, args, kwargs), values, generators = closed
+        point, target, args, kwargs, values, generators = closed
         error: BaseException | None = None
-        outcome: tuple[Any, ...] = ()
+        outcome: tuple[Value, ...] = ()
         if target is not None:
             try:
                 outcome = (target(*args, **kwargs),)
@@ -355,7 +374,7 @@ class _Run:
         except BaseException as raised:
             self.error = raised
 
-    def _compiled(self, point: Point, values: tuple[Any, ...]) -> Recording:
+    def _compiled(self, point: Point, values: tuple[Value, ...]) -> Recording:
         """The rest of the call by compiled code."""
         assert self.tree is not None
         try:
@@ -363,7 +382,7 @@ class _Run:
         except BaseException as error:
             return Recording(exception=error)
 
-    def _close(self, stop: Break, why: Reason) -> tuple[Point, tuple[Any, Any, Any], tuple[Any, ...], list[Any]] | None:
+    def _close(self, stop: Break, why: Reason) -> Closed | None:
         """Ends the segment with a trace that leads to a point; None, and a dead recording, where that cannot be."""
         recorder = self.recorder
         recipes = Recipes(recorder)
@@ -394,11 +413,11 @@ class _Run:
         self.segments.append(Segment(trace, self.start, self.bound, point))
         recorder.alive = False
         recorder.drop()
-        return point, (stop.target, args, kwargs), values, taken.generators
+        return Closed(point, stop.target, args, kwargs, values, taken.generators)
 
     # The end --------------------------------------------------------------------------------------------------------
 
-    def _finish(self, value: Any) -> Recording:
+    def _finish(self, value: Value) -> Recording:
         recorder = self.recorder
         trace = recorder.attempt(lambda: self._trace(value, Recipes(recorder)), None) if recorder.alive else None
         if recorder.relations.tracked or recorder.generators:
@@ -414,7 +433,7 @@ class _Run:
         recorder.drop()
         return self._recording(value=value, whole=whole)
 
-    def _recording(self, value: Any = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
+    def _recording(self, value: Value = None, exception: BaseException | None = None, whole: bool = False) -> Recording:
         """What the run gave, which ends here; segments that lead nowhere are dropped."""
         learnt = self.machine.exits.learnt
         self.machine.release()
@@ -422,7 +441,7 @@ class _Run:
             return Recording(value, exception, tuple(self.segments))
         return Recording(value, exception, (), self.recorder.reason, learnt, self.recorder.bug)
 
-    def _trace(self, value: Any, recipes: Recipes, step: tuple[Any, Any, Any] | None = None) -> Trace | None:
+    def _trace(self, value: Value, recipes: Recipes, step: Step | None = None) -> Trace | None:
         """The trace of this segment; with an opaque ``step`` after it, ``value`` is the list of what goes on to its
         point.
         """
@@ -479,10 +498,10 @@ def _let_go(generators: list[InterpretedGenerator]) -> None:
         generator.state = "done"
 
 
-def _arguments(sources: Any, code: types.CodeType, slots: list[Any], owner: Any) -> list[Any]:
+def _arguments(sources: Sources, code: types.CodeType, slots: list[Value], owner: Value) -> list[Value]:
     """The slots with sources, facts and symbols."""
     plain = code.co_argcount + code.co_kwonlyargcount
-    given: list[Any] = []
+    given: list[Value] = []
     for number, value in enumerate(slots):
         source = Source("arg", None, number)
         if value is owner and value is not None:
@@ -496,7 +515,7 @@ def _arguments(sources: Any, code: types.CodeType, slots: list[Any], owner: Any)
     return given
 
 
-def _extra(sources: Any, source: Source, value: Any) -> Any:
+def _extra(sources: Sources, source: Source, value: Value) -> Value:
     """``*args`` or ``**kwargs``: made for this call, elements are arguments of their own."""
     if isinstance(value, tuple):
         sources.fact(source, "length", len(value))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from typing import Any
 
 import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.recipe import by_identity
+from framefuse.capture.recorder import Recorder
+from framefuse.capture.sources import Sources
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
 
 
@@ -20,18 +22,18 @@ class Repeated:
 
     __slots__ = ("args", "function", "kwargs")
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, function: Function, args: Arguments, kwargs: Keywords) -> None:
         self.function = function
         self.args = args
         self.kwargs = kwargs
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Value:
         """What the call gives now."""
         return self.function(*self.args, **self.kwargs)
 
 
-def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sources: Any) -> bool:
+def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
     """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done, and what
     is called is the same object at each call. One that came out of a break was made by this call.
 
@@ -51,14 +53,14 @@ def is_repeatable(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], so
     return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
 
 
-def _lasts(value: Any, sources: Any) -> bool:
+def _lasts(value: Value, sources: Sources) -> bool:
     """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
     if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
         return True
     return sources.holds(value) and by_identity(type(value))
 
 
-def call_repeated(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
     """Makes the call and states its outcome; the outcome is that of a place which guards read by calling again."""
     args = tuple([plain_number(value) for value in args])
     kwargs = {name: plain_number(value) for name, value in kwargs.items()}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from typing import Any
 
 import torch
+
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 LONGEST = 64  # steps; torch's own way takes fewer, larger ones, which pays where there are more
 PLACE = ("torch._higher_order_ops.associative_scan", "associative_scan")
 
 
 def associative_scan(
-    combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
-) -> Any:
+    combine_fn: Function, xs: Value, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Value:
     """All results of ``combine_fn`` over the elements from the first on, in their order."""
     single = isinstance(xs, torch.Tensor)
     parts = [torch.movedim(part, dim, 0).unbind(0) for part in ([xs] if single else xs)]
@@ -33,7 +33,7 @@ def associative_scan(
     return results[0] if single else type(xs)(results)
 
 
-def scanned(target: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def scanned(target: types.FunctionType, args: Arguments, kwargs: Keywords) -> bool:
     """Whether a call is a scan of torch's that the function above makes in few enough steps."""
     if (target.__globals__.get("__name__"), target.__name__) != PLACE:
         return False

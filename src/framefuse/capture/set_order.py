@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+
+from framefuse.capture.values import Value
 
 FEW = 5  # members of which every order is tried
 HASHED_BY_VALUE = frozenset((int, float, complex, bool, str, bytes, type(None)))
 
 
-def insertion_order(members: set[Any] | frozenset[Any]) -> list[Any] | None:
+def insertion_order(members: set[Value] | frozenset[Value]) -> list[Value] | None:
     """The members in such an order; None where none was found.
 
     Members whose hashes collide lie in the order in which they came, and a set that has shrunk is larger than a new
@@ -24,12 +25,12 @@ def insertion_order(members: set[Any] | frozenset[Any]) -> list[Any] | None:
     return wanted if found is None and not by_value else found
 
 
-def _orders(wanted: list[Any]) -> Iterator[list[Any]]:
+def _orders(wanted: list[Value]) -> Iterator[list[Value]]:
     yield wanted
     yield wanted[::-1]
     if len(wanted) <= FEW:
         yield from map(list, itertools.permutations(wanted))
 
 
-def _same(one: list[Any], other: list[Any]) -> bool:
+def _same(one: list[Value], other: list[Value]) -> bool:
     return all(a is b for a, b in zip(one, other, strict=True))

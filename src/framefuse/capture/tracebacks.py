@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Iterator
-from typing import Any
 
 from torch.overrides import handle_torch_function
 
 from framefuse.capture.frame import UNBOUND, Frame
 from framefuse.capture.leaves import INTERPRETED_OURS
+from framefuse.capture.values import Value
 
 OURS = ("framefuse.capture", "framefuse.errors")
 
 
-class StandIn(functools.partial[Any]):
+class StandIn(functools.partial[Value]):
     """What the code of a frame calls that stands for an interpreted one; its presence marks such code."""
 
 
-def is_ours(variables: dict[str, Any]) -> bool:
+def is_ours(variables: dict[str, Value]) -> bool:
     """Whether a frame with these globals is the interpreter's own, which no program sees."""
     name = variables.get("__name__")
     return isinstance(name, str) and name.startswith(OURS)
@@ -64,7 +64,7 @@ def entry(following: types.TracebackType | None, frame: Frame) -> types.Tracebac
     return types.TracebackType(following, shown(frame), frame.code.offsets[step], frame.code.line_number(step))
 
 
-def shown(frame: Frame, found: dict[str, Any] | None = None) -> types.FrameType:
+def shown(frame: Frame, found: dict[str, Value] | None = None) -> types.FrameType:
     """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
     locals.
 
@@ -82,12 +82,12 @@ def shown(frame: Frame, found: dict[str, Any] | None = None) -> types.FrameType:
     raise AssertionError("the stub returned")
 
 
-def _run(stub: types.CodeType, variables: dict[str, Any], found: dict[str, Any]) -> Iterator[None]:
+def _run(stub: types.CodeType, variables: dict[str, Value], found: dict[str, Value]) -> Iterator[None]:
     exec(stub, variables, found)
     yield
 
 
-def variables(frame: Frame) -> dict[str, Any]:
+def variables(frame: Frame) -> dict[str, Value]:
     """The bound local variables of an interpreted frame by name."""
     found = {}
     for name, value in zip(frame.code.local_names, frame.locals, strict=True):
