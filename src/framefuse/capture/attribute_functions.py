@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from framefuse.capture.continuations import PUSH_TRUE, PushDefault
 from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.lookups import type_get
@@ -24,8 +25,8 @@ def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     try:
         found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH and len(args) > 2:
-            if machine.frames[-1].guard is None:
-                machine.frames[-1].guard = (args[2],)
+            if machine.frames[-1].recovery is None:
+                machine.frames[-1].recovery = PushDefault(args[2])
             else:
                 found = (machine.entered_value(frame, depth),)
     except AttributeError:
@@ -47,9 +48,9 @@ def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     try:
         found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
         if found is SWITCH:
-            if machine.frames[-1].guard is None and machine.frames[-1].then is None:
-                machine.frames[-1].guard = (False,)
-                machine.frames[-1].then = ("found",)
+            if machine.frames[-1].recovery is None and machine.frames[-1].continuation is None:
+                machine.frames[-1].recovery = PushDefault(False)
+                machine.frames[-1].continuation = PUSH_TRUE
                 return SWITCH
             found = (machine.entered_value(frame, depth),)
     except AttributeError:

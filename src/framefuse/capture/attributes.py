@@ -13,6 +13,7 @@ import torch
 
 from framefuse.capture import stacks
 from framefuse.capture.atoms import CARRIED
+from framefuse.capture.continuations import DROP, AskGetattr, PushCached
 from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.leaves import runs_natively
@@ -101,7 +102,7 @@ class Attributes:
         depth = len(self.frames)
         found = self.machine.calls.call(frame, getter, args, {})
         if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
-            self.frames[-1].guard = ("getattr", holder, name)
+            self.frames[-1].recovery = AskGetattr(holder, name)
         return found
 
     def fall_back(self, frame: Frame, holder: Value, name: str) -> None:
@@ -238,7 +239,7 @@ class Attributes:
                 self.recorder.sources.root(found.__func__)
             return (found.__func__,)
         if described is functools.cached_property:
-            return self.machine.calls.call(frame, found.func, (holder,), {}, ("cached", holder, name))
+            return self.machine.calls.call(frame, found.func, (holder,), {}, PushCached(holder, name))
         getter = python_method(described, "__get__")
         if getter is not None:
             found = self._of_class(kind, name, found)
@@ -379,7 +380,7 @@ class Attributes:
             return self.store_in_module(frame, holder, name, value)
         if type(own) is types.FunctionType and not runs_natively(own):
             recorder.sources.guard_type(holder)
-            return self.machine.calls.call(frame, own, (holder, name, value), {}, ("drop",))
+            return self.machine.calls.call(frame, own, (holder, name, value), {}, DROP)
         if kind is threading.local:
             if recorder.sources.knows(holder):
                 recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
@@ -403,7 +404,7 @@ class Attributes:
                 holder.grad = value
             recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
             return None
-        self.machine.natives.call(frame, setattr, (holder, name, value), {}, ("drop",))
+        self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
         return None
 
     def _store_outside(self, holder: Value, name: str, value: Value) -> None:
@@ -429,12 +430,12 @@ class Attributes:
         if known:
             recorder.sources.guard_type(holder)
         if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
-            return self.machine.calls.call(frame, found.fset, (holder, value), {}, ("drop",))
+            return self.machine.calls.call(frame, found.fset, (holder, value), {}, DROP)
         if found is not MISSING and hasattr(type(found), "__set__"):
             setter = python_method(type(found), "__set__")
             if setter is not None:
                 found = self._of_class(kind, name, found)
-                return self.machine.calls.call(frame, setter, (found, holder, value), {}, ("drop",))
+                return self.machine.calls.call(frame, setter, (found, holder, value), {}, DROP)
             if known and type(found) is types.MemberDescriptorType and not written_in_c(kind):
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
@@ -481,7 +482,7 @@ class Attributes:
             delattr(plain_number(holder), name)
         own = python_method(kind, "__delattr__")
         if own is not None:
-            return self.machine.calls.call(frame, own, (holder, name), {}, ("drop",))
+            return self.machine.calls.call(frame, own, (holder, name), {}, DROP)
         if isinstance(holder, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
             recorder.kill("write", f"{kind.__name__}.{name}")
             delattr(holder, name)
@@ -494,7 +495,7 @@ class Attributes:
         sources.guard_version(kind)
         found = type_get(kind, name)
         if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
-            return self.machine.calls.call(frame, found.fdel, (holder,), {}, ("drop",))
+            return self.machine.calls.call(frame, found.fdel, (holder,), {}, DROP)
         if sources.knows(holder):
             sources.guard_type(holder)
             state = sources.instance_dict(holder) if kind.__dictoffset__ else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framefuse.capture.frame import Frame, Outcome, Then
+from framefuse.capture.frame import Frame, Outcome, Pending
 from framefuse.capture.values import Arguments, Function, Keywords
 
 
@@ -20,7 +20,7 @@ class Break(BaseException):
         target: Function | None,
         args: Arguments,
         kwargs: Keywords,
-        then: Then | None,
+        then: Pending | None,
         code: str,
         detail: str,
     ) -> None:

@@ -15,15 +15,15 @@ from framefuse.capture import leaves
 from framefuse.capture.attribute_functions import ATTRIBUTE_FUNCTIONS
 from framefuse.capture.class_making import MAKERS, new_class, understood
 from framefuse.capture.constructors import CONSTRUCTORS
+from framefuse.capture.continuations import PushInstance
 from framefuse.capture.copies import deepcopy, shallow
 from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
     MISSING,
     SWITCH,
-    Ended,
     Frame,
     Outcome,
-    Then,
+    Pending,
     enter,
 )
 from framefuse.capture.frame_readers import FRAME_READERS
@@ -34,14 +34,12 @@ from framefuse.capture.host import HOST
 from framefuse.capture.identities import IDENTITIES
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.lookups import has_finalizer, python_method, type_get
-from framefuse.capture.machine import Machine, Special, exception_of
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.module_calls import CALL as MODULE_CALL
 from framefuse.capture.module_calls import enter_module
 from framefuse.capture.number_functions import NUMBER_FUNCTIONS
-from framefuse.capture.numbers import bare
 from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
 from framefuse.capture.policy import unbound
-from framefuse.capture.protocols import checked
 from framefuse.capture.quiet import QUIET
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.scans import associative_scan, scanned
@@ -83,7 +81,9 @@ class Calls:
         self.frames = machine.frames
         self.forced: Why | None = None
 
-    def call(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None = None) -> Outcome:
+    def call(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
+    ) -> Outcome:
         """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
         result.
         """
@@ -113,7 +113,7 @@ class Calls:
                 if entered.code.missing is not None:
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
                     break
-                entered.then = then
+                entered.continuation = then
                 self.machine.push(entered)
                 return SWITCH
             if kind is types.MethodType:
@@ -197,7 +197,7 @@ class Calls:
         return found[0] if len(found) == 1 else tuple(found)
 
     def _special(
-        self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None
+        self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
     ) -> Outcome:
         depth = len(self.frames)
         outcome = self._sealed(special, frame, args, kwargs, then)
@@ -206,16 +206,18 @@ class Calls:
             return None
         if outcome is SWITCH:
             if then is not None and len(self.frames) > depth:
-                if self.frames[-1].then is not None:
+                if self.frames[-1].continuation is not None:
                     self.machine.finish(frame, self.machine.entered_value(frame, depth), then)
                     return None
-                self.frames[-1].then = then
+                self.frames[-1].continuation = then
             return SWITCH
         if then is not None:
             self.machine.finish(frame, frame.stack.pop(), then)
         return None
 
-    def _sealed(self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
+    def _sealed(
+        self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, then: Pending | None
+    ) -> Outcome:
         """Runs a special; where more than a push follows it, no break may lose that."""
         if then is None:
             return special(self.machine, frame, args, kwargs)
@@ -225,63 +227,9 @@ class Calls:
         finally:
             self.machine.exits.sealed -= 1
 
-    def finish(self, frame: Frame, value: Value, then: Then | None) -> None:
-        """Does with a returned value what ``then`` says; without one the value is pushed."""
-        if then is None:
-            frame.stack.append(value)
-            return
-        what = then[0]
-        if what == "drop":
-            return
-        if what == "none":
-            value = None
-        if what == "init":
-            if value is not None:
-                raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
-            value = then[1]
-        elif what == "not":
-            value = not value
-        elif what == "bool":
-            value = bool(value)
-        elif what == "found":
-            value = True
-        elif what == "cached":
-            if self.recorder.sources.knows(then[1]):
-                self.recorder.journal.place("attr", then[1], then[2], value, MISSING)
-                then[1].__dict__[then[2]] = bare(value)
-            else:
-                then[1].__dict__[then[2]] = value
-        elif what == "binary" and value is NotImplemented:
-            attempts, function, left, right = then[1:]
-            self.machine.operations.operate(frame, attempts, function, left, right, nested=True)
-            return
-        elif what == "iterator":
-            value = iter(self.machine.natives.elements(value))
-        elif what == "checked":
-            value = checked(then[1], then[2], value)
-        elif what == "raise":
-            self.machine.throw(exception_of(then[2], value), then[1])
-            return
-        elif what == "jump":
-            if value is then[1]:
-                frame.step = then[2]
-            return
-        elif what == "next":
-            if value is Ended:
-                frame.stack.pop()
-                frame.step = then[1]
-                return
-        elif what == "jump or pop":
-            if value is then[1]:
-                frame.step = then[2]
-            else:
-                frame.stack.pop()
-            return
-        frame.stack.append(value)
-
     # Classes --------------------------------------------------------------------------------------------------------
 
-    def construct(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
+    def construct(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
         """Calls a class; MISSING when native code shall do it."""
         if has_finalizer(cls):
             self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
@@ -301,7 +249,7 @@ class Calls:
             return self.call(frame, method, (cls, *args), kwargs, then)
         return self.make(frame, cls, args, kwargs, then)
 
-    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Then | None) -> Outcome:
+    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
         """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
         self.recorder.sources.guard_version(cls)
         init: Value = type_get(cls, "__init__")
@@ -343,7 +291,7 @@ class Calls:
                 self.machine.call_nested(init, (made, *args), kwargs)
                 self.machine.finish(frame, made, then)
                 return None
-            entered.then = ("init", made)
+            entered.continuation = PushInstance(made)
             self.machine.push(entered)
             return SWITCH
         if init is not object.__init__ and init is not type.__init__:

@@ -9,7 +9,7 @@ import torch
 
 from framefuse.capture.breaks import Before, Break
 from framefuse.capture.buckets import cut_before
-from framefuse.capture.frame import Frame, Outcome, Then
+from framefuse.capture.frame import Frame, Outcome, Pending
 from framefuse.capture.leaves import is_installed, library_of
 from framefuse.capture.machine import Machine
 from framefuse.capture.retreat import undone, watched
@@ -69,7 +69,7 @@ class Exits:
         target: Value,
         args: Arguments,
         kwargs: Keywords,
-        then: Then | None,
+        then: Pending | None,
         code: str,
         detail: str,
     ) -> None:
@@ -186,7 +186,7 @@ class Exits:
             self.learnt = True
         self.recorder.kill("first-use", detail)
 
-    def settle_outcome(self, outcome: Value, then: Then | None) -> None:
+    def settle_outcome(self, outcome: Value, then: Pending | None) -> None:
         """The top frame takes the outcome of an opaque step."""
         if then is not None:  # what follows asks which object it is, and a tensor has only facts that were asked for
             self.recorder.sources.guard_type(outcome)

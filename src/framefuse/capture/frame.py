@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Any, Protocol, TypeAlias
 
@@ -29,7 +30,16 @@ SWITCH = Marker("switch")
 DONE = Marker("done")
 
 Outcome: TypeAlias = Marker | None  # of a handler: SWITCH after a change of frames, DONE, or None to go on
-Then: TypeAlias = tuple[Any, ...]  # what becomes of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What becomes of a value, or of an exception, that a frame waits for; the kinds stand in continuations.py."""
+
+    def targets(self) -> tuple[int, ...]:
+        """The steps at which the frame may go on, other than the next one."""
+        target: int | None = getattr(self, "target", None)
+        return () if target is None else (target,)
 
 
 class Ended:
@@ -39,8 +49,8 @@ class Ended:
 class Frame:
     """An activation of a Python function: ``locals`` in slot order, value ``stack``, next ``step``.
 
-    ``then`` says, as data, what becomes of the returned value (None: it is pushed on the caller's stack); ``guard`` is
-    the value to push when the frame ends with AttributeError, wrapped in a 1-tuple, or ``("getattr", holder, name)``.
+    ``continuation`` says what becomes of the returned value (None: it is pushed on the caller's stack), ``resumption``
+    what the caller of a generator does with its values, ``recovery`` how to go on after an AttributeError.
     ``bottom`` frames were entered from native code and end the loop. ``handled`` is the exception that the caller
     handles; in a sleeping generator the one that it handles itself. ``shown`` is the user's line at a step, while this
     frame is the innermost, ``around`` the one from which torch's own frame was reached. ``space`` is the namespace of a
@@ -48,8 +58,8 @@ class Frame:
     """
 
     __slots__ = (
-        "code", "function", "locals", "stack", "step", "globals", "builtins", "keywords", "generator", "then",
-        "guard", "resume", "bottom", "handled", "shown", "around", "space", "site",
+        "code", "function", "locals", "stack", "step", "globals", "builtins", "keywords", "generator", "continuation",
+        "recovery", "resumption", "bottom", "handled", "shown", "around", "space", "site",
     )  # fmt: skip
 
     def __init__(self, function: FunctionType, code: Code) -> None:
@@ -63,9 +73,9 @@ class Frame:
         self.builtins: dict[str, Any] = vars(found) if isinstance(found, ModuleType) else found
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
-        self.then: Then | None = None
-        self.guard: tuple[Any, ...] | None = None
-        self.resume: Then | None = None
+        self.continuation: Pending | None = None
+        self.recovery: Pending | None = None
+        self.resumption: Pending | None = None
         self.bottom = False
         self.handled: BaseException | None = None
         self.shown: tuple[int, Line] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import Frame, InterpretedGenerator, Then
+from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
 from framefuse.capture.stacks import show
@@ -40,17 +40,17 @@ class Generators:
             raise StopIteration(result) if result is not None else StopIteration
         return result
 
-    def resume(self, generator: InterpretedGenerator, value: Value, how: Then) -> None:
+    def resume(self, generator: InterpretedGenerator, value: Value, how: Pending) -> None:
         """Goes on with a generator by a switch of frames; ``how`` says what the caller does with the outcome."""
         if generator.state == "running":
             raise ValueError("generator already executing")
         generator.frame.stack.append(value)
         self.wake(generator, False, how)
 
-    def wake(self, generator: InterpretedGenerator, bottom: bool, how: Then | None) -> None:
+    def wake(self, generator: InterpretedGenerator, bottom: bool, how: Pending | None) -> None:
         """Puts a generator's frame on top."""
         frame = generator.frame
-        frame.bottom, frame.resume = bottom, how
+        frame.bottom, frame.resumption = bottom, how
         frame.generator = generator
         generator.state = "running"
         generator.arguments = []

@@ -9,6 +9,7 @@ import torch
 
 from framefuse.capture import leaves
 from framefuse.capture.atoms import ATOMS
+from framefuse.capture.continuations import PushChecked
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
@@ -35,7 +36,7 @@ def hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     value, kind = args[0], type(args[0])
     method = python_method(kind, "__hash__")
     if method is not None and not isinstance(value, torch.Tensor):
-        return machine.calls.call(frame, method, (value,), {}, ("checked", "__hash__", kind))
+        return machine.calls.call(frame, method, (value,), {}, PushChecked("__hash__", kind))
     if _by_value(value) or kind.__hash__ is None:
         return MISSING
     number = _address(machine, value) if by_identity(kind) else None

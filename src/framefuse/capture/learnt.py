@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.continuations import DROP, PushTruth
+from framefuse.capture.frame import NULL, Frame, Pending
 from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
+from framefuse.capture.values import Arguments, Function
 
 # What one instruction does: a callable, its arguments, and what becomes of the outcome.
-Operation = tuple[Any, tuple[Any, ...], tuple[Any, ...] | None]
+Operation: TypeAlias = tuple[Function, Arguments, Pending | None]
 Taken = Callable[[Frame, int], Operation]
 
 
@@ -29,12 +31,12 @@ def _subscript(frame: Frame, argument: int) -> Operation:
 
 def _store_subscript(frame: Frame, argument: int) -> Operation:
     value, holder, key = _pop(frame, 3)
-    return operator.setitem, (holder, key, value), ("drop",)
+    return operator.setitem, (holder, key, value), DROP
 
 
 def _delete_subscript(frame: Frame, argument: int) -> Operation:
     holder, key = _pop(frame, 2)
-    return operator.delitem, (holder, key), ("drop",)
+    return operator.delitem, (holder, key), DROP
 
 
 def _attribute(frame: Frame, argument: int) -> Operation:
@@ -49,11 +51,11 @@ def _method(frame: Frame, argument: int) -> Operation:
 
 def _store_attribute(frame: Frame, argument: int) -> Operation:
     value, holder = _pop(frame, 2)
-    return setattr, (holder, frame.code.names[argument], value), ("drop",)
+    return setattr, (holder, frame.code.names[argument], value), DROP
 
 
 def _delete_attribute(frame: Frame, argument: int) -> Operation:
-    return delattr, (frame.stack.pop(), frame.code.names[argument]), ("drop",)
+    return delattr, (frame.stack.pop(), frame.code.names[argument]), DROP
 
 
 def _binary(frame: Frame, argument: int) -> Operation:
@@ -68,7 +70,7 @@ def _compare(frame: Frame, argument: int) -> Operation:
 
 def _contains(frame: Frame, argument: int) -> Operation:
     value, container = _pop(frame, 2)
-    return operator.contains, (container, value), ("not",) if argument else ("bool",)
+    return operator.contains, (container, value), PushTruth(bool(argument))
 
 
 def _iterator(frame: Frame, argument: int) -> Operation:
@@ -85,12 +87,12 @@ def _dict_display(frame: Frame, argument: int) -> Operation:
 
 def _add(frame: Frame, argument: int) -> Operation:
     (value,) = _pop(frame, 1)
-    return set.add, (frame.stack[-argument], value), ("drop",)
+    return set.add, (frame.stack[-argument], value), DROP
 
 
 def _add_entry(frame: Frame, argument: int) -> Operation:
     value = _pop(frame, 2)
-    return operator.setitem, (frame.stack[-argument], *value), ("drop",)
+    return operator.setitem, (frame.stack[-argument], *value), DROP
 
 
 def set_of(*members: Any) -> set[Any]:

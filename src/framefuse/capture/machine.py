@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import TypeAlias
 
 from framefuse.capture.breaks import Break
-from framefuse.capture.frame import DONE, MISSING, Frame, Outcome, Then, enter
+from framefuse.capture.frame import DONE, MISSING, Frame, Outcome, Pending, enter
 from framefuse.capture.host import HOST
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.services import (
@@ -35,6 +35,40 @@ SHALLOW = 100  # frames that fit below any limit that a program may have
 def is_users(module: str) -> bool:
     """Whether lines of this module are shown as the user's."""
     return not module.startswith(("torch.", "framefuse.capture"))
+
+
+class Continuation(Pending):
+    """What becomes of a value that a call or an opaque step gives."""
+
+    __slots__ = ()
+
+    def finish(self, machine: Machine, frame: Frame, value: Value) -> None:
+        """Does it in the frame that waited."""
+        raise NotImplementedError
+
+
+class Resumption(Pending):
+    """What becomes of the values of a generator in the frame that goes on with it."""
+
+    __slots__ = ()
+
+    def yielded(self, machine: Machine, frame: Frame, value: Value) -> None:
+        """The generator yields."""
+        frame.stack.append(value)
+
+    def returned(self, machine: Machine, frame: Frame, value: Value) -> None:
+        """The generator ends."""
+        raise NotImplementedError
+
+
+class Recovery(Pending):
+    """How a frame goes on after a lookup raised AttributeError."""
+
+    __slots__ = ()
+
+    def recover(self, machine: Machine, frame: Frame) -> None:
+        """Pushes what stands for the attribute."""
+        raise NotImplementedError
 
 
 class Machine:
@@ -199,12 +233,9 @@ class Machine:
             if frame.bottom or len(frames) == base:
                 error.__traceback__ = trace
                 rethrow(error)
-            if frame.guard is not None and isinstance(error, AttributeError):
-                if len(frame.guard) == 1:
-                    frames[-1].stack.append(frame.guard[0])
-                    return
+            if frame.recovery is not None and isinstance(error, AttributeError):
                 try:
-                    self.attributes.fall_back(frames[-1], *frame.guard[1:])
+                    self.recover(frames[-1], frame.recovery)
                     return
                 except BaseException as other:
                     error = other
@@ -301,23 +332,30 @@ class Machine:
             del self.frames[base:]
             self.handled = handled
 
-    def finish(self, frame: Frame, value: Value, then: Then | None) -> None:
+    def finish(self, frame: Frame, value: Value, then: Pending | None) -> None:
         """Does with a returned value what ``then`` says; without one the value is pushed."""
         if then is None:
             frame.stack.append(value)
         else:
-            self.calls.finish(frame, value, then)
+            assert isinstance(then, Continuation)
+            then.finish(self, frame, value)
+
+    def recover(self, frame: Frame, recovery: Pending) -> None:
+        """Goes on in ``frame`` after the lookup that it waited for raised AttributeError."""
+        assert isinstance(recovery, Recovery)
+        recovery.recover(self, frame)
 
     def entered_value(self, frame: Frame, depth: int) -> Value:
         """Runs the frame that was just entered above ``depth`` to its end, and gives what it would push."""
         entered = self.frames[-1]
-        then, guard, entered.then, entered.guard, entered.bottom = entered.then, entered.guard, None, None, True
+        then, recovery = entered.continuation, entered.recovery
+        entered.continuation, entered.recovery, entered.bottom = None, None, True
         try:
             value = self.loop(depth)
         except AttributeError:
-            if guard is None or len(guard) == 1:
+            if recovery is None:
                 raise
-            self.attributes.fall_back(frame, *guard[1:])
+            self.recover(frame, recovery)
             return frame.stack.pop()
         finally:
             del self.frames[depth:]

@@ -98,7 +98,7 @@ def enter_module(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]
             inner.locals[place] = types.CellType()
         else:
             inner.locals[place] = types.CellType(given[which]) if in_cell else given[which]
-    outer.step, inner.step, outer.then = shape.outer, shape.inner, then
+    outer.step, inner.step, outer.continuation = shape.outer, shape.inner, then
     machine.push(outer)
     machine.push(inner)
     _state_reads(machine, module)

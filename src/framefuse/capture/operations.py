@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame, InterpretedGenerator, Outcome, Then
+from framefuse.capture.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
+from framefuse.capture.frame import MISSING, Frame, InterpretedGenerator, Outcome, Pending
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
@@ -112,7 +113,7 @@ class Operations:
         for number, (method, args, negate) in enumerate(attempts):
             if type(method) is types.FunctionType:
                 if not negate and not nested:
-                    then = ("binary", attempts[number + 1 :], function, left, right)
+                    then = PushOperation(attempts[number + 1 :], function, left, right)
                     return self.machine.calls.call(frame, method, args, {}, then)
                 value = self.machine.call_nested(method, args)
             elif isinstance(args[0], torch.Tensor):
@@ -134,7 +135,7 @@ class Operations:
         """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
         return isinstance(value, torch.Tensor) and bool(self.machine.exits.breakable())
 
-    def decide(self, frame: Frame, value: Value, then: Then | None) -> None:
+    def decide(self, frame: Frame, value: Value, then: Pending | None) -> None:
         """An opaque step that takes the truth of a tensor."""
         self.machine.exits.opaque(frame, bool, (value,), {}, then, "branch", "bool of a tensor")
 
@@ -186,7 +187,7 @@ class Operations:
         elif kind not in SIMPLE or isinstance(left, PLAIN):
             both = kind is other and kind in COMPARED and function in EQUALITY
             if both and compares(self.machine, (left, right), ("__eq__",)):
-                negated = ("not",) if function is operator.ne else None
+                negated = PUSH_NEGATED if function is operator.ne else None
                 return self.machine.calls.call(frame, equal_parts, (left, right), {}, negated)
             compared(self.machine, left, right)
         if sources.knows(left):
@@ -207,10 +208,10 @@ class Operations:
             if method is not None:
                 self.recorder.sources.guard_type(value)
                 self.recorder.sources.guard_version(kind)
-                return self.machine.calls.call(frame, method, (value,), {}, ("checked", "__iter__", kind))
+                return self.machine.calls.call(frame, method, (value,), {}, PushChecked("__iter__", kind))
             if moves(self.machine, value):
                 why = ("native-call", "The order of a set of objects")
-                return self.machine.exits.opaque(frame, list, (value,), {}, ("iterator",), *why)
+                return self.machine.exits.opaque(frame, list, (value,), {}, PUSH_ITERATOR, *why)
             sources, contents = self.recorder.sources, self.recorder.contents
             read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
             (contents.guard_extent if read_later else contents.guard_shallow_contents)(value)

@@ -13,7 +13,7 @@ import torch
 
 from framefuse.capture import collectives, leaves, queries
 from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
-from framefuse.capture.frame import MISSING, Frame, FrameView, Then
+from framefuse.capture.frame import MISSING, Frame, FrameView, Pending
 from framefuse.capture.generator_calls import of_generator, records_generator
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.lookups import type_get
@@ -44,7 +44,7 @@ class Natives:
         self.refused = ""  # the row of the stops catalogue for the native call under way
 
     def call(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None = None
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
     ) -> None:
         """Calls native code and finishes with its result; what stands on no list is an opaque step."""
         recorder = self.recorder
@@ -358,7 +358,9 @@ class Natives:
             return "new"
         return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
 
-    def _of_container(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Then | None) -> Value:
+    def _of_container(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
+    ) -> Value:
         """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
         MISSING for any other call.
         """

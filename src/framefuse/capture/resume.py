@@ -104,7 +104,7 @@ class _Builder:
             function = types.FunctionType(code, variables, code.co_name, None, cells)
         frame = self.keep(part, Frame(function, decode(code)))
         frame.step, frame.keywords, frame.bottom = step, keywords, bottom
-        frame.generator, frame.then, frame.guard, frame.resume, frame.handled, frame.space = [
+        frame.generator, frame.continuation, frame.recovery, frame.resumption, frame.handled, frame.space = [
             self.part(inner) for inner in part.parts[1:7]
         ]
         frame.locals[:] = self.part(part.parts[7])
@@ -177,6 +177,7 @@ MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
     "object": _Builder.object,
     "shown": _Builder.shown,
     "named": _Builder.named,
+    "waiting": lambda builder, part: part.value(*builder.parts(part)),
     "counting": lambda builder, part: RangeIterator(*builder.parts(part)),
     "slice": lambda builder, part: slice(*builder.parts(part)),
     "range": lambda builder, part: range(*map(plain_number, builder.parts(part))),

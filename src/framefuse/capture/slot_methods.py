@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from framefuse.capture.continuations import PUSH_NONE, PushChecked
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
@@ -36,7 +37,7 @@ def _accessor(name: str, part: str, count: int) -> None:
         if function is None:
             return MISSING
         given = args[1:2] if name == "__get__" else args[1:]
-        return machine.calls.call(frame, function, given, {}, None if name == "__get__" else ("none",))
+        return machine.calls.call(frame, function, given, {}, None if name == "__get__" else PUSH_NONE)
 
 
 _accessor("__get__", "fget", 3)
@@ -64,7 +65,7 @@ def _text(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     if kwargs or method is None:
         return MISSING
     machine.recorder.sources.guard_type(args[0])
-    return machine.calls.call(frame, method, args, {}, ("checked", "__repr__", kind))
+    return machine.calls.call(frame, method, args, {}, PushChecked("__repr__", kind))
 
 
 @slot("__ne__", object)

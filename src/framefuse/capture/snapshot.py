@@ -15,7 +15,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
-from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker
+from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker, Pending
 from framefuse.capture.iterators import (
     NATIVE_ITERATORS,
     VIEW_OBJECTS,
@@ -90,7 +90,7 @@ def take(machine: Machine, recipes: Recipes, then: Any, has_outcome: bool) -> Ta
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
     for caller, frame in itertools.pairwise(machine.frames):
-        taker.targets[id(caller)] = _targets(frame.then) + _targets(frame.resume)
+        taker.targets[id(caller)] = _targets(frame.continuation) + _targets(frame.resumption)
     taker.targets[id(machine.frames[-1])] = _targets(then)
     frames = tuple([taker.part(frame) for frame in machine.frames])
     extra = (taker.owed(then), taker.part(machine.handled))
@@ -100,13 +100,11 @@ def take(machine: Machine, recipes: Recipes, then: Any, has_outcome: bool) -> Ta
 
 # Pieces that change as they are used.
 MOVING = frozenset(("generator", "iterator", "entries", "counting", "object", "partial"))
-JUMPING = ("jump", "jump or pop", "for", "next", "send")
 
 
-def _targets(then: Any) -> tuple[int, ...]:
+def _targets(waiting: Pending | None) -> tuple[int, ...]:
     """Where the frame that receives a result may jump with it."""
-    # A generator's frame may owe its value to a call of next(), which jumps nowhere.
-    return (then[-1],) if then is not None and then[0] in JUMPING and type(then[-1]) is int else ()
+    return waiting.targets() if waiting is not None else ()
 
 
 def _goes_unseen(value: Any) -> bool:
@@ -165,11 +163,13 @@ class _Taker:
         self.numbers.append(value)
         return Part("number", len(self.numbers) - 1)
 
-    def owed(self, then: Any) -> Part:
+    def owed(self, waiting: Pending | None) -> Part:
         """What becomes of a result: jumps go to fixed places."""
-        if then is not None and then[0] in JUMPING:
-            return _row([Part("const", part) for part in then])
-        return self.part(then)
+        if waiting is None:
+            return Part("const", None)
+        fields = [(field.name, getattr(waiting, field.name)) for field in dataclasses.fields(waiting)]
+        parts = [Part("const", value) if name == "target" else self.part(value) for name, value in fields]
+        return Part("waiting", type(waiting), tuple(parts))
 
     def leaf(self, value: Any) -> Part:
         """A value that is handed on as it is."""
@@ -222,9 +222,9 @@ class _Taker:
         parts = (
             self._function(frame),
             self.part(frame.generator),
-            self.owed(frame.then),
-            self.part(frame.guard),
-            self.owed(frame.resume),
+            self.owed(frame.continuation),
+            self.owed(frame.recovery),
+            self.owed(frame.resumption),
             self.part(frame.handled),
             self.part(frame.space),
             _row(self.locals(frame)),

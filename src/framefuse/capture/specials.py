@@ -18,6 +18,7 @@ import torch
 
 from framefuse.capture import twins
 from framefuse.capture.atoms import ATOMS
+from framefuse.capture.continuations import PUSH_TRUTH, NextCall, PushChecked
 from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
@@ -93,7 +94,7 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     method = python_method(type(value), "__len__")
     if method is not None:
         machine.recorder.sources.guard_type(value)
-        return machine.calls.call(frame, method, (value,), {}, ("checked", "__len__", type(value)))
+        return machine.calls.call(frame, method, (value,), {}, PushChecked("__len__", type(value)))
     hidden(machine, value, "__len__")
     frame.stack.append(machine.recorder.contents.count(value, frame.code.grows))
     return None
@@ -115,7 +116,7 @@ def _next(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
                 frame.stack.append(args[1])
                 return None
             raise StopIteration
-        machine.generators.resume(iterator, None, ("next", args[1:]))
+        machine.generators.resume(iterator, None, NextCall(args[1:]))
         return SWITCH
     method = python_method(type(iterator), "__next__")
     if method is None:
@@ -138,7 +139,7 @@ def _send(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
         raise StopIteration
     if generator.state == "new" and value is not None:
         raise TypeError("can't send non-None value to a just-started generator")
-    machine.generators.resume(generator, value, ("next", ()))
+    machine.generators.resume(generator, value, NextCall())
     return SWITCH
 
 
@@ -182,7 +183,7 @@ def _check_class(
         method = python_method(type(each), name)
         if method is not None:
             if not isinstance(classes, tuple):
-                return machine.calls.call(frame, method, (classes, value), {}, ("bool",))
+                return machine.calls.call(frame, method, (classes, value), {}, PUSH_TRUTH)
             machine.recorder.kill("native-call", f"{type(each).__name__}.{name}")
         if isinstance(each, abc.ABCMeta) and each not in kind.__mro__:
             answered(machine.recorder.sources, REGISTRATIONS)
@@ -284,7 +285,7 @@ def method_of(machine: Machine, frame: Frame, value: Any, name: str) -> Any:
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
         return MISSING
-    then = ("checked", name, type(value)) if name in BUILTINS else None
+    then = PushChecked(name, type(value)) if name in BUILTINS else None
     return machine.calls.call(frame, method, (value,), {}, then)
 
 
@@ -313,7 +314,7 @@ def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
     if method is None or isinstance(args[0], torch.Tensor):
         return MISSING
-    then = ("checked", "__format__", type(args[0]))
+    then = PushChecked("__format__", type(args[0]))
     return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, then)
 
 

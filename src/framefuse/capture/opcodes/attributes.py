@@ -11,6 +11,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.code import HANDLERS, handles
+from framefuse.capture.continuations import DROP
 from framefuse.capture.frame import MISSING, NULL, Frame, Outcome
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
@@ -215,7 +216,7 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     method = python_method(kind, "__setitem__")
     if method is not None:
         machine.recorder.sources.guard_type(holder)
-        return machine.calls.call(frame, method, (holder, key, value), {}, ("drop",))
+        return machine.calls.call(frame, method, (holder, key, value), {}, DROP)
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)
@@ -234,7 +235,7 @@ def delete_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder = plain_number(frame.stack.pop())
     method = python_method(type(holder), "__delitem__")
     if method is not None:
-        return machine.calls.call(frame, method, (holder, key), {}, ("drop",))
+        return machine.calls.call(frame, method, (holder, key), {}, DROP)
     key = key_in(machine, holder, key) if isinstance(holder, dict) else _plain(key)
     if isinstance(holder, dict):
         compared(machine, key)

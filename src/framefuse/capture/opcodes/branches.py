@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from framefuse.capture.code import handles
+from framefuse.capture.continuations import Jump, JumpOrPop
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
 
@@ -21,7 +22,7 @@ def pop_jump_if_false(machine: Machine, frame: Frame, argument: int) -> None:
             frame.step = argument
         return
     if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack.pop(), ("jump", False, argument))
+        machine.operations.decide(frame, frame.stack.pop(), Jump(False, argument))
     if not machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
@@ -36,7 +37,7 @@ def pop_jump_if_true(machine: Machine, frame: Frame, argument: int) -> None:
             frame.step = argument
         return
     if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack.pop(), ("jump", True, argument))
+        machine.operations.decide(frame, frame.stack.pop(), Jump(True, argument))
     if machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     frame.stack.pop()
@@ -70,7 +71,7 @@ def pop_jump_if_not_none(machine: Machine, frame: Frame, argument: int) -> None:
 @handles("JUMP_IF_FALSE_OR_POP")
 def jump_if_false_or_pop(machine: Machine, frame: Frame, argument: int) -> None:
     if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack[-1], ("jump or pop", False, argument))
+        machine.operations.decide(frame, frame.stack[-1], JumpOrPop(False, argument))
     if not machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     else:
@@ -80,7 +81,7 @@ def jump_if_false_or_pop(machine: Machine, frame: Frame, argument: int) -> None:
 @handles("JUMP_IF_TRUE_OR_POP")
 def jump_if_true_or_pop(machine: Machine, frame: Frame, argument: int) -> None:
     if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack[-1], ("jump or pop", True, argument))
+        machine.operations.decide(frame, frame.stack[-1], JumpOrPop(True, argument))
     if machine.operations.truth(frame.stack[-1]):
         frame.step = argument
     else:

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from framefuse.capture.code import handles
+from framefuse.capture.continuations import Raise
 from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
@@ -109,7 +110,7 @@ def raise_varargs(machine: Machine, frame: Frame, argument: int) -> Outcome:
     error = frame.stack.pop()
     if isinstance(error, type) and issubclass(error, BaseException):
         machine.recorder.sources.guard_version(error)
-        machine.calls.call(frame, error, (), {}, ("raise", cause, error))
+        machine.calls.call(frame, error, (), {}, Raise(cause, error))
         return SWITCH
     if not isinstance(error, BaseException):
         raise TypeError("exceptions must derive from BaseException")

@@ -11,7 +11,7 @@ from typing import Any
 from framefuse.capture.code import handles
 from framefuse.capture.frame import DONE, MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Resumption
 
 
 @handles("MAKE_FUNCTION")
@@ -45,29 +45,20 @@ def return_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     generator = frame.generator
     if generator is not None:
         generator.state = "done"
-        resume = frame.resume
-        if frame.bottom or resume is None:
+        resumption = frame.resumption
+        if frame.bottom or resumption is None:
             machine.returned = value
             return DONE
-        caller = frames[-1]
-        if resume[0] == "for":
-            caller.stack.pop()
-            caller.step = resume[1]
-        elif resume[0] == "send":
-            caller.stack[-2:] = [value]
-            caller.step = resume[1]
-        elif resume[1]:
-            caller.stack.append(resume[1][0])
-        else:
-            machine.raised = StopIteration(value) if value is not None else StopIteration()
+        assert isinstance(resumption, Resumption)
+        resumption.returned(machine, frames[-1], value)
         return SWITCH
     if frame.bottom:
         machine.returned = value
         return DONE
-    if frame.then is None:
+    if frame.continuation is None:
         frames[-1].stack.append(value)
     else:
-        machine.finish(frames[-1], value, frame.then)
+        machine.finish(frames[-1], value, frame.continuation)
     return SWITCH
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from framefuse.capture.code import handles
+from framefuse.capture.continuations import Delegation
 from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator, Outcome
 from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Resumption
 
 
 @handles("RETURN_GENERATOR")
@@ -15,7 +16,7 @@ def return_generator(machine: Machine, frame: Frame, argument: int) -> Outcome:
     generator = InterpretedGenerator(machine, frame)
     machine.recorder.generators = True
     machine.frames.pop()
-    then, frame.then = frame.then, None
+    then, frame.continuation = frame.continuation, None
     if frame.bottom:
         machine.returned = generator
         return DONE
@@ -26,16 +27,15 @@ def return_generator(machine: Machine, frame: Frame, argument: int) -> Outcome:
 @handles("YIELD_VALUE")
 def yield_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value = frame.stack.pop()
-    generator, bottom, how = frame.generator, frame.bottom, frame.resume  # one that nobody holds ends by this handler
+    generator, bottom = frame.generator, frame.bottom  # one that nobody holds ends by this handler
+    resumption = frame.resumption
     assert generator is not None
     machine.generators.suspend(frame, generator)
-    if bottom or how is None:
+    if bottom or resumption is None:
         machine.returned = value
         return DONE
-    machine.frames[-1].stack.append(value)
-    if how[0] == "send":
-        # The received value lies below: SEND leaves the iterator and the yielded value.
-        del machine.frames[-1].stack[-2]
+    assert isinstance(resumption, Resumption)
+    resumption.yielded(machine, machine.frames[-1], value)
     return SWITCH
 
 
@@ -43,7 +43,7 @@ def yield_value(machine: Machine, frame: Frame, argument: int) -> Outcome:
 def send(machine: Machine, frame: Frame, argument: int) -> Outcome:
     value, receiver = frame.stack[-1], frame.stack[-2]
     if type(receiver) is InterpretedGenerator and receiver.state != "done":
-        machine.generators.resume(receiver, value, ("send", argument))
+        machine.generators.resume(receiver, value, Delegation(argument))
         return SWITCH
     try:
         frame.stack[-1] = _sent(machine, receiver, value)

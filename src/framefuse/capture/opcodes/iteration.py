@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from framefuse.capture.code import handles
+from framefuse.capture.continuations import ForLoop, PushNext
 from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator, Outcome
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
@@ -29,7 +30,7 @@ def for_iter(machine: Machine, frame: Frame, argument: int) -> Outcome:
             frame.stack.pop()
             frame.step = argument
             return None
-        machine.generators.resume(iterator, None, ("for", argument))
+        machine.generators.resume(iterator, None, ForLoop(argument))
         return SWITCH
     method = python_method(kind, "__next__")
     if method is not None:
@@ -43,7 +44,7 @@ def for_iter(machine: Machine, frame: Frame, argument: int) -> Outcome:
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if sources.knows(iterator) and machine.recorder.alive:  # what it gives is no part of this recording
         return machine.exits.opaque(
-            frame, next, (iterator, Ended), {}, ("next", argument), "native-call", f"next of a {kind.__name__}"
+            frame, next, (iterator, Ended), {}, PushNext(argument), "native-call", f"next of a {kind.__name__}"
         )
     place = iterator.__reduce__()[1:] if kind is ListIterator else None
     try:

@@ -10,6 +10,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.code import handles
+from framefuse.capture.continuations import PUSH_NEGATED, PushOperation, PushTruth
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
@@ -65,7 +66,7 @@ def binary_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     if method is not None:
         function = IN_PLACE[argument]
         rest = machine.operations.attempts(function, left, right, f"__{name}__", f"__r{name}__")
-        return machine.calls.call(frame, method, (left, right), {}, ("binary", rest, function, left, right))
+        return machine.calls.call(frame, method, (left, right), {}, PushOperation(rest, function, left, right))
     if isinstance(left, (list, dict, set, deque)):
         if machine.recorder.sources.knows(left):
             if name == "mul" and not hasattr(type(right), "__index__"):
@@ -147,9 +148,9 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
     method = python_method(kind, "__contains__")
     if method is not None:
         machine.recorder.sources.guard_type(container)
-        return machine.calls.call(frame, method, (container, value), {}, ("not",) if argument else ("bool",))
+        return machine.calls.call(frame, method, (container, value), {}, PushTruth(bool(argument)))
     if type_get(kind, "__contains__") is MISSING and python_method(kind, "__iter__") is not None:
-        return machine.calls.call(frame, contains_, (container, value), {}, ("not",) if argument else ("bool",))
+        return machine.calls.call(frame, contains_, (container, value), {}, PushTruth(bool(argument)))
     hidden(machine, container, "__contains__", "__iter__")
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if type(value) is Text and kind in (dict, set, frozenset) and not contents.has_changed(container):
@@ -177,7 +178,7 @@ def contains_op(machine: Machine, frame: Frame, argument: int) -> Outcome:
 @handles("UNARY_NOT")
 def unary_not(machine: Machine, frame: Frame, argument: int) -> None:
     if machine.operations.reads_value(frame.stack[-1]):
-        machine.operations.decide(frame, frame.stack.pop(), ("not",))
+        machine.operations.decide(frame, frame.stack.pop(), PUSH_NEGATED)
     value = not machine.operations.truth(frame.stack[-1])
     frame.stack[-1] = value
 
