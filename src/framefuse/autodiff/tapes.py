@@ -18,6 +18,7 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
+from framefuse.ir.torch_calls import TABLE
 
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # True outside of a backward
 # torch.autograd.grad without what Python looks at first, which takes longer than a small gradient; the engine looks
@@ -241,18 +242,13 @@ def refuse_sparse(node: Node) -> None:
     name, args, kwargs = node.attr("name"), node.attr("args"), node.attr("kwargs")
     if isinstance(node.attr("target"), Taped):
         args, kwargs = args[1:]
-    places = SPARSE.get(name, ())
+    places = TABLE[name].sparse
     if any(args[place : place + 1] == (True,) for place in places) or any(kwargs.get(word) is True for word in FLAGS):
         raise Stop(reason("gradient", f"{name} gives a sparse gradient", node.line))
 
 
-# How the gradients of a call lie, by its name and their number of dimensions, where that is not row-major: in fused
-# attention the heads lie within a row, as in what a projection gives. Gradients that lie in another way are copied.
-LAYOUTS = {("scaled_dot_product_attention", 4): (0, 2, 1, 3)}
-
-# Where a call is told to give sparse gradients: by name, or at these places among its arguments.
+# Where a call is told by name to give sparse gradients.
 FLAGS = ("sparse", "sparse_grad")
-SPARSE = {"embedding": (4, 6), "embedding_bag": (7,)}
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------
@@ -326,7 +322,8 @@ def _spread(
     operands = [node.inputs[index] for index in wanted]
     results = [((place,), operand.dtype, operand.shape) for place, operand in enumerate(operands)]
     rows = [tuple(range(len(operand.shape))) for operand in operands]
-    given = [LAYOUTS.get((node.attr("name"), len(order)), order) for order in rows]
+    orders_of = {len(order): order for order in TABLE[node.attr("name")].gradients}
+    given = [orders_of.get(len(order), order) for order in rows]
     name = f"{node.attr('name')}_backward"
     found = calls(builder, target, args, results, name=name, given=given, orders=orders)
     parts: list[Gradient] = [None] * len(node.inputs)

@@ -18,6 +18,7 @@ import torch
 
 from framefuse.capture.code import DECODED_LIMIT
 from framefuse.capture.debuggers import hands_over
+from framefuse.ir.torch_calls import TABLE
 
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
 # globals.
@@ -66,17 +67,6 @@ TORCH_SILENT = (
 # Of torch.cuda and its kin: what a process finds out about its devices once. The rest changes the state of a device
 # (streams, memory), or tells it.
 ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "torch.mtia", "torch.backends")
-DEVICE_FACTS = frozenset(
-    "is_available device_count is_built is_bf16_supported is_tf32_supported get_device_name get_device_capability "
-    "get_device_properties get_arch_list can_device_access_peer current_accelerator _is_compiled "
-    "is_flash_attention_available "
-    "is_current_stream_capturing".split()  # where it is no question: it raises in builds without the device
-)
-TORCH_TOP = frozenset(
-    "_assert is_tensor is_storage typename _check _check_with _check_value _check_index _check_type _check_is_size "
-    "_check_not_implemented _check_tensor_all sym_int sym_max sym_min sym_not sym_float sym_sum sym_ite "
-    "get_default_device is_warn_always_enabled are_deterministic_algorithms_enabled".split()
-)
 TORCH_STOPS = (
     ("torch.autograd.function", "custom-function"),
     ("torch.autograd", "autograd"),
@@ -240,20 +230,6 @@ CALLS_BACK = {
     functools.cmp_to_key,
 }
 CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
-# Torch's C functions that are no operators but change nothing that lasts.
-TORCH_QUERIES = frozenset(
-    "_get_tracing_state _log_api_usage_once is_grad_enabled is_inference_mode_enabled _is_tracing "
-    "_get_privateuse1_backend_name "
-    "_is_torch_function_enabled _has_torch_function _has_torch_function_unary _has_torch_function_variadic "
-    "is_autocast_enabled _is_autocast_available "
-    "is_autocast_cache_enabled get_autocast_dtype is_autocast_cpu_enabled get_default_dtype _set_grad_enabled "
-    "_cuda_isCurrentStreamCapturing "
-    ""
-    "_cuda_getDeviceCount "
-    "is_anomaly_enabled _get_nested_int _jit_tree_views _is_functorch_wrapped_tensor _has_cuda _cuda_is_available "
-    "_len_torch_function_stack _dispatch_has_kernel_for_dispatch_key _len_torch_dispatch_stack "
-    "peek_interpreter_stack".split()
-)
 NATIVE_KINDS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.ClassMethodDescriptorType,
@@ -323,8 +299,8 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
     if module == "torch.jit._trace":  # they call what they are given, and look at who calls what inside
         return None if function.__name__ in ("is_tracing", "_script_if_tracing") else "native-call"
     if module == "torch":
-        return None if function.__name__ in TORCH_TOP else "native-call"
-    if function.__name__ in DEVICE_FACTS and module.startswith(ACCELERATORS):
+        return None if TABLE[function.__name__].silent else "native-call"
+    if TABLE[function.__name__].device_fact and module.startswith(ACCELERATORS):
         return None
     return None if module.startswith(TORCH_SILENT) else "native-call"
 
@@ -358,7 +334,7 @@ def is_torch_native(function: Any) -> bool:
     if function in OPERATORS:
         return True
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
-    return name in TORCH_QUERIES and (
+    return TABLE[name].silent and (
         module is None or module.startswith("torch") or isinstance(holder, types.ModuleType)
     )
 

@@ -32,6 +32,7 @@ from framefuse.capture.views import MADE_BY, copied, given, view
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.containers import elements
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.torch_calls import TABLE
 
 
 @netted("self.recorder", _policy="None", _unseen="True")
@@ -68,12 +69,12 @@ class Natives:
         if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
         elif policy == "torch":
-            stopped = queries.STOPPED.get(queries.call_name(target))
-            settled = self._settled(target, args, kwargs) if stopped is not None else None
+            stopped = TABLE[queries.call_name(target)].stop
+            settled = self._settled(target, args, kwargs) if stopped else None
             if settled is not None:
                 self.machine.finish(frame, settled, then)
                 return
-            if stopped is not None and self.machine.exits.breakable():
+            if stopped and self.machine.exits.breakable():
                 policy, self.refused = None, stopped
         elif target in READS_VALUE if kind_hashable(target) else False:
             if any(isinstance(part, torch.Tensor) for part in args):
@@ -94,16 +95,18 @@ class Natives:
     def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
         name = queries.call_name(target)
-        if name in queries.RESHAPING:
+        row = TABLE[name]
+        if row.resizes:
             return self._reshaped(target, name, args, kwargs)
-        if (name not in READS_ELEMENT and name != "requires_grad_") or kwargs:
+        if not (row.reads_element or name == "requires_grad_") or kwargs:
             return None
         holder = getattr(target, "__self__", None)
         given = (holder, *args) if isinstance(holder, torch.Tensor) else args
         if not given or not isinstance(given[0], torch.Tensor):
             return None
-        if name in READS_ELEMENT:
-            return self._element(given[0], READS_ELEMENT[name]) if len(given) == 1 else None
+        if row.reads_element:
+            whole = None if row.kind is None else row.kind is int
+            return self._element(given[0], whole) if len(given) == 1 else None
         wanted = given[1] if len(given) > 1 else True
         if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
             return None
@@ -498,9 +501,6 @@ def kind_hashable(target: Value) -> bool:
     """Whether a callable can be looked up in a set."""
     return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
 
-
-# What reads the one element of a tensor, and whether it gives an int (None: what the tensor holds).
-READS_ELEMENT = {"item": None, "_local_scalar_dense": None, "__int__": True, "__float__": False}
 
 # Builtins that read the value of a tensor they are given.
 READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, hex, oct, bin, list, tuple, set, hash))

@@ -37,6 +37,7 @@ from framefuse.ir.numbers import Expr, Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line, Site
 from framefuse.ir.stops import reason
+from framefuse.ir.torch_calls import TABLE, is_in_place, uncounted
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
@@ -442,15 +443,15 @@ class Recorder:
     ) -> None:
         """Records a torch call that gave ``out``."""
         operands, state = prepared.operands, prepared.random_state
-        written = self._written(name, operands, prepared.versions, args, kwargs)
+        written = self._written(function, name, operands, prepared.versions, args, kwargs)
         if written:
             self.count_versions(written)
             if not self.alive:
                 return
-            if self.gradients_matter and prepared.grad_enabled and queries.is_in_place(name):
+            if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
                 with torch._C.DisableTorchFunction():
                     self.entrances.wrote(function, args, kwargs)
-        advanced = (state is not None and devices.drew(state)) or name in queries.GENERATOR_CALLS
+        advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
         if prepared.named:
             advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
         data = queries.sizes_from_data(name, args, kwargs)
@@ -464,7 +465,7 @@ class Recorder:
             return
         places = [meta.device for meta in self.metas[first:]]
         devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
-        if result is NO_TENSOR and not written and name not in queries.FOR_EFFECT:
+        if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
             self.kill("native-call", name)
             return
         self.calls.append(
@@ -502,8 +503,9 @@ class Recorder:
         return tuple(self.numbers[id(tensor)] for tensor in missing)
 
     def _written(
-        self, name: str, operands: list[torch.Tensor], before: list[int | None], args: Arguments, kwargs: Keywords
-    ) -> tuple[int, ...]:
+        self, function: Function, name: str, operands: list[torch.Tensor], before: list[int | None], args: Arguments,
+        kwargs: Keywords,
+    ) -> tuple[int, ...]:  # fmt: skip
         after, found = _versions(operands), []
         if after != before:
             found = [
@@ -514,11 +516,11 @@ class Recorder:
         out = kwargs.get("out")
         outs = [tensor for tensor in (out if isinstance(out, (tuple, list)) else (out,)) if tensor is not None]
         targets = [self.numbers[id(tensor)] for tensor in outs if isinstance(tensor, torch.Tensor)]
-        if queries.is_in_place(name) and operands:
+        if is_in_place(name) and operands:
             targets.append(self.numbers[id(operands[0])])
         storages = {self.metas[target].storage for target in targets}  # other views of them count the write as well
         found = [*targets, *(number for number in found if self.metas[number].storage not in storages)]
-        found += [self.numbers[id(t)] for t in queries.statistics(name, args, kwargs) if id(t) in self.numbers]
+        found += [self.numbers[id(t)] for t in uncounted(function, name, args, kwargs) if id(t) in self.numbers]
         return tuple(dict.fromkeys(found))
 
     def count_versions(self, written: tuple[int, ...], counted: bool = True) -> None:

@@ -11,13 +11,13 @@ from typing import Protocol
 
 import torch
 
-from framefuse.capture import queries
 from framefuse.capture.numbers import Integer, bare, integer
 from framefuse.capture.relations import Relations
 from framefuse.capture.sources import Sources
 from framefuse.capture.tensors import Entrance
 from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
 # In-place call -> the operation on floats that it does.
@@ -91,9 +91,9 @@ class Scalars:
 
     def sized(self, name: str, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
         """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone."""
-        if name not in queries.TAKING_SIZES:
+        first = TABLE[name].sizes
+        if first is None:
             return args, kwargs
-        first = 0 if name in queries.FACTORIES else 1
         sizes = tuple([self._sized(part) for part in args[first:]])
         return (*args[:first], *sizes), {key: self._sized(part) for key, part in kwargs.items()}
 

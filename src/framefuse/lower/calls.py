@@ -15,18 +15,17 @@ from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
+from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
-    DATA_DEPENDENT,
     NAMED_PARTS,
-    ROW_MAJOR,
-    TOTAL,
     Parts,
     UnderAutocast,
     commits,
     of_torch,
+    sized_by_data,
 )
 from framefuse.lower.values import Values
 
@@ -77,7 +76,7 @@ class LibraryCalls:
             target = UnderAutocast(target, call.autocast)
         elif around not in ((), call.autocast) and any(policy(call.name, kind) != "alone" for kind, _ in around):
             target = UnderAutocast(target, ())  # an equal one casts nothing more
-        known = _constant(operands) and call.name not in DATA_DEPENDENT
+        known = _constant(operands) and not sized_by_data(call, self.trace.metas)
         if shapes is None and known and of_torch(call.target) and not call.random and _no_numbers(template, named):
             shapes = [tuple(map(expr, meta.sizes)) for meta in metas]
         random = call.random or sent or not metas
@@ -93,7 +92,7 @@ class LibraryCalls:
         node = self.builder.opaque("library", tuple(operands), attrs, dtype, (), None, device)
         self.builder.lying[node] = self._open(call, operands, replaced)
         # What eager raises for some contents, sizes or numbers is raised also where nobody reads the result.
-        if random or call.name not in TOTAL or not _no_numbers(template, named):
+        if random or not TABLE[call.name].total or not _no_numbers(template, named):
             self.kept.append(node)
         results = []
         for place, (path, meta) in enumerate(zip(paths, metas, strict=True)):
@@ -148,7 +147,7 @@ class LibraryCalls:
         """The sizes of 1 of computed operands, in eager's memory, that do not tell how larger ones would lie there: so
         would the results of the call.
         """
-        if call.name in ROW_MAJOR:
+        if TABLE[call.name].row_major:
             return ()
         found: list[Expr] = []
         for value in refs((call.args, call.kwargs)):

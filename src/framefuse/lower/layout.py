@@ -12,21 +12,10 @@ from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.strides import dense_order, dense_strides, unclear
+from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, Trace, outside, refs
 from framefuse.lower.values import Values
 
-# Calls that give their operand or a view of it where its memory allows that, and else a copy or, REFUSING, an error.
-RESHAPES = frozenset(("reshape", "reshape_as", "flatten", "ravel", "view", "view_as"))
-REFUSING = frozenset(("view", "view_as"))
-# Calls that give an operand itself whatever its sizes are, if no memory format is named.
-GIVING_BACK = frozenset((
-    "contiguous", "to", "type", "type_as", "float", "double", "half", "bfloat16", "long", "int", "short", "char",
-    "byte", "bool", "cpu", "cuda", "xpu", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout",
-    "dropout1d", "dropout2d", "dropout3d", "real", "conj", "resolve_conj", "resolve_neg", "positive", "atleast_1d",
-    "atleast_2d", "atleast_3d", "pin_memory", "rename", "refine_names", "wait_tensor",
-))  # fmt: skip
-# Calls that never give a result that requires grad.
-CUTTING = frozenset(("detach", "data", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"))
 WHY = "where a tensor lies in memory"
 
 
@@ -44,10 +33,10 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
                 _settle_cut(lo, call, values)
             if not isinstance(operand, Ref) or not isinstance(result, Ref):
                 continue
-            if call.name not in ("contiguous", *RESHAPES) and not _names_format(call):
+            if not (TABLE[call.name].reshapes or call.name == "contiguous") and not _names_format(call):
                 continue
             storage = trace.metas[operand.value].storage
-            if call.name in REFUSING or trace.metas[result.value].storage in seen or storage in written:
+            if TABLE[call.name].refuses or trace.metas[result.value].storage in seen or storage in written:
                 _settle(lo, call, values, operand.value, result.value)
         except Unprovable as error:
             fact = f"Sizes that are known only while it runs decide whether {call.name} gives a view ({error})."
@@ -62,7 +51,7 @@ def _names_format(call: Call) -> bool:
 
 def _settle_given_back(lo: Builder, call: Call, values: Values) -> None:
     """Fixes the sizes of an operand that is itself what the call gave: with others the call may compute."""
-    if call.name in GIVING_BACK and not _names_format(call):
+    if TABLE[call.name].gives_back and not _names_format(call):
         return
     given = set(refs(call.result))
     for value in refs((call.args, call.kwargs)):
@@ -76,7 +65,7 @@ def _settle_cut(lo: Builder, call: Call, values: Values) -> None:
     (``vander`` of one number).
     """
     metas, operands = values.trace.metas, list(refs((call.args, call.kwargs)))
-    if not call.grad_enabled or call.name in CUTTING or call.name.endswith("_like"):
+    if not call.grad_enabled or TABLE[call.name].no_gradient or call.name.endswith("_like"):
         return
     floats = [metas[value] for value in refs(call.result) if metas[value].dtype.is_floating_point]
     if all(meta.requires_grad for meta in floats) or not any(metas[value].requires_grad for value in operands):
@@ -94,7 +83,7 @@ def _settle(lo: Builder, call: Call, values: Values, operand: int, result: int) 
     if strides is None or other or any(isinstance(value, torch.dtype) for value in call.args):
         for size in shape:
             _agree(lo, size, expr(lo.size(size)))
-    elif not stays_contiguous(lo, shape, strides) and call.name in RESHAPES:
+    elif not stays_contiguous(lo, shape, strides) and TABLE[call.name].reshapes:
         stays_view(lo, shape, strides, values.contents[result].shape)
 
 

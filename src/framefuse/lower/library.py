@@ -2,80 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from framefuse.ir.facts import Casts
+from framefuse.ir.torch_calls import sizes_from_data
+from framefuse.ir.trace import Call, Ref, TensorMeta
 
-# Names whose result has sizes that depend on values: their sizes are always run-time numbers.
-DATA_DEPENDENT = frozenset(
-    (
-        "nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "bincount", "repeat_interleave",
-        "where", "__getitem__", "take_along_dim", "_unique2", "unique_dim", "histogramdd", "index", "tensor_split",
-        "coalesce", "to_sparse", "split_with_sizes", "nonzero_numpy", "one_hot", "combinations", "tolist",
-    )
-)  # fmt: skip
-# Calls of which contents and sizes decide no error, only what the trace fixes: nobody misses one that nobody reads.
-TOTAL = frozenset(
-    (
-        "clone", "contiguous", "permute", "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "msort", "empty",
-        "empty_like", "new_empty", "integer_word", "float_word",
-        "i0", "special_i0e", "special_i1", "special_i1e", "special_ndtr", "special_ndtri", "special_entr",
-    )
-)  # fmt: skip
-# Calls whose results are row-major, however their operands lie.
-ROW_MAJOR = frozenset(
-    (
-        "cumsum", "cumprod", "logcumsumexp", "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm",
-        "baddbmm", "addbmm", "mv", "addmv", "dot", "outer", "embedding", "cross_entropy", "one_hot", "bincount",
-    )
-)  # fmt: skip
-# Calls that tell something about a tensor and leave nothing behind: what they told is in the trace's facts.
-QUERIES = frozenset(
-    (
-        "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "__len__",
-        "is_floating_point", "is_complex", "is_signed", "get_device", "element_size", "is_inference", "is_conj",
-        "is_neg", "is_same_size", "is_tensor", "is_nonzero_size", "dtype", "device", "shape", "ndim", "is_cuda",
-        "layout", "requires_grad", "is_leaf", "is_sparse", "is_quantized", "is_meta", "is_nested", "is_mkldnn",
-        "is_mps", "is_xpu", "is_cpu", "itemsize", "nbytes", "names", "grad_fn", "output_nr", "_version", "retains_grad",
-        "has_names", "result_type", "can_cast", "is_distributed", "is_shared", "is_pinned", "__hash__", "_is_view",
-        "is_vulkan", "is_ipu", "is_maia", "is_xla", "is_mtia", "is_sparse_csr", "name", "grad", "_base", "dim_order",
-    )
-)  # fmt: skip
-# Calls made for a check alone, which is repeated at run time.
-EFFECTS = frozenset(("_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "decided"))
-# In-place calls that change sizes, strides, memory or flags of the tensor object itself.
-METADATA = frozenset(
-    (
-        "unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "resize_", "resize_as_", "set_",
-        "as_strided_", "detach_", "requires_grad_", "rename_", "share_memory_", "swap_", "retain_grad", "backward",
-        "register_hook", "apply_", "map_", "map2_", "sparse_resize_", "squeeze_copy_", "set_data",
-    )
-)  # fmt: skip
-# Norms that write their running statistics, and where these stand among the arguments.
-STATISTICS = (
-    (torch.nn.functional.batch_norm, 1),
-    (torch.nn.functional.instance_norm, 1),
-    (torch.batch_norm, 3),
-    (torch.instance_norm, 3),
-    (torch.native_batch_norm, 3),
-)
-# Of these, the names that write without counting a version.
-UNCOUNTED = ("batch_norm", "native_batch_norm", "copy_uncounted")
-# Calls whose result depends on where in memory the operand's elements lie.
-LAYOUT = frozenset(
-    ("as_strided", "as_strided_", "set_", "untyped_storage", "storage", "data_ptr", "view_as_real", "view_as_complex",
-     "resize_", "resize_as_", "as_strided_copy", "as_strided_scatter", "unsafe_view", "_unsafe_view")
-)  # fmt: skip
 TORCH_NAMES = ("torch", "torch.nn.functional", "torch._tensor", "torch.functional", "torch._C._nn")
 
 
 def of_torch(target: Any) -> bool:
-    """Whether the callable is torch's own, so that its results' sizes follow from sizes alone (but for
-    :data:`DATA_DEPENDENT`).
+    """Whether the callable is torch's own, so that its results' sizes follow from sizes alone (but for those
+    that :func:`sized_by_data` tells).
     """
     module = getattr(target, "__module__", None)
     if module is not None:
@@ -84,6 +26,19 @@ def of_torch(target: Any) -> bool:
     if kind == "builtin_function_or_method":
         return str(type(getattr(target, "__self__", None)).__module__) in ("builtins", "torch", "torch._C")
     return kind in ("method_descriptor", "wrapper_descriptor", "method-wrapper", "getset_descriptor")
+
+
+def sized_by_data(call: Call, metas: Sequence[TensorMeta] | Mapping[int, TensorMeta]) -> bool:
+    """Whether values of tensors decide sizes of what the call gives; ``metas`` are the tensors of its trace."""
+
+    def is_mask(value: Ref) -> bool:
+        return metas[value.value].dtype in (torch.bool, torch.uint8)
+
+    return sizes_from_data(call.name, call.args, call.kwargs, _is_tensor, is_mask)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Ref)
 
 
 def commits(target: Any) -> bool:

@@ -19,6 +19,7 @@ from framefuse.ir.numbers import Expr, Real, Symbol, Whole, expr
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
+from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
@@ -29,16 +30,7 @@ from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
 from framefuse.lower.gradients import KEPT, Gradients
 from framefuse.lower.layout import settle
-from framefuse.lower.library import (
-    EFFECTS,
-    LAYOUT,
-    METADATA,
-    QUERIES,
-    STATISTICS,
-    UNCOUNTED,
-    OnCopies,
-    commits,
-)
+from framefuse.lower.library import OnCopies, commits
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.probed_shapes import probed
@@ -170,9 +162,8 @@ class _Lowerer:
             self._meta(value)
         self.gradients.reads(call)
         written = _written(call, results)
-        if call.name in METADATA or getattr(call.target, "__name__", "") == "__set__":
-            fact = f"{call.name} changes a tensor in place without writing its elements."
-            raise Stop(Reason("in-place", fact, "Use the form that returns a new tensor.", call.line))
+        if TABLE[call.name].stop and not TABLE[call.name].generator:
+            raise Stop(reason(TABLE[call.name].stop, call.name, call.line))
         if not results and not written:
             self._without_result(call)
             return
@@ -303,7 +294,7 @@ class _Lowerer:
     def _by_library(
         self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]], shapes: Sequence[Shape] | None = None
     ) -> tuple[Node, ...]:
-        if call.name in LAYOUT:
+        if TABLE[call.name].lies:
             self._check_layout(call)
         metas = [self.trace.metas[value] for _, value in fresh]
         paths = [path for path, _ in fresh]
@@ -346,10 +337,10 @@ class _Lowerer:
                 raise Stop(Reason("memory-order", fact, "Call .contiguous() on it first.", call.line))
 
     def _without_result(self, call: Call) -> None:
-        """A question about a tensor is answered by the trace's facts; a call for its effect on a generator stays."""
-        if call.random or call.name in EFFECTS or commits(call.target):
+        """A call for its effect on a generator, or for its check, stays."""
+        if call.random or TABLE[call.name].checks or commits(call.target):
             self.calls.library(call, call.target, (), ())
-        elif call.name not in QUERIES:
+        else:
             fact = f"{call.name} gives no tensor."
             raise Stop(Reason("no-tensor", fact, "Call it outside the compiled function.", call.line))
 
@@ -365,7 +356,7 @@ class _Lowerer:
             self._separate(call, written, node)
             if node is not None:
                 self.computed.append(node)
-                self._assign(call, written[0], node, index, int(call.name not in UNCOUNTED))
+                self._assign(call, written[0], node, index, counts(call.target, call.name))
                 return
         else:
             self._separate(call, written, None)
@@ -377,7 +368,7 @@ class _Lowerer:
             self._finish(index, call, written)
             return
         copies = OnCopies(target, self._places(call, written))
-        counted = getattr(target, "counts", int(call.name not in UNCOUNTED))
+        counted = getattr(target, "counts", counts(call.target, call.name))
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
@@ -395,7 +386,7 @@ class _Lowerer:
             raise Stop(Reason("in-place", fact, "Read a clone().", call.line))
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
-        tracked = call.grad_enabled and not any(call.target is norm for norm, _ in STATISTICS)
+        tracked = call.grad_enabled and norm(call.target, call.name) is None
         node = self.gradients.written(call, value, node) if tracked else node
         self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted)
 
@@ -533,10 +524,6 @@ class _Lowerer:
 
 def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
     """The values that the call wrote; an in-place name counts as well where the version counter said nothing."""
-    for norm, place in STATISTICS:
-        if call.target is norm:
-            running = (*call.args[place : place + 2], call.kwargs.get("running_mean"), call.kwargs.get("running_var"))
-            return tuple(value for value in call.written if Ref(value) in running)
     if call.written or not call.name.endswith("_") or call.name.endswith("__") or call.name == "requires_grad_":
         return call.written
     first = call.args[0] if call.args else None

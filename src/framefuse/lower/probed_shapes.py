@@ -14,7 +14,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta
-from framefuse.lower.library import DATA_DEPENDENT, of_torch
+from framefuse.lower.library import of_torch, sized_by_data
 from framefuse.lower.rules import OVERLOADS
 
 # What the symbols are multiplied by in a probe, so that quotients without a rest stay so, and in two more what is added
@@ -43,7 +43,7 @@ def probed(
     ``known`` are the operands as recorded, and ``number`` brings a recorded number over the graph's symbols.
     """
     known_to_torch = of_torch(call.target) or isinstance(call.target, OVERLOADS)
-    if FORMS not in sys.modules or call.random or call.name in DATA_DEPENDENT or not known_to_torch:
+    if FORMS not in sys.modules or call.random or not known_to_torch or sized_by_data(call, known):
         return None
     numbers = [number(value) for value in _numbers((call.args, call.kwargs))]
     seen: dict[Expr, None] = {}

@@ -24,10 +24,9 @@ from framefuse.ir.plan import (
     ReleaseStep,
     Step,
 )
+from framefuse.ir.torch_calls import TABLE
 from framefuse.runtime.assemble import refuse_unwritable
 
-# Calls that set or read the state of a generator.
-STATEFUL = frozenset(("manual_seed", "get_rng_state", "set_rng_state", "get_state", "set_state", "seed_word"))
 # What a call does to the objects, beside the work of the device.
 HOST = (_native.raise_versions, _native.saved_drop, refuse_unwritable)
 
@@ -151,7 +150,7 @@ class _Reader:
             raise Refused(f"the size of what {step.name} gives is known only when it has run")
         if step.commits or step.grad:
             raise Refused(f"{step.name} does more than compute")
-        if step.name in STATEFUL:
+        if TABLE[step.name].generator:
             raise Refused(f"{step.name} concerns a generator, which a repetition leaves as it is")
         if getattr(step.function, "tape", ""):
             self.tape(step)

@@ -18,12 +18,13 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
 from framefuse.capture.protocols import checked
-from framefuse.capture.queries import STOPPED, own_writes
+from framefuse.capture.queries import own_writes
 from framefuse.capture.recorder import strip
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, key_in
+from framefuse.ir.torch_calls import TABLE
 
-STOPPED_READS = frozenset(name.removeprefix("get ") for name in STOPPED if name.startswith("get "))
+STOPPED_READS = frozenset(name.removeprefix("get ") for name in TABLE.names("stop") if name.startswith("get "))
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 

@@ -8,31 +8,15 @@ import torch
 
 from framefuse.fuse.addressing.strided import View
 from framefuse.ir.graph import Arg, Node
-
-# Functions that neither keep nor return the memory of an operand, whatever their arguments.
-INSIDE_NAMES = (
-    "linear", "bilinear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution",
-    "scaled_dot_product_attention", "batch_norm", "group_norm", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "cumsum", "cumprod", "sort", "argsort", "topk", "multinomial", "bincount", "nonzero",
-    "searchsorted", "logsumexp", "cdist",
-)  # fmt: skip
-# The same of overloads of torch.ops.aten, as backward graphs call them.
-INSIDE_BACKWARD = (
-    "convolution_backward", "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward",
-    "_adaptive_avg_pool3d_backward", "max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward",
-    "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward",
-    "upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward",
-    "upsample_trilinear3d_backward", "embedding_dense_backward",
-    "_scaled_dot_product_flash_attention_for_cpu_backward",
-)  # fmt: skip
+from framefuse.ir.torch_calls import TABLE
 
 
 def _callables() -> dict[int, Any]:
     """By identity: a user's function of the same name is another object."""
-    homes = (torch, torch.nn.functional, torch.Tensor)
-    found = [getattr(home, name, None) for home in homes for name in INSIDE_NAMES]
-    found += [getattr(getattr(torch.ops.aten, name, None), "default", None) for name in INSIDE_BACKWARD]
+    homes, found = (torch, torch.nn.functional, torch.Tensor), []
+    for name in TABLE.names("inside"):
+        forms = [getattr(home, name) for home in homes if hasattr(home, name)]
+        found += forms or [getattr(getattr(torch.ops.aten, name, None), "default", None)]
     return {id(function): function for function in found if function is not None}
 
 

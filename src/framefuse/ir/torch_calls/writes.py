@@ -1,0 +1,51 @@
+"""Says which operands a call of torch writes where its version counters do not."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from framefuse.ir.torch_calls.row import Statistics
+from framefuse.ir.torch_calls.table import TABLE
+
+
+def is_in_place(name: str) -> bool:
+    """Whether the name says that the first operand is written."""
+    return (name.endswith("_") and not name.endswith("__")) or TABLE[name].writes_first
+
+
+def norm(function: Any, name: str) -> Statistics | None:
+    """Where a norm keeps running statistics; None for any other function. Those of torch.nn.functional take their
+    arguments in another order than the operators of the same name.
+    """
+    return TABLE[f"F.{name}" if type(function) is types.FunctionType else name].statistics
+
+
+def statistics(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The running statistics that this call of a norm writes."""
+    row = norm(function, name)
+    if row is None or not _writes(row, args, kwargs):
+        return []
+    return [*args[row.place : row.place + 2], *(kwargs[name] for name in row.names if name in kwargs)]
+
+
+def _writes(row: Statistics, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if row.when is None:
+        return True
+    return bool(args[row.when] if len(args) > row.when else kwargs.get(row.flag, row.default))
+
+
+def counts(function: Any, name: str) -> int:
+    """How often a write by this call counts a version of what it writes."""
+    row = norm(function, name)
+    return int(row.counted if row is not None else not TABLE[name].uncounted)
+
+
+def uncounted(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What a call may write though no version counter tells it: running statistics, and by a fused step of an optimizer
+    the parameters and their state (all lists but that of the gradients).
+    """
+    if name.startswith("_fused_") and name.endswith("_"):
+        return [part for place, value in enumerate(args) if place != 1 and isinstance(value, list) for part in value]
+    return statistics(function, name, args, kwargs)
