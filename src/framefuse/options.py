@@ -5,30 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from framefuse.errors import UserError
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One setting: ``name`` as a key of ``options=`` or, in capitals after ``FRAMEFUSE_``, as an environment variable.
+def _row(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
+    """The field of an option: its default, its sentence, and for some strings all that they may be."""
+    return field(default=default, metadata={"text": text, "choices": choices})
 
-    ``choices`` limits strings; ``environment`` False means that only ``options=`` sets it.
-    """
 
-    name: str
-    type: type
-    default: Any
-    text: str
-    choices: tuple[str, ...] = ()
-
-    @property
-    def variable(self) -> str:
-        """The environment variable's name."""
-        return f"FRAMEFUSE_{self.name.upper()}"
-
+# "reduce-overhead" and "max-autotune" replay what a trace launches on a GPU as a captured graph.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 # What ``numerics`` promises. In both, tensors are of eager's dtypes; a value is rounded where a tensor of a 16-bit
 # dtype is stored, where the program casts, and where a comparison or a rounding to integers decides on it; operands
@@ -43,49 +32,79 @@ class Option:
 #            the way; and the last few elements of a tensor, for which eager has scalar code. In float32 elementwise
 #            functions that eager takes from MKL differ by at most 2 ulp.
 NUMERICS = "Whether kernels hold 16-bit floats in float32 between operations, or round where eager does."
-GRAPH_LIMIT = "How many CUDA graphs may be captured of one trace, where the mode asks for them."
-CPU_TARGET = "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow."
-TUNE_SECONDS = "How long one graph may compile and measure candidates in the modes max-autotune."
-TABLE = (
-    Option("trace_limit", int, 16, "How many traces may start at one place before new cases of it wait."),
-    Option("compile_seconds", float, 300.0, "How long a function may record and compile before new cases wait."),
-    Option("tune_seconds", float, 120.0, TUNE_SECONDS),
-    Option("point_limit", int, 64, "At how many points of one function compiled code may hand over to an eager step."),
-    Option("graph_limit", int, 8, GRAPH_LIMIT),
-    Option("cpu_target", str, "llvm", CPU_TARGET, ("llvm", "triton")),
-    Option("threads", bool, True, "Kernels may use the threads that torch.get_num_threads() allows."),
-    Option("cache", bool, True, "Machine code of kernels is kept in the user's cache folder for later processes."),
-    Option("check", bool, False, "Every stage's product is verified; slow, for tests."),
-    Option("numerics", str, "default", NUMERICS, ("default", "eager")),
-    Option("log", str, "", "What is printed while compiling.", ("", "calls", "graphs", "kernels")),
-    Option("report", str, "", "A folder that receives the trace, graph, kernels and plan of each compile as files."),
-)
-BY_NAME = {option.name: option for option in TABLE}
-# "reduce-overhead" and "max-autotune" replay what a trace launches on a GPU as a captured graph.
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The settings of one compiled function: values of :data:`TABLE` and the arguments of :func:`framefuse.compile`."""
+    """The settings of one compiled function: arguments of :func:`framefuse.compile`, then the options, each a row."""
 
-    values: tuple[tuple[str, Any], ...]
     dynamic: bool | None = None
     fullgraph: bool = False
     mode: str = "default"
+
+    trace_limit: int = _row(16, "How many traces may start at one place before new cases of it wait.")
+    compile_seconds: float = _row(300.0, "How long a function may record and compile before new cases wait.")
+    tune_seconds: float = _row(
+        120.0, "How long one graph may compile and measure candidates in the modes max-autotune."
+    )
+    point_limit: int = _row(
+        64, "At how many points of one function compiled code may hand over to an eager step."
+    )
+    graph_limit: int = _row(
+        8, "How many CUDA graphs may be captured of one trace, where the mode asks for them."
+    )
+    cpu_target: str = _row(
+        "llvm", "What compiles the CPU's kernels; triton is for tests, under TRITON_INTERPRET=1, and slow.",
+        ("llvm", "triton"),
+    )  # fmt: skip
+    threads: bool = _row(True, "Kernels may use the threads that torch.get_num_threads() allows.")
+    cache: bool = _row(True, "Machine code of kernels is kept in the user's cache folder for later processes.")
+    check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
+    numerics: str = _row("default", NUMERICS, ("default", "eager"))
+    log: str = _row("", "What is printed while compiling.", ("", "calls", "graphs", "kernels"))
+    report: str = _row("", "A folder that receives the trace, graph, kernels and plan of each compile as files.")
 
     @property
     def graphs(self) -> bool:
         """Whether what a trace launches on a GPU is to be captured and replayed."""
         return self.mode in ("reduce-overhead", "max-autotune")
 
-    def __getitem__(self, name: str) -> Any:
-        return dict(self.values)[name]
-
     @property
     def measures(self) -> bool:
         """Whether candidates are measured on the device, and the fastest is kept."""
         return self.mode in ("max-autotune", "max-autotune-no-cudagraphs")
+
+    @property
+    def exact(self) -> bool:
+        """Whether kernels round where eager does."""
+        return self.numerics == "eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: ``name`` as a key of ``options=`` or, in capitals after ``FRAMEFUSE_``, as an environment variable.
+
+    ``choices`` limits strings.
+    """
+
+    name: str
+    type: type
+    default: Any
+    text: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """The environment variable's name."""
+        return f"FRAMEFUSE_{self.name.upper()}"
+
+
+TABLE = tuple(
+    Option(row.name, type(row.default), row.default, row.metadata["text"], row.metadata["choices"])
+    for row in fields(Options)
+    if row.metadata
+)
+BY_NAME = {option.name: option for option in TABLE}
 
 
 def environment(name: str) -> Any:
@@ -110,7 +129,7 @@ def resolve(
         if name not in BY_NAME:
             raise UserError(f"unknown option {name!r}. Choose from: {', '.join(BY_NAME)}")
         values[name] = _parse(BY_NAME[name], value, f"option {name!r}")
-    return Options(tuple(values.items()), dynamic, bool(fullgraph), mode or "default")
+    return Options(dynamic=dynamic, fullgraph=bool(fullgraph), mode=mode or "default", **values)
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:

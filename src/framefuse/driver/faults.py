@@ -22,11 +22,11 @@ def report_bug(error: Exception, line: Line, options: Options, stages: Compilati
     Raises CompilerBug instead under the option ``check``, so that no test passes on a fault.
     """
     fact = f"{type(error).__name__}: {' '.join(str(error)[:200].split())}"
-    if options["check"]:
+    if options.check:
         raise CompilerBug(f"{line}: framefuse failed on it: {fact}") from error
     if fact not in _reported:
         try:
-            _reported[fact] = f"with the folder {write_fault(options['report'], error, line, stages)}"
+            _reported[fact] = f"with the folder {write_fault(options.report, error, line, stages)}"
         except Exception as other:
             _reported[fact] = f"with the program (no report was written: {other})"
         told = "%s: framefuse failed on it: %s. The call ran eagerly; please report this %s"

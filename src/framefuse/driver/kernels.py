@@ -53,7 +53,7 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
         except Unsupported as error:
             return error
         except Exception as error:
-            if options["check"] or not _backend(item, options).slow:
+            if options.check or not _backend(item, options).slow:
                 raise
             told = str(error).strip().splitlines() or [""]
             return Unsupported(f"{type(error).__name__}: {told[0][:200]}")
@@ -103,14 +103,14 @@ def _tuner(schedule: Schedule, options: Options) -> Tuner:
         lambda item, choice: compile_kernel(item, graph, options, choice),
         lambda item: _backend(item, options),
         lambda item: dict(_hints(item, graph, options)),
-        keep=options["cache"],
-        budget=options["tune_seconds"],
+        keep=options.cache,
+        budget=options.tune_seconds,
         workers=COMPILERS,
     )
 
 
 def _backend(item: RunKernel, options: Options) -> Backend:
-    found = backend(item.device, options["cpu_target"])
+    found = backend(item.device, options.cpu_target)
     assert found is not None, "fuse makes kernels for known devices"
     return found
 
@@ -139,4 +139,4 @@ def compile_kernel(item: RunKernel, graph: Graph, options: Options, choice: Choi
         return _native.load_module(binary, name, shared, index)
 
     special = Specialisation(dict(_hints(item, graph, options)), guarded=_guarded(item, graph), choice=choice)
-    return _backend(item, options).compile(item.kernel, special, Place(item.device, load, options["cache"]))
+    return _backend(item, options).compile(item.kernel, special, Place(item.device, load, options.cache))

@@ -89,8 +89,8 @@ def check_order(passes: tuple[Pass, ...], given: frozenset[str]) -> None:
 
 
 def _lower(trace: Trace, options: Options) -> Graph:
-    graph = lower(trace, exact=options["numerics"] == "eager", targets=targets(options["cpu_target"]))
-    if options["check"]:
+    graph = lower(trace, exact=options.exact, targets=targets(options.cpu_target))
+    if options.check:
         verify(graph)
     return graph
 
@@ -104,7 +104,7 @@ def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
 def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
     """The graph that runs when the function is called."""
     graph = without_marks(lowered) if halves is None else halves.forward
-    if options["check"]:
+    if options.check:
         verify(graph, "autodiff")
     return graph
 
@@ -115,14 +115,14 @@ def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
 def _products(graph: Graph, options: Options) -> Chosen:
     """Which products are kernels of ours, in the modes that measure."""
     devices = {node.device for node in graph.nodes}
-    if not options.measures or any(lacking(device, options["cpu_target"]) for device in devices):
+    if not options.measures or any(lacking(device, options.cpu_target) for device in devices):
         return Chosen()
     return choose_products(_scheduled(graph, options, offers=True), options)
 
 
 def _fuse(graph: Graph, chosen: Chosen, trace: Trace, options: Options) -> Schedule:
     for device in dict.fromkeys(node.device for node in graph.nodes):
-        why = lacking(device, options["cpu_target"])
+        why = lacking(device, options.cpu_target)
         if why is not None:
             return _on_aten(graph, options, device, why)
     if trace.assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
@@ -143,13 +143,13 @@ def _scheduled(
 ) -> Schedule:
     schedule = fuse(
         graph,
-        threads=options["threads"],
-        exact=options["numerics"] == "eager",
-        targets=targets(options["cpu_target"]),
+        threads=options.threads,
+        exact=options.exact,
+        targets=targets(options.cpu_target),
         offers=offers,
         products=products,
     )
-    if options["check"]:
+    if options.check:
         found = problems(schedule)
         if found:
             raise CompilerBug("the schedule breaks its rules: " + "; ".join(found))
@@ -218,7 +218,7 @@ def _assemble(
     plan = assemble(
         trace, code.schedule, code.kernels, guards.number_of, numbers, guards.register_of, derivatives
     )
-    return with_region(plan, options["graph_limit"]) if options.graphs else plan
+    return with_region(plan, options.graph_limit) if options.graphs else plan
 
 
 # From a graph to its plan: that of a trace, and that of each case of a backward.

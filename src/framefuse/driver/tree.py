@@ -65,7 +65,7 @@ class _Compiler:
 
     def tree(self, state: CompiledFunction) -> _Tree:
         if state.points is None:
-            state.points = Points(limit=state.options["point_limit"], replayed=state.options.graphs)
+            state.points = Points(limit=state.options.point_limit, replayed=state.options.graphs)
         return _Tree(self.passes, state)
 
     def outcome(self, tree: _Tree, recording: Recording) -> Outcome:

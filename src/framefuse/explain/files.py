@@ -32,12 +32,12 @@ _count = itertools.count(1)
 
 def publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
     """Follows the options ``log`` and ``report`` for one compile of ``function``; where that fails, it says so."""
-    if not options["log"] and not options["report"]:
+    if not options.log and not options.report:
         return
     try:
         _publish(function, product, reason, options)
     except Exception as error:  # a full disk is no error of the user's call
-        if options["check"]:
+        if options.check:
             raise
         logger.warning("the files of a compile could not be written: %s: %s", type(error).__name__, error)
 
@@ -45,10 +45,10 @@ def publish(function: Any, product: Product | None, reason: Reason | None, optio
 def _publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
     name = product.stages.trace.name if product is not None else getattr(function, "__qualname__", repr(function))
     number = next(_count)
-    if options["log"]:
-        print("\n".join(_log(name, number, product, reason, options["log"])), file=sys.stderr)
-    if options["report"] and product is not None:
-        write_report(Path(options["report"]), name, number, product)
+    if options.log:
+        print("\n".join(_log(name, number, product, reason, options.log)), file=sys.stderr)
+    if options.report and product is not None:
+        write_report(Path(options.report), name, number, product)
 
 
 def write_report(folder: Path, name: str, number: int, product: Product) -> Path:

@@ -308,7 +308,7 @@ class CompiledFunction:
 
     def new_bound(self) -> Bound:
         """The bound of one more place where traces start."""
-        return Bound(self.options["trace_limit"], self.options["compile_seconds"])
+        return Bound(self.options.trace_limit, self.options.compile_seconds)
 
     def _say(self, bound: Bound, product: Product) -> None:
         """Says once, in one line, that new cases of this function wait, and why."""

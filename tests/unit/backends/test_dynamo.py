@@ -54,7 +54,7 @@ def test_modes_and_options_of_torch_compile_are_those_of_framefuse(given):
     (state,) = (state for state in live_functions() if state not in before)
     assert state.dispatch.hits >= 2
     assert state.options.mode == given.get("mode", "default")
-    assert state.options["numerics"] == given.get("options", {}).get("numerics", "default")
+    assert state.options.numerics == given.get("options", {}).get("numerics", "default")
 
 
 def test_an_option_that_framefuse_lacks_is_named():
