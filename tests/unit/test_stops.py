@@ -26,6 +26,19 @@ def test_every_code_in_the_source_is_a_row():
     assert len(used) > 20
 
 
+def test_only_the_catalogue_makes_reasons():
+    """guards has another Reason, of why a place is compared."""
+    makers = set()
+    for path in PACKAGE.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        errors = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "framefuse.errors"]
+        imported = {alias.name for node in errors for alias in node.names}
+        called = {getattr(node.func, "id", "") for node in nodes if isinstance(node, ast.Call)}
+        if "Reason" in imported & called:
+            makers.add(str(path.relative_to(PACKAGE)))
+    assert makers == {"ir/stops.py"}
+
+
 def test_rows_say_all_there_is_to_say():
     assert len(stops.CATALOGUE) == len(stops.ROWS)
     for row in stops.ROWS:

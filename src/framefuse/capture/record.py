@@ -7,7 +7,7 @@ import time
 import types
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -328,7 +328,7 @@ class _Run:
             inner = recorder.reason
             if inner is not None and inner != why:
                 fact = f"{why.fact} No break is possible there: {inner.fact[0].lower()}{inner.fact[1:]}"
-                recorder.reason = Reason(why.code, fact, why.advice, why.line)
+                recorder.reason = replace(why, fact=fact)
             self._step(stop)
             return None
         point, target, args, kwargs, values, generators = closed

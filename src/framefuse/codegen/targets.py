@@ -111,9 +111,7 @@ def _cuda_lacks() -> str | None:
 
 
 def _interpreted(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
-    code = triton.compile_kernel(kernel, replace(special, guarded=False), place)
-    assert code.by_python is not None, "TRITON_INTERPRET was not set before Triton was imported"
-    return PythonCode(code, code.by_python)
+    return triton.interpreted(kernel, replace(special, guarded=False), place)
 
 
 def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:

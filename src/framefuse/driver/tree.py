@@ -24,7 +24,7 @@ from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Continuation, Outcome, Product
 
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
-WHOLE = frozenset(("autocast",))  # that no break heals: what autocast keeps is kept across it
+WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
 
 
 def compiler(passes: tuple[Pass, ...]) -> Compiler:

@@ -46,8 +46,8 @@ class DeviceCode:
     a launch in place of the kernel's. A launch has ``ceil(extent / blocks)`` programs of ``warps`` warps with
     ``shared`` bytes of shared memory. ``function`` is the driver's handle of ``binary``, 0 where nothing was loaded.
     ``aligned`` says that every pointer must be a multiple of 16. Each of ``limits``, expressions over the kernel's
-    numbers, must be at least 0 and below 2**31 - 2**20 at a launch, and all of ``fits`` must hold. ``by_python`` runs
-    the kernel where no plan can launch it. ``seconds`` are those of the call that gave it, by step.
+    numbers, must be at least 0 and below 2**31 - 2**20 at a launch, and all of ``fits`` must hold. ``seconds``
+    are those of the call that gave it, by step.
     """
 
     path: str
@@ -60,7 +60,6 @@ class DeviceCode:
     binary: bytes
     aligned: bool
     limits: tuple[Expr, ...]
-    by_python: Run | None
     seconds: Mapping[str, float]
     keep: Any
     programs: Expr | None = None

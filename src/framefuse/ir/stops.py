@@ -265,6 +265,13 @@ ROWS = (
         STEP,
     ),
     Row(
+        "autocast-cache",
+        "a weight is written while autocast keeps its casts",
+        "{detail}",
+        "Leave autocast before the write.",
+        EAGER,
+    ),
+    Row(
         "random-state",
         "random state is set",
         "{detail} changes or reads a random generator.",

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH, FLOAT32, DType
 from framefuse.ir.graph import Node
+from framefuse.ir.stops import reason
 from framefuse.ir.target import type_of
 from framefuse.ir.trace import Call, TensorMeta, refs
 from framefuse.lower.context import Lowering
@@ -171,7 +172,7 @@ class Autocast:
         for value, node in cast.items() if target is low else ():
             if self.metas[value].requires_grad and self.kept.setdefault((value, target), node) is not node:
                 fact = "A weight is written between two uses under autocast, which keeps its casts."
-                raise Stop(Reason("autocast", fact, "Leave autocast before the write.", call.line))
+                raise Stop(reason("autocast-cache", fact, call.line))
         return {value: self.lo.cast(node, target) for value, node in cast.items()}
 
 

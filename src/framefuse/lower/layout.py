@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import torch
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, unclear
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, Trace, outside, refs
@@ -40,7 +41,7 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
                 _settle(lo, call, values, operand.value, result.value)
         except Unprovable as error:
             fact = f"Sizes that are known only while it runs decide whether {call.name} gives a view ({error})."
-            raise Stop(Reason("memory-order", fact, "Call .clone() on its operand first.", call.line)) from error
+            raise Stop(reason("memory-order", fact, call.line, "Call .clone() on its operand first.")) from error
 
 
 def _names_format(call: Call) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import Pinned, Reason, Stop
+from framefuse.errors import Pinned, Stop
 from framefuse.ir.builder import ONE, ZERO, Shape, Unprovable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import BY_NAME, BY_TORCH
@@ -334,7 +334,7 @@ class _Lowerer:
             lies = order is not None if call.name == "as_strided" else order == tuple(range(len(meta.sizes)))
             if node.op != "input" and not lies:
                 fact = f"{call.name} reads the memory order of a tensor."
-                raise Stop(Reason("memory-order", fact, "Call .contiguous() on it first.", call.line))
+                raise Stop(reason("memory-order", fact, call.line))
 
     def _without_result(self, call: Call) -> None:
         """A call for its effect on a generator, or for its check, stays."""
@@ -342,7 +342,7 @@ class _Lowerer:
             self.calls.library(call, call.target, (), ())
         else:
             fact = f"{call.name} gives no tensor."
-            raise Stop(Reason("no-tensor", fact, "Call it outside the compiled function.", call.line))
+            raise Stop(reason("no-tensor", fact, call.line))
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class _Lowerer:
             self._separate(call, written, None)
         if call.random and any(not self._is_dense(value) for value in written):
             fact = f"{call.name} fills memory with gaps, where eager draws in another order than on a copy."
-            raise Stop(Reason("memory-order", fact, "Fill a new tensor and copy it there.", call.line))
+            raise Stop(reason("memory-order", fact, call.line, "Fill a new tensor and copy it there."))
         target = torch.Tensor.__setitem__ if call.target == "setitem" else call.target
         if getattr(target, "finishes", False):
             self._finish(index, call, written)
@@ -383,7 +383,7 @@ class _Lowerer:
         index = self._argument(call.args[1]) if call.target == "setitem" or call.name == "__setitem__" else None
         if not commits(call.target) and overlaps(self.builder, self.values, call, written, index, node):
             fact = f"{call.name} reads memory that it writes, where the order of the elements decides."
-            raise Stop(Reason("in-place", fact, "Read a clone().", call.line))
+            raise Stop(reason("in-place", fact, call.line, "Read a clone()."))
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
         tracked = call.grad_enabled and norm(call.target, call.name) is None
@@ -395,7 +395,7 @@ class _Lowerer:
         operands = [self.values.contents[value] for value in written]
         if any(node.op != "result" or not commits(node.inputs[0].attr("target")) for node in operands):
             fact = "A tensor is written while a collective fills it."
-            raise Stop(Reason("in-place", fact, "Write it after wait().", call.line))
+            raise Stop(reason("in-place", fact, call.line, "Write it after wait()."))
         metas = [self.trace.metas[value] for value in written]
         paths = [(place,) for place in range(len(written))]
         nodes = self.calls.library(call, call.target, paths, metas, [node.shape for node in operands])
@@ -455,7 +455,7 @@ class _Lowerer:
             found += [name for name, arg in call.kwargs.items() if isinstance(arg, Ref) and arg.value == value]
             if len(found) != 1:
                 fact = f"{call.name} writes memory that is not one of its direct operands."
-                raise Stop(Reason("in-place", fact, "Use the form that returns its result.", call.line))
+                raise Stop(reason("in-place", fact, call.line, "Use the form that returns its result."))
             places.append(found[0])
         return tuple(places)
 
@@ -482,12 +482,12 @@ class _Lowerer:
             if not self.builder.bound.isdisjoint(value.substitute(self.symbols).symbols):
                 fact = f"The program computes with a size that is known only while it runs ({symbol} = {value})."
                 line = value.line if isinstance(value, Whole) else None
-                raise Stop(Reason("run-time-size", fact, "Compute with the size of an argument instead.", line))
+                raise Stop(reason("run-time-size", fact, line, "Compute with the size of an argument instead."))
         for relation in relations:
             known = relation.substitute(self.symbols)
             if not self.builder.bound.isdisjoint(known.left.symbols | known.right.symbols):
                 fact = f"The program branches on a size that is known only while it runs ({relation})."
-                raise Stop(Reason("run-time-size", fact, "Branch on the size of an argument instead.", relation.line))
+                raise Stop(reason("run-time-size", fact, relation.line))
 
     def _kept(self, outputs: Sequence[Output], writes: Sequence[Write]) -> tuple[Node, ...]:
         """What runs for the error that it may raise."""

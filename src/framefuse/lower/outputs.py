@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.stops import reason
@@ -286,7 +286,7 @@ class Outputs:
             except Unprovable as error:
                 fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
                 line = self.definer[value].call.line
-                raise Stop(Reason("memory-order", fact, "Return its .contiguous().", line)) from error
+                raise Stop(reason("memory-order", fact, line, "Return its .contiguous().")) from error
 
     def _input_node(self, value: int) -> Node:
         for node in self.builder.nodes:
@@ -302,11 +302,11 @@ class Outputs:
         beside = before != value and self._beside(before, value)
         if before != value and not beside:
             fact = "Two results share memory in a way that is not followed."
-            raise Stop(Reason("shared-memory", fact, "Return one of them, or a clone.", definition.call.line))
+            raise Stop(reason("shared-memory", fact, definition.call.line))
         order = dense_order(meta.sizes, meta.strides)
         if order is None and not (definition.own is plain and plain not in self.copies.given):
             fact = "A result is a view of memory with gaps."
-            raise Stop(Reason("shared-memory", fact, "Return its clone().", definition.call.line))
+            raise Stop(reason("shared-memory", fact, definition.call.line, "Return its clone()."))
         found = self._own(value, definition.own)
         self.real[value] = found.node
         return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order
 from framefuse.ir.trace import Trace, outside, refs
 from framefuse.lower.aliases import AliasSet, Inexpressible, Path, replay, scatter
@@ -115,4 +116,4 @@ def _last_uses(trace: Trace) -> dict[int, int]:
 
 def _stop(fact: str, line: Line | None) -> Stop:
     advice = "Compute a new tensor in place of the write, or keep this part outside the compiled function."
-    return Stop(Reason("in-place", f"In-place operation: {fact}.", advice, line))
+    return Stop(reason("in-place", f"In-place operation: {fact}.", line, advice))

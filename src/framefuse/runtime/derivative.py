@@ -12,6 +12,7 @@ from framefuse import _native
 from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
@@ -129,7 +130,7 @@ class _Side:
         """One more case, up to the limit."""
         if self.tries == LIMIT:
             fact = f"{LIMIT} cases of one backward pass were met, the limit: this one is computed call by call."
-            return Reason("limit", fact, "Ask for the same gradients in each step.", self.derivative.line)
+            return reason("limit", fact, self.derivative.line, "Ask for the same gradients in each step.")
         self.tries += 1
         return self.derivative.compile(values, self.again)
 

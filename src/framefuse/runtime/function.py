@@ -17,6 +17,7 @@ from framefuse import _native
 from framefuse.errors import Reason, UserError, let_go, rethrow
 from framefuse.ir.facts import Fact
 from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
 from framefuse.runtime.compilation import Compilation
@@ -321,7 +322,7 @@ class CompiledFunction:
         else:
             fact = f"Recording and compiling took {bound.spent:.0f} s, the limit: most new cases run eagerly."
             advice = 'Raise options={"compile_seconds": N}, or compile the functions that it calls.'
-        self.reasons[Reason("limit", fact, advice, line)] = 1
+        self.reasons[reason("limit", fact, line, advice)] = 1
         logger.warning("%s: %s %s", line, fact, advice)
 
     def file(self, outcome: Outcome, start: Continuation | None = None) -> None:

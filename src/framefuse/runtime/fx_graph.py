@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from framefuse.errors import Reason, Stop
+from framefuse.errors import Stop
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.elements import ELEMENT
 from framefuse.ir.facts import Source
@@ -101,8 +101,7 @@ class _Writer:
                 mode = call.grad_enabled
                 self.graph.call_function(torch._C._set_grad_enabled, (mode,))
             if call.autocast != ambient:
-                what = f"{call.name} is called under another autocast than the function"
-                raise Stop(Reason("autocast", what, "Enter autocast around the compiled function.", call.line))
+                raise Stop(reason("autocast", f"What calls {call.name}", call.line))
             self._call(call)
         if mode != begun:
             self.graph.call_function(torch._C._set_grad_enabled, (begun,))

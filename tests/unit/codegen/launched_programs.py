@@ -33,7 +33,8 @@ def memory_at(address: int, dtype: torch.dtype) -> torch.Tensor:
 
 def launched(number: int, grid: int, threads: int, parameters: Any) -> int:
     """What the driver calls: 0, or an error of the driver."""
-    kernel, code = KERNELS[number]
+    kernel, made = KERNELS[number]
+    code = made.code
     COUNTS["launches"] += 1
     tensors: list[Any] = [None] * len(kernel.buffers)
     numbers: list[Any] = [0] * len(kernel.numbers)
@@ -48,7 +49,7 @@ def launched(number: int, grid: int, threads: int, parameters: Any) -> int:
     spare = [parameters[len(code.arguments) + place] for place in range(4)]
     if threads != 32 * code.warps or any(ctypes.cast(each, ctypes.POINTER(ctypes.c_uint64))[0] for each in spare):
         return 1
-    return 719 * code.by_python(tensors, numbers, grid * code.blocks)
+    return 719 * made.run(tensors, numbers, grid * code.blocks)
 
 
 def compiled(kernel: Any, special: Specialisation, place: Place) -> LaunchedCode:
@@ -56,9 +57,9 @@ def compiled(kernel: Any, special: Specialisation, place: Place) -> LaunchedCode
         COUNTS["unaligned"] += not aligned
         COUNTS["sizes"] += aligned and not fitted
         wanted = replace(special, aligned=aligned, fitted=fitted)
-        code = triton.compile_kernel(kernel, wanted, replace(place, load=None))
-        KERNELS.append((kernel, code))
-        return replace(code, function=place.load(str(len(KERNELS) - 1).encode() + b"\0", code.name, 0))
+        made = triton.interpreted(kernel, wanted, replace(place, load=None))
+        KERNELS.append((kernel, made))
+        return replace(made.code, function=place.load(str(len(KERNELS) - 1).encode() + b"\0", made.code.name, 0))
 
     code = one(True, fitted=True)
     return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)

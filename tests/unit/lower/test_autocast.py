@@ -187,7 +187,7 @@ def test_a_weight_that_is_written_may_be_used_as_it_was_cast(cached):
             weight.fill_(1)
             found.append([part[0, 0].item() for part in run(x)])
     assert found == [[2, 2 if cached else 4]] * 4
-    assert [reason.code for reason in fast.__framefuse__.reasons] == ["autocast"]
+    assert [reason.code for reason in fast.__framefuse__.reasons] == ["autocast-cache"]
 
 
 def test_a_weight_that_no_gradient_wants_is_cast_anew():

@@ -16,7 +16,7 @@ from tests.unit.native.fake_driver import FakeDriver, fake_driver
 
 from framefuse.codegen import targets, triton
 from framefuse.codegen.specialisation import Place, Specialisation
-from framefuse.ir.code import LaunchedCode
+from framefuse.ir.code import DeviceCode, LaunchedCode, Run
 from framefuse.ir.loops import Kernel
 from framefuse.native import abi
 
@@ -32,7 +32,7 @@ def tensor_at(address: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_char * dtype.itemsize).from_address(address), dtype=dtype)
 
 
-def function_of(driver: FakeDriver, kernel: Kernel, code: Any) -> tuple[int, Any]:
+def function_of(driver: FakeDriver, kernel: Kernel, code: DeviceCode, run: Run) -> tuple[int, Any]:
     """A kernel of the driver that reads its arguments as a GPU would, and what must live as long as it."""
 
     def whole(parameters: Any, grid: int) -> int:
@@ -45,7 +45,7 @@ def function_of(driver: FakeDriver, kernel: Kernel, code: Any) -> tuple[int, Any
             else:
                 numbers[place] = ctypes.cast(parameters[at], ctypes.POINTER(KINDS[kind])).contents.value
         try:
-            return ASSERT if code.by_python(tensors, numbers, grid * code.blocks) else 0
+            return ASSERT if run(tensors, numbers, grid * code.blocks) else 0
         except BaseException:
             pytest.fail("the kernel could not be run", pytrace=True)
 
@@ -64,12 +64,12 @@ def launched() -> Iterator[FakeDriver]:
 
     def compile(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
         def one(aligned: bool, fitted: bool = False) -> Any:
-            made = triton.compile_kernel(
+            made = triton.interpreted(
                 kernel, dataclasses.replace(special, aligned=aligned, fitted=fitted), Place(place.device)
             )
-            function, called = function_of(driver, kernel, made)
+            function, called = function_of(driver, kernel, made.code, made.run)
             kept.append(called)
-            return dataclasses.replace(made, function=function)
+            return dataclasses.replace(made.code, function=function)
 
         code = one(True, fitted=True)
         return LaunchedCode(code, lambda aligned: (one(aligned).function, 0), 32 * code.warps)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +29,7 @@ from framefuse.codegen.triton.target import Machine, machine
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import DeviceCode, PythonCode
 from framefuse.ir.loops import Kernel
+from framefuse.ir.numbers import Expr
 
 POINTERS = {
     "bool": "*i1", "uint8": "*u8", "int8": "*i8", "int16": "*i16", "int32": "*i32", "int64": "*i64",
@@ -88,8 +89,7 @@ PROCESS = Compiler(DiskCache())
 
 
 def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Machine | None = None) -> DeviceCode:
-    """The code of ``kernel`` for a device; thread-safe. ``on`` is the GPU (None: that of the place). Where Triton
-    interprets, nothing is compiled, and the code runs by Python.
+    """The code of ``kernel`` for a device; thread-safe. ``on`` is the GPU (None: that of the place).
 
     Raises Unsupported for a kernel that this emitter cannot express, ImportError without Triton.
     """
@@ -98,24 +98,31 @@ def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Ma
     kinds = _arguments(kernel, made)
     path = _written(made, kernel, place.keep)
     emitted = time.perf_counter() - begun
-    by_python = None
-    code, seconds = Code(b"", 0, {}), dict[str, float]()
-    if _interprets():
-        # Imports Triton, which a process without a GPU kernel has no need of.
-        runner = importlib.import_module("framefuse.codegen.triton.interpreted")
-        module = _module(path)
-        by_python = runner.launcher(getattr(module, made.name), module, kernel, made)
-    else:
-        gpu = on or machine(place.device)
-        code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, special.aligned, place.keep)
-        if place.load is not None and place.device not in code.functions:
-            code.functions[place.device] = place.load(code.binary, made.name, code.shared)
-    arguments = tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in kinds)
+    gpu = on or machine(place.device)
+    code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, special.aligned, place.keep)
+    if place.load is not None and place.device not in code.functions:
+        code.functions[place.device] = place.load(code.binary, made.name, code.shared)
     return DeviceCode(
-        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, code.shared,
-        code.functions.get(place.device, 0), code.binary, special.aligned, made.width.limits, by_python,
+        str(path), made.name, _kinds(kinds), made.blocks.points, made.blocks.warps, code.shared,
+        code.functions.get(place.device, 0), code.binary, special.aligned, made.width.limits,
         {"emit": emitted, **seconds}, code, made.programs, made.fits,
     )  # fmt: skip
+
+
+def interpreted(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
+    """The code of ``kernel`` as Triton's interpreter runs it: nothing is compiled. Raises Unsupported, and
+    AssertionError where TRITON_INTERPRET was not set before Triton was imported.
+    """
+    assert _interprets(), "TRITON_INTERPRET was not set before Triton was imported"
+    begun = time.perf_counter()
+    made = module_of(kernel, special)
+    path = _written(made, kernel, place.keep)
+    module = _module(path)
+    # Imports Triton, which a process without a GPU kernel has no need of.
+    runner = importlib.import_module("framefuse.codegen.triton.interpreted")
+    run = runner.launcher(getattr(module, made.name), module, kernel, made)
+    code = _unloaded(kernel, made, path, special.aligned, made.width.limits, begun)
+    return PythonCode(replace(code, fits=made.fits), run)
 
 
 def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
@@ -124,14 +131,20 @@ def launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) ->
     """
     begun = time.perf_counter()
     made = module_of(kernel, special)
-    arguments = tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in _arguments(kernel, made))
     path = _written(made, kernel, place.keep)
     run = importlib.import_module("framefuse.codegen.triton.own_launcher").launcher(_module(path), kernel, made)
-    code = DeviceCode(
-        str(path), made.name, arguments, made.blocks.points, made.blocks.warps, 0, 0, b"", False, (), run,
-        {"emit": time.perf_counter() - begun}, None, made.programs,
+    return PythonCode(_unloaded(kernel, made, path, False, (), begun), run)
+
+
+def _unloaded(
+    kernel: Kernel, made: Module, path: Path, aligned: bool, limits: tuple[Expr, ...], begun: float
+) -> DeviceCode:
+    """The code of a module of which no driver has a binary."""
+    seconds = {"emit": time.perf_counter() - begun}
+    return DeviceCode(
+        str(path), made.name, _kinds(_arguments(kernel, made)), made.blocks.points, made.blocks.warps, 0, 0, b"",
+        aligned, limits, seconds, None, made.programs,
     )  # fmt: skip
-    return PythonCode(code, run)
 
 
 def module_of(kernel: Kernel, special: Specialisation) -> Module:
@@ -162,6 +175,10 @@ def _arguments(kernel: Kernel, made: Module) -> list[tuple[str, int]]:
         small = narrow and number.symbol in limited
         found.append(("real64" if number.real else "int32" if small else "int64", place))
     return found
+
+
+def _kinds(arguments: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple(("pointer" if kind.startswith("*") else kind, index) for kind, index in arguments)
 
 
 # ---- files

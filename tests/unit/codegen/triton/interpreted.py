@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from framefuse.codegen.specialisation import Place, Specialisation
-from framefuse.codegen.triton import compile_kernel
+from framefuse.codegen.triton import interpreted
 from framefuse.ir.loops import Kernel
 
 
@@ -16,7 +16,6 @@ def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int |
     very numbers.
     """
     hints = {n.symbol: int(v) for n, v in zip(kernel.numbers, numbers, strict=True) if not n.real}
-    compiled = compile_kernel(kernel, Specialisation(hints), Place("cpu"))
-    assert compiled.by_python is not None, "TRITON_INTERPRET was not set before Triton was imported"
-    extent = kernel.extent if compiled.programs is None else compiled.programs
-    return compiled.by_python(buffers, numbers, extent.evaluate(hints))
+    compiled = interpreted(kernel, Specialisation(hints), Place("cpu"))
+    extent = kernel.extent if compiled.code.programs is None else compiled.code.programs
+    return compiled.run(buffers, numbers, extent.evaluate(hints))

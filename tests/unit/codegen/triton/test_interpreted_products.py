@@ -8,7 +8,7 @@ from tests.unit.codegen.triton.product_kernels import K, M, N, linear_relu
 from tests.unit.fuse.test_fused_products import *  # noqa: F403
 
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
-from framefuse.codegen.triton import compile_kernel
+from framefuse.codegen.triton import interpreted as interpreted_code
 from framefuse.codegen.triton.products import choices
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 
@@ -35,23 +35,23 @@ def test_odd_sizes_and_transposed_operands(dtype, sizes, lie):
     for static in (None, sizes):
         kernel = linear_relu(dtype, lie, static)
         for choice in (None, Choice(16, 16, 4, 3, 16), Choice(32, 64, 4, 3, 32)):
-            code = compile_kernel(kernel, Specialisation(hints, choice=choice), Place("cpu"))
+            code = interpreted_code(kernel, Specialisation(hints, choice=choice), Place("cpu"))
             out = torch.full((m, n), 7.0, dtype=dtype.torch)
             buffers = [*(x.flatten() for x in given), bias, out.view(-1)]
             numbers = () if static else sizes
-            assert code.by_python(buffers, numbers, code.programs.evaluate(hints)) == 0
+            assert code.run(buffers, numbers, code.code.programs.evaluate(hints)) == 0
             torch.testing.assert_close(out.double(), wanted, rtol=relative, atol=absolute)
 
 
 def test_one_code_for_all_sizes():
     kernel = linear_relu(BFLOAT16, "nt", None)
     hints = {M: 64, N: 64, K: 64}
-    code = compile_kernel(kernel, Specialisation(hints, choice=Choice(32, 32, 4, 3, 32)), Place("cpu"))
+    code = interpreted_code(kernel, Specialisation(hints, choice=Choice(32, 32, 4, 3, 32)), Place("cpu"))
     for m, n, k in ((64, 64, 64), (64, 64, 96), (64, 64, 80), (5, 64, 64), (64, 65, 64), (33, 31, 1)):
         a, w, bias = ((torch.randn(shape) / 4).to(torch.bfloat16) for shape in ((m, k), (n, k), (n,)))
         out = torch.full((m, n), 7.0, dtype=torch.bfloat16)
-        programs = code.programs.evaluate({M: m, N: n, K: k})
-        assert code.by_python([a.flatten(), w.flatten(), bias, out.view(-1)], (m, n, k), programs) == 0
+        programs = code.code.programs.evaluate({M: m, N: n, K: k})
+        assert code.run([a.flatten(), w.flatten(), bias, out.view(-1)], (m, n, k), programs) == 0
         wanted = torch.relu(a.double() @ w.double().t() + bias.double())
         torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=2e-2)
 

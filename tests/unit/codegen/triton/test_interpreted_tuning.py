@@ -14,7 +14,7 @@ from framefuse.codegen import targets
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
-from framefuse.codegen.triton import candidates, compile_kernel
+from framefuse.codegen.triton import candidates, interpreted
 from framefuse.codegen.triton.products import parts_of
 from framefuse.driver import tuning
 from framefuse.ir.dtypes import FLOAT32
@@ -29,8 +29,8 @@ MODE = "max-autotune-no-cudagraphs"
 
 def run(kernel, buffers, hints, choice):
     numbers = [hints[number.symbol] for number in kernel.numbers]
-    compiled = compile_kernel(kernel, Specialisation(hints, choice=choice), Place("cpu"))
-    return compiled.by_python(buffers, numbers, kernel.extent.evaluate(hints))
+    compiled = interpreted(kernel, Specialisation(hints, choice=choice), Place("cpu"))
+    return compiled.run(buffers, numbers, kernel.extent.evaluate(hints))
 
 
 
