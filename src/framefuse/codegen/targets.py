@@ -111,7 +111,7 @@ def _cuda_lacks() -> str | None:
 
 
 def _interpreted(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
-    return triton.interpreted(kernel, replace(special, guarded=False), place)
+    return triton.by_interpreter(kernel, replace(special, guarded=False), place)
 
 
 def _launched_by_triton(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:

@@ -19,7 +19,7 @@ from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.fx_graph import Captured
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Compilation:
     """A trace and all that was made of it.
 

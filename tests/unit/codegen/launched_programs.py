@@ -57,7 +57,7 @@ def compiled(kernel: Any, special: Specialisation, place: Place) -> LaunchedCode
         COUNTS["unaligned"] += not aligned
         COUNTS["sizes"] += aligned and not fitted
         wanted = replace(special, aligned=aligned, fitted=fitted)
-        made = triton.interpreted(kernel, wanted, replace(place, load=None))
+        made = triton.by_interpreter(kernel, wanted, replace(place, load=None))
         KERNELS.append((kernel, made))
         return replace(made.code, function=place.load(str(len(KERNELS) - 1).encode() + b"\0", made.code.name, 0))
 

@@ -64,7 +64,7 @@ def launched() -> Iterator[FakeDriver]:
 
     def compile(kernel: Kernel, special: Specialisation, place: Place) -> LaunchedCode:
         def one(aligned: bool, fitted: bool = False) -> Any:
-            made = triton.interpreted(
+            made = triton.by_interpreter(
                 kernel, dataclasses.replace(special, aligned=aligned, fitted=fitted), Place(place.device)
             )
             function, called = function_of(driver, kernel, made.code, made.run)

@@ -109,7 +109,7 @@ def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Ma
     )  # fmt: skip
 
 
-def interpreted(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
+def by_interpreter(kernel: Kernel, special: Specialisation, place: Place) -> PythonCode:
     """The code of ``kernel`` as Triton's interpreter runs it: nothing is compiled. Raises Unsupported, and
     AssertionError where TRITON_INTERPRET was not set before Triton was imported.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from framefuse.codegen.specialisation import Place, Specialisation
-from framefuse.codegen.triton import interpreted
+from framefuse.codegen.triton import by_interpreter
 from framefuse.ir.loops import Kernel
 
 
@@ -16,6 +16,6 @@ def run(kernel: Kernel, buffers: Sequence[torch.Tensor], numbers: Sequence[int |
     very numbers.
     """
     hints = {n.symbol: int(v) for n, v in zip(kernel.numbers, numbers, strict=True) if not n.real}
-    compiled = interpreted(kernel, Specialisation(hints), Place("cpu"))
+    compiled = by_interpreter(kernel, Specialisation(hints), Place("cpu"))
     extent = kernel.extent if compiled.code.programs is None else compiled.code.programs
     return compiled.run(buffers, numbers, extent.evaluate(hints))

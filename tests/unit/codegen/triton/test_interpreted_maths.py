@@ -10,7 +10,7 @@ from tests.unit.codegen.triton.maths_samples import ROUNDED, SPECIAL, ULP, check
 
 from framefuse.codegen.llvm import coefficients
 from framefuse.codegen.specialisation import Place, Specialisation
-from framefuse.codegen.triton import interpreted, maths, text
+from framefuse.codegen.triton import by_interpreter, maths, text
 from framefuse.ir.dtypes import BFLOAT16, FLOAT32
 
 
@@ -18,7 +18,7 @@ def computed(make, *inputs):
     """The results of a kernel of one value over float32."""
     value = make(*(k.load(f"x{n}", k.I) for n in range(len(inputs))))
     out = torch.empty(inputs[0].shape, dtype=value.dtype.torch)
-    large = interpreted(k.pointwise([FLOAT32] * len(inputs), value), Specialisation({k.N: 1 << 26}), Place("cpu"))
+    large = by_interpreter(k.pointwise([FLOAT32] * len(inputs), value), Specialisation({k.N: 1 << 26}), Place("cpu"))
     assert large.run([*inputs, out], [len(out)], len(out)) == 0
     return out
 

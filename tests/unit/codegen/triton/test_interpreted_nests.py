@@ -35,7 +35,7 @@ from tests.unit.codegen.test_pointwise import (  # noqa: F401
 from tests.unit.codegen.triton.interpreted import run
 
 from framefuse.codegen.specialisation import Place, Specialisation
-from framefuse.codegen.triton import interpreted, launched_by_triton
+from framefuse.codegen.triton import by_interpreter, launched_by_triton
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64
 from framefuse.ir.loops import Buffer, Check, Let, Local, Loop, LoopKind, Number, Scalar, Store
@@ -89,7 +89,7 @@ def test_code_is_right_for_other_sizes_than_its_blocks_were_chosen_for(columns):
         x, out = torch.randn(rows * columns), torch.zeros(rows * columns)
         hints = {k.ROWS: 64, k.COLS: 128}
         for guarded in (False, True):
-            compiled = interpreted(k.softmax(), Specialisation(hints, guarded=guarded), Place("cpu"))
+            compiled = by_interpreter(k.softmax(), Specialisation(hints, guarded=guarded), Place("cpu"))
             assert compiled.run([x, out], [rows, columns], rows) == 0
             torch.testing.assert_close(out.view(rows, columns), x.view(rows, columns).softmax(1))
 

@@ -8,7 +8,7 @@ from tests.unit.codegen.triton.product_kernels import K, M, N, linear_relu
 from tests.unit.fuse.test_fused_products import *  # noqa: F403
 
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
-from framefuse.codegen.triton import interpreted as interpreted_code
+from framefuse.codegen.triton import by_interpreter
 from framefuse.codegen.triton.products import choices
 from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
 
@@ -35,7 +35,7 @@ def test_odd_sizes_and_transposed_operands(dtype, sizes, lie):
     for static in (None, sizes):
         kernel = linear_relu(dtype, lie, static)
         for choice in (None, Choice(16, 16, 4, 3, 16), Choice(32, 64, 4, 3, 32)):
-            code = interpreted_code(kernel, Specialisation(hints, choice=choice), Place("cpu"))
+            code = by_interpreter(kernel, Specialisation(hints, choice=choice), Place("cpu"))
             out = torch.full((m, n), 7.0, dtype=dtype.torch)
             buffers = [*(x.flatten() for x in given), bias, out.view(-1)]
             numbers = () if static else sizes
@@ -46,7 +46,7 @@ def test_odd_sizes_and_transposed_operands(dtype, sizes, lie):
 def test_one_code_for_all_sizes():
     kernel = linear_relu(BFLOAT16, "nt", None)
     hints = {M: 64, N: 64, K: 64}
-    code = interpreted_code(kernel, Specialisation(hints, choice=Choice(32, 32, 4, 3, 32)), Place("cpu"))
+    code = by_interpreter(kernel, Specialisation(hints, choice=Choice(32, 32, 4, 3, 32)), Place("cpu"))
     for m, n, k in ((64, 64, 64), (64, 64, 96), (64, 64, 80), (5, 64, 64), (64, 65, 64), (33, 31, 1)):
         a, w, bias = ((torch.randn(shape) / 4).to(torch.bfloat16) for shape in ((m, k), (n, k), (n,)))
         out = torch.full((m, n), 7.0, dtype=torch.bfloat16)

@@ -14,7 +14,7 @@ from framefuse.codegen import targets
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.interpreter import interpret
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
-from framefuse.codegen.triton import candidates, interpreted
+from framefuse.codegen.triton import by_interpreter, candidates
 from framefuse.codegen.triton.products import parts_of
 from framefuse.driver import tuning
 from framefuse.ir.dtypes import FLOAT32
@@ -29,7 +29,7 @@ MODE = "max-autotune-no-cudagraphs"
 
 def run(kernel, buffers, hints, choice):
     numbers = [hints[number.symbol] for number in kernel.numbers]
-    compiled = interpreted(kernel, Specialisation(hints, choice=choice), Place("cpu"))
+    compiled = by_interpreter(kernel, Specialisation(hints, choice=choice), Place("cpu"))
     return compiled.run(buffers, numbers, kernel.extent.evaluate(hints))
 
 
