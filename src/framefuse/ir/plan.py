@@ -325,6 +325,8 @@ GUARD_OPS: dict[str, str] = {
     "real_relation": "op, left number, right number, bool: this is how the comparison of two floats comes out",
     "number": "a number instruction (see NUMBER_OPS) as a nested tuple",
 }
+RELATIONS = ("==", "!=", "<", "<=")  # of a relation and a real relation
+UNSET_KINDS = ("cell", "getattr", "context", "attr", "item", "global")  # of the instruction unset
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,7 +409,7 @@ static bool usable(Dispatch *self)
     return true;
 }
 
-PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
+static PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names)
 {
     Dispatch *self = (Dispatch *)object, *follow = NULL;
     self->calls++;
@@ -445,7 +445,7 @@ PyObject *dispatch_call(PyObject *object, PyObject *const *args, size_t flags, P
     return result;
 }
 
-PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *bound, bool *plain)
+static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *bound, bool *plain)
 {
     Dispatch *self = (Dispatch *)object;
     self->calls++;
@@ -485,12 +485,12 @@ PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *const *boun
 
 static PyTypeObject *Dispatch_Type;
 
-PyObject *dispatch_function(PyObject *object)
+static PyObject *dispatch_function(PyObject *object)
 {
     return Py_IS_TYPE(object, Dispatch_Type) && !((Dispatch *)object)->owner ? ((Dispatch *)object)->function : NULL;
 }
 
-Door *dispatch_door(PyObject *object) { return &((Dispatch *)object)->door; }
+static Door *dispatch_door(PyObject *object) { return &((Dispatch *)object)->door; }
 
 static PyObject *dispatch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -740,5 +740,7 @@ static bool is_point(PyObject *object) { return Py_IS_TYPE(object, Dispatch_Type
 
 PyTypeObject *make_dispatch_type(PyObject *module)
 {
+    static const Behind behind = {dispatch_function, dispatch_door, dispatch_call, dispatch_frame};
+    doors_lead_to(&behind);
     return Dispatch_Type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &dispatch_spec, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-#include "dispatch.h"
-
 #if PY_VERSION_HEX < 0x030C0000
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
@@ -30,6 +28,7 @@ struct Extra { /* the layout of co_extra in 3.11, 3.12 and 3.13 */
     void *values[1];
 };
 
+static const Behind *behind; /* a Dispatch */
 static Py_ssize_t extra_index = -1;
 static Py_ssize_t in_use; /* open doors and watchers: the evaluator of 3.11 is on while there are any */
 static __thread PyObject *passing;
@@ -37,6 +36,8 @@ static __thread int inside; /* calls of `outermost` code that run in this thread
 
 static void hook_on(void);
 static void hook_off(void);
+
+void doors_lead_to(const Behind *what) { behind = what; }
 
 static void used(int change)
 {
@@ -102,13 +103,13 @@ static PyObject *room_find(const Room *room, PyObject *function, PyObject *first
         PyObject *key = PyLong_FromVoidPtr(first), *address = key ? PyDict_GetItemWithError(room->by_first, key) : NULL;
         Py_XDECREF(key);
         PyObject *found = address ? PyLong_AsVoidPtr(address) : NULL;
-        if (found && dispatch_function(found) == function)
+        if (found && behind->function(found) == function)
             return found;
         if (!found)
             PyErr_Clear();
     }
     for (Py_ssize_t i = 0; i < room->count; i++)
-        if (dispatch_function(room->open[i]) == function)
+        if (behind->function(room->open[i]) == function)
             return room->open[i];
     return NULL;
 }
@@ -205,7 +206,7 @@ static PyObject *enter_room(PyThreadState *thread, _PyInterpreterFrame *frame)
     int counted = counts_calls(code);
     inside += counted;
     if (dispatch)
-        result = dispatch_frame(dispatch, code, frame->localsplus, &plain);
+        result = behind->frame(dispatch, code, frame->localsplus, &plain);
     Py_XDECREF(dispatch);
     if (plain)
         result = run_frame(thread, frame, 0);
@@ -276,7 +277,7 @@ static PyObject *door_call(PyObject *function, PyObject *const *args, size_t fla
     int counted = counts_calls(code);
     inside += counted;
     if (dispatch)
-        result = dispatch_call(dispatch, args, flags, names);
+        result = behind->call(dispatch, args, flags, names);
     else
         result = usual(function, args, flags, names);
     inside -= counted;
@@ -380,11 +381,11 @@ PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *dispatch, *first = Py_None;
     if (!PyArg_ParseTuple(args, "O|O", &dispatch, &first))
         return NULL;
-    PyObject *function = dispatch_function(dispatch);
+    PyObject *function = behind->function(dispatch);
     if (!function || !PyFunction_Check(function) || is_lazy(((PyFunctionObject *)function)->func_code))
         return PyErr_Format(PyExc_TypeError, "not the Dispatch of a Python function that runs when it is called: %R",
                             dispatch);
-    Door *door = dispatch_door(dispatch);
+    Door *door = behind->door(dispatch);
     if (door->code)
         Py_RETURN_NONE;
     PyObject *code = ((PyFunctionObject *)function)->func_code, *key = NULL;
@@ -403,11 +404,11 @@ PyObject *open_door_py(PyObject *Py_UNUSED(module), PyObject *args)
 
 void door_close(PyObject *dispatch)
 {
-    Door *slot = dispatch_door(dispatch), door = *slot;
+    Door *slot = behind->door(dispatch), door = *slot;
     Room *room = door.code ? room_of(door.code) : NULL;
     if (!room)
         return;
-    PyObject *function = Py_NewRef(dispatch_function(dispatch));
+    PyObject *function = Py_NewRef(behind->function(dispatch));
     *slot = (Door){NULL, NULL};
     PyObject *kind, *error, *trace; /* a Dispatch may die while an exception passes */
     PyErr_Fetch(&kind, &error, &trace);
@@ -445,7 +446,7 @@ PyObject *behind_door_py(PyObject *Py_UNUSED(module), PyObject *args)
 
 PyObject *close_door_py(PyObject *Py_UNUSED(module), PyObject *dispatch)
 {
-    if (!dispatch_function(dispatch))
+    if (!behind->function(dispatch))
         return PyErr_Format(PyExc_TypeError, "not a Dispatch: %R", dispatch);
     door_close(dispatch);
     Py_RETURN_NONE;

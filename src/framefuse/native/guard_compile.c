@@ -112,7 +112,11 @@ static int read_relation(Compiler *c, PyObject *instruction, GuardOp *op)
     static const struct {
         const char *text;
         int code;
-    } RELATIONS[] = {{"==", Py_EQ}, {"!=", Py_NE}, {"<", Py_LT}, {"<=", Py_LE}};
+    } RELATIONS[] = {
+#define X(code, text) {text, code},
+        NUMBER_RELATIONS(X)
+#undef X
+    };
     const char *name, *text;
     Py_ssize_t left, right;
     int holds = 1;
@@ -121,7 +125,7 @@ static int read_relation(Compiler *c, PyObject *instruction, GuardOp *op)
         || number_index(c, left) < 0 || number_index(c, right) < 0)
         return bad(instruction);
     op->index = -1;
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof RELATIONS / sizeof *RELATIONS; i++)
         if (strcmp(RELATIONS[i].text, text) == 0)
             op->index = RELATIONS[i].code;
     op->to = (int32_t)left, op->from = (int32_t)right;
@@ -140,20 +144,25 @@ static int read_code(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
 
 static int read_unset(PyObject *instruction, GuardOp *op, Py_ssize_t *r)
 {
-    const char *name;
+    static const char *const KINDS[UNSET_COUNT] = {
+#define X(kind, name) name,
+        UNSET_KIND_NAMES(X)
+#undef X
+    };
+    const char *name, *kind;
     PyObject *key;
-    if (!PyArg_ParseTuple(instruction, "snUO", &name, r, &op->as.kind, &key))
+    if (!PyArg_ParseTuple(instruction, "snsO", &name, r, &kind, &key))
         return bad(instruction);
-    const char *kind = PyUnicode_AsUTF8(op->as.kind);
-    if (strcmp(kind, "cell") == 0) {
+    op->as.unset = 0;
+    while (op->as.unset < UNSET_COUNT && strcmp(KINDS[op->as.unset], kind))
+        op->as.unset++;
+    if (op->as.unset == UNSET_COUNT)
+        return bad(instruction);
+    if (op->as.unset == UNSET_CELL) {
         op->index = PyLong_AsSsize_t(key);
         return PyErr_Occurred() ? bad(instruction) : 0;
     }
-    if ((strcmp(kind, "getattr") && strcmp(kind, "context") && strcmp(kind, "attr") && strcmp(kind, "item")
-         && strcmp(kind, "global"))
-        || keyed(op, key) < 0)
-        return bad(instruction);
-    return 0;
+    return keyed(op, key) < 0 ? bad(instruction) : 0;
 }
 
 static int read_tensor(Compiler *c, PyObject *instruction, GuardOp *op, Py_ssize_t *r)

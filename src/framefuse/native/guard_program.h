@@ -15,6 +15,18 @@
     X(type_absent) X(unset) X(tensor) X(integer) X(real) X(scalar) X(count) X(address) X(code) X(same) \
     X(different) X(disjoint) X(apart) X(distinct) X(version) X(relation) X(real_relation) X(number)
 
+/* The comparisons of numbers, as RELATIONS of framefuse.ir.plan, and what may be unset, as UNSET_KINDS. */
+#define NUMBER_RELATIONS(X) X(Py_EQ, "==") X(Py_NE, "!=") X(Py_LT, "<") X(Py_LE, "<=")
+#define UNSET_KIND_NAMES(X) \
+    X(UNSET_CELL, "cell") X(UNSET_GETATTR, "getattr") X(UNSET_CONTEXT, "context") X(UNSET_ATTR, "attr") \
+    X(UNSET_ITEM, "item") X(UNSET_GLOBAL, "global")
+enum {
+#define X(kind, name) kind,
+    UNSET_KIND_NAMES(X)
+#undef X
+    UNSET_COUNT
+};
+
 #define ASKED 8 /* room for the arguments of a question about a string */
 
 enum {
@@ -42,7 +54,7 @@ typedef struct GuardOp {
         TensorCheck *tensor; /* owned, with the other operations that use it */
         Number number;
         struct { PyObject *defaults, *keyword_defaults; } code_of; /* borrowed */
-        PyObject *kind;      /* borrowed: of an unset place */
+        int unset;           /* the kind of a place that is unset */
         unsigned int tag;    /* of a type */
         struct {
             uint64_t sum;     /* of the tags of dicts [from, settled) when their blocks held */

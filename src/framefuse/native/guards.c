@@ -144,28 +144,28 @@ static PyObject *context_value(PyObject *variable)
 
 static bool place_is_unset(PyObject *holder, const GuardOp *op)
 {
-    const char *kind = PyUnicode_AsUTF8(op->as.kind);
+    PyObject *found, **cell;
     bool unset;
-    if (strcmp(kind, "cell") == 0) {
-        PyObject **cell = closure_cell(holder, op->index);
+    switch (op->as.unset) {
+    case UNSET_CELL:
+        cell = closure_cell(holder, op->index);
         return cell && *cell == NULL;
-    }
-    if (strcmp(kind, "getattr") == 0) {
-        PyObject *found = PyObject_GetAttr(holder, op->object);
+    case UNSET_GETATTR:
+        found = PyObject_GetAttr(holder, op->object);
         Py_XDECREF(found);
         return !found && PyErr_ExceptionMatches(PyExc_AttributeError) ? (PyErr_Clear(), true) : false;
-    }
-    if (strcmp(kind, "context") == 0) {
-        PyObject *found = context_value(holder);
+    case UNSET_CONTEXT:
+        found = context_value(holder);
         Py_XDECREF(found);
         return !found && PyContextVar_CheckExact(holder) && !PyErr_Occurred();
-    }
-    if (strcmp(kind, "attr") == 0) {
-        PyObject *mapping = instance_dict(holder);
-        unset = !mapping || (PyDict_Check(mapping) && !entry_of(mapping, op->object, op->hash));
-    } else if (strcmp(kind, "item") == 0) {
+    case UNSET_ATTR:
+        found = instance_dict(holder);
+        unset = !found || (PyDict_Check(found) && !entry_of(found, op->object, op->hash));
+        break;
+    case UNSET_ITEM:
         unset = PyDict_Check(holder) && !entry_of(holder, op->object, op->hash);
-    } else {
+        break;
+    default:
         unset = PyFunction_Check(holder) && !global_of(holder, op->object, op->hash);
     }
     return unset && !PyErr_Occurred();

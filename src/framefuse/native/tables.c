@@ -12,7 +12,9 @@ static const char *const PLACES[] = {SLOT_PLACES(NAME) NULL}, *const STEPS[] = {
                          *const TEMPLATES[] = {TEMPLATE_TAGS(NAME) NULL},
                          *const ARGUMENTS[] = {LAUNCH_ARGUMENTS(NAME) NULL},
                          *const NUMBERS[] = {NUMBER_OPERATIONS(NAME) NULL},
-                         *const GUARDS[] = {GUARD_OPERATIONS(OWN_NAME) NULL};
+                         *const GUARDS[] = {GUARD_OPERATIONS(OWN_NAME) NULL},
+                         *const RELATIONS[] = {NUMBER_RELATIONS(NAME) NULL},
+                         *const UNSET[] = {UNSET_KIND_NAMES(NAME) NULL};
 
 static const struct {
     const char *name;
@@ -20,6 +22,7 @@ static const struct {
 } TABLES[] = {
     {"places", PLACES},       {"steps", STEPS},     {"templates", TEMPLATES},
     {"arguments", ARGUMENTS}, {"numbers", NUMBERS}, {"guards", GUARDS},
+    {"relations", RELATIONS}, {"unset", UNSET},
 };
 
 static PyObject *names_of(const char *const *rows)

@@ -9,13 +9,23 @@ import pytest
 
 from framefuse import _native
 from framefuse.capture import recorder
+from framefuse.guards import check
 from framefuse.ir import elements, plan
 
 NATIVE = Path(_native.__file__).parent / "native"
 SOURCES = {path.stem: path.read_text() for path in NATIVE.glob("*.c")}
 HEADERS = {path.stem: path.read_text() for path in NATIVE.glob("*.h")}
-# A call of a function reaches its Dispatch through a door, and a Dispatch that goes closes its door.
-KNOWN_CYCLES = {("dispatch", "frame_hook")}
+# The rooms in which the sources stand, lowest first: one includes headers of its own room and of lower ones.
+ROOMS = {
+    "python": "base bind distinct fields frame_hook frames numbers tags",
+    "torch": "abi_facts cuda tensor_check threads torch_abi",
+    "guards": "guard_compile guard_program guard_set guard_state guards watch",
+    "plans": "arena autograd call frame launch matmul memory plan plan_compile plan_type replay rewind run steps template",
+    "calls": "dispatch",
+    "module": "module tables",
+}
+ROOM_OF = {name: room for room, names in ROOMS.items() for name in names.split()}
+APART = {("guards", "plans"), ("plans", "guards")}  # what a guard set leaves, a plan takes: by arrays alone
 # The module is asked by CPython; the facts of torch fill the struct that torch_abi.h has.
 WITHOUT_HEADER = ("module", "abi_facts")
 WIDTH = 120
@@ -29,7 +39,14 @@ def test_names_are_those_of_the_python_that_defines_them():
         "arguments": plan.LAUNCH_ARGUMENTS,
         "numbers": plan.NUMBER_OPS,
         "guards": tuple(name for name in plan.GUARD_OPS if name not in ("object", "watch")),
+        "relations": plan.RELATIONS,
+        "unset": plan.UNSET_KINDS,
     }
+
+
+def test_the_checks_in_python_know_the_same_names():
+    assert tuple(check.RELATIONS) == tuple(check.REAL_RELATIONS) == plan.RELATIONS
+    assert tuple(check.UNSET) == plan.UNSET_KINDS
 
 
 def test_the_place_of_an_element_is_one_number():
@@ -49,10 +66,33 @@ def test_a_source_has_its_header(name):
 def test_sources_build_on_one_another():
     """What a source includes directly, it calls."""
     graph = {name: {part for part in included(text) if part in SOURCES} - {name} for name, text in SOURCES.items()}
-    for one, other in KNOWN_CYCLES:
-        assert other in graph[one] and one in graph[other], "no cycle any more: take it off the list"
-        graph[one].discard(other)
     list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def wrong_arrows(name: str, text: str) -> list[str]:
+    """The headers that this file must not include."""
+    rooms = list(ROOMS)
+    own = ROOM_OF[name]
+    return [
+        f"{name} ({own}) includes {part} ({ROOM_OF[part]})"
+        for part in included(text)
+        if rooms.index(ROOM_OF[part]) > rooms.index(own) or (own, ROOM_OF[part]) in APART
+    ]
+
+
+def test_every_file_stands_in_one_room():
+    names = [name for room in ROOMS.values() for name in room.split()]
+    assert sorted(names) == sorted({*SOURCES, *HEADERS})
+
+
+@pytest.mark.parametrize("name", sorted({*SOURCES, *HEADERS}))
+def test_a_room_knows_only_those_below_it(name):
+    assert wrong_arrows(name, SOURCES.get(name, "") + HEADERS.get(name, "")) == []
+
+
+@pytest.mark.parametrize(("name", "other"), [("frame_hook", "dispatch"), ("guards", "plan"), ("run", "guard_set")])
+def test_a_wrong_arrow_between_rooms_is_seen(name, other):
+    assert wrong_arrows(name, f'#include "base.h"\n#include "{other}.h"\n')
 
 
 def test_no_line_is_wider_than_the_page():
