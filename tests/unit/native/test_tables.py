@@ -20,7 +20,8 @@ ROOMS = {
     "python": "base bind distinct fields frame_hook frames numbers tags",
     "torch": "abi_facts cuda tensor_check threads torch_abi",
     "guards": "guard_compile guard_program guard_set guard_state guards watch",
-    "plans": "arena autograd call frame launch matmul memory plan plan_compile plan_type replay rewind run steps template",
+    "plans": "arena autograd call frame launch matmul memory plan plan_compile plan_type replay rewind run steps "
+    "template",
     "calls": "dispatch",
     "module": "module tables",
 }
