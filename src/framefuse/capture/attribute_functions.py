@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from framefuse.capture.kinds import is_plain
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare, plain_number
+from framefuse.capture.registry import specials
 from framefuse.capture.tracebacks import variables
 from framefuse.capture.values import Arguments, Keywords
 
@@ -149,20 +149,21 @@ def _vars(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return _getattr(machine, frame, (args[0], "__dict__"), {})
 
 
-# As SPECIALS of capture.specials.
-ATTRIBUTE_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    getattr: _getattr,
-    hasattr: _hasattr,
-    setattr: _setattr,
-    delattr: _delattr,
-    object.__getattribute__: _object_getattribute,
-    ("__getattribute__", object): _object_getattribute,
-    object.__setattr__: _object_setattr,
-    ("__setattr__", object): _object_setattr,
-    object.__delattr__: _object_delattr,
-    ("__delattr__", object): _object_delattr,
-    torch.nn.Module.__setattr__: _module_setattr,
-    torch.nn.Module.__getattr__: _module_getattr,
-    locals: _locals,
-    vars: _vars,
-}
+specials(
+    {
+        getattr: _getattr,
+        hasattr: _hasattr,
+        setattr: _setattr,
+        delattr: _delattr,
+        object.__getattribute__: _object_getattribute,
+        ("__getattribute__", object): _object_getattribute,
+        object.__setattr__: _object_setattr,
+        ("__setattr__", object): _object_setattr,
+        object.__delattr__: _object_delattr,
+        ("__delattr__", object): _object_delattr,
+        torch.nn.Module.__setattr__: _module_setattr,
+        torch.nn.Module.__getattr__: _module_getattr,
+        locals: _locals,
+        vars: _vars,
+    }
+)

@@ -12,7 +12,7 @@ from framefuse.capture import stacks
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.questions import Question, answered
-from framefuse.capture.specials import special
+from framefuse.capture.registry import special
 from framefuse.capture.state import GUARDED, Ambient, autocast_of
 from framefuse.capture.steps import plain_warning
 from framefuse.capture.values import Arguments, Keywords

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 import types
 
 import torch
 from torch._library.custom_ops import CustomOpDef
-from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import leaves
-from framefuse.capture.attribute_functions import ATTRIBUTE_FUNCTIONS
-from framefuse.capture.class_making import MAKERS, new_class, understood
-from framefuse.capture.constructors import CONSTRUCTORS
 from framefuse.capture.continuations import PushInstance
-from framefuse.capture.copies import deepcopy, shallow
-from framefuse.capture.custom_functions import apply
 from framefuse.capture.frame import (
     MISSING,
     SWITCH,
@@ -26,50 +19,27 @@ from framefuse.capture.frame import (
     Pending,
     enter,
 )
-from framefuse.capture.frame_readers import FRAME_READERS
-from framefuse.capture.fused_steps import FUSED_STEPS
-from framefuse.capture.generator_calls import GENERATOR_CALLS
-from framefuse.capture.heaps import HEAPS, of_a_heap
 from framefuse.capture.host import HOST
-from framefuse.capture.identities import IDENTITIES
 from framefuse.capture.leaves import is_wrapper, runs_natively
-from framefuse.capture.lookups import has_finalizer, python_method, type_get
+from framefuse.capture.lookups import has_finalizer, is_python_metaclass, python_method, type_get
 from framefuse.capture.machine import Machine, Special
-from framefuse.capture.module_calls import CALL as MODULE_CALL
-from framefuse.capture.module_calls import enter_module
-from framefuse.capture.number_functions import NUMBER_FUNCTIONS
-from framefuse.capture.operator_functions import OPERATOR_FUNCTIONS
 from framefuse.capture.policy import unbound
-from framefuse.capture.quiet import QUIET
+from framefuse.capture.registry import (
+    ASKED,
+    CLASS_MAKERS,
+    NAMED_TWINS,
+    SHORTCUTS,
+    SPECIALS,
+    TWIN_TYPES,
+    TWINS,
+    needs_twin,
+)
 from framefuse.capture.repeated import call_repeated, is_repeatable
-from framefuse.capture.scans import associative_scan, scanned
 from framefuse.capture.services import Why
-from framefuse.capture.slot_methods import SLOT_METHODS
-from framefuse.capture.specials import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin
-from framefuse.capture.text_functions import TEXT_FUNCTIONS
-from framefuse.capture.twins import inside_ddp_forward
 from framefuse.capture.values import Arguments, Keywords, Value
 
 # Classes of C whose instances call a function that they are given; where that is native it must not see our numbers.
 DRIVERS = frozenset((map, filter))
-SPECIALS[copy.deepcopy] = deepcopy
-SPECIALS[copy.copy] = shallow
-SPECIALS |= {native: of_a_heap(twin) for native, twin in HEAPS.items()}
-SPECIALS[DistributedDataParallel._inside_ddp_forward] = lambda machine, frame, args, kwargs: machine.calls.call(
-    frame, inside_ddp_forward, args, kwargs
-)
-SPECIALS.update(ATTRIBUTE_FUNCTIONS)
-SPECIALS.update(FRAME_READERS)
-SPECIALS.update(NUMBER_FUNCTIONS)
-SPECIALS.update(IDENTITIES)
-SPECIALS.update(FUSED_STEPS)
-SPECIALS.update(OPERATOR_FUNCTIONS)
-SPECIALS.update(CONSTRUCTORS)
-SPECIALS.update(GENERATOR_CALLS)
-SPECIALS.update(SLOT_METHODS)
-SPECIALS.update(QUIET)
-SPECIALS.update(TEXT_FUNCTIONS)
-SPECIALS[torch.autograd.Function.apply.__func__] = apply  # type: ignore[attr-defined]
 
 
 class Calls:
@@ -102,11 +72,12 @@ class Calls:
                     target = target.__wrapped__
                     continue
                 if runs_natively(target):
-                    if scanned(target, args, kwargs):
-                        target = associative_scan
+                    named = NAMED_TWINS.get((target.__globals__.get("__name__", ""), target.__name__))
+                    if named is not None and named[0](args, kwargs):
+                        target = named[1]
                         continue
                     break
-                if target is MODULE_CALL and enter_module(self.machine, args, kwargs, then):
+                if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, then):
                     return SWITCH
                 sources.enter_function(target)
                 entered = enter(target, args, kwargs)
@@ -258,16 +229,16 @@ class Calls:
         python_init = type(init) is types.FunctionType and not runs_natively(init)
         python_new = type(new) is types.FunctionType and not runs_natively(new)
         if issubclass(cls, type):
-            if not understood(cls) or len(args) != 3:
+            if not is_python_metaclass(cls) or len(args) != 3:
                 return MISSING
-            python_new = python_new or new in MAKERS
+            python_new = python_new or new in CLASS_MAKERS
         if not (python_init or python_new):
             return MISSING
         if issubclass(cls, torch.Tensor):
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
-        if new in MAKERS:
-            made = new_class(self.machine, new, (cls, *args), kwargs)
+        if new in CLASS_MAKERS:
+            made = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
             if made is MISSING:
                 return MISSING
         elif python_new:

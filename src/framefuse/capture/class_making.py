@@ -12,17 +12,16 @@ from typing import Any
 from framefuse.capture import twins
 from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
 from framefuse.capture.leaves import runs_natively
-from framefuse.capture.lookups import python_method, type_get
+from framefuse.capture.lookups import is_python_metaclass, python_method, type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.numbers import pin_nested
+from framefuse.capture.registry import CLASS_MAKERS, special
 from framefuse.capture.settle import settle
-from framefuse.capture.specials import special
 from framefuse.capture.values import Arguments, Keywords
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
 MAKERS = (type.__new__, abc.ABCMeta.__new__)
-META_BASES = (type, abc.ABCMeta, object)
 
 
 class _Stand:
@@ -36,25 +35,9 @@ def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
         return MISSING
     metas = [kwargs["metaclass"]] if "metaclass" in kwargs else []
     metas += [type(base) for base in args[2:] if isinstance(base, type)]
-    if not all(isinstance(meta, type) and understood(meta) for meta in metas):
+    if not all(isinstance(meta, type) and is_python_metaclass(meta) for meta in metas):
         return MISSING
     return machine.calls.call(frame, twins.build_class, args, kwargs)
-
-
-def understood(meta: type) -> bool:
-    """Whether a metaclass makes classes by Python that the interpreter runs and the steps of ``type.__new__``."""
-    own = [base for base in meta.__mro__ if base not in META_BASES]
-    if any(name in vars(base) and not _interpreted(vars(base)[name]) for base in own for name in HOOKS):
-        return False
-    return python_method(type(meta), "__call__") is None
-
-
-HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
-
-
-def _interpreted(found: Any) -> bool:
-    function = getattr(found, "__func__", found)
-    return type(function) is types.FunctionType and not runs_natively(function)
 
 
 @special(twins.run_body)
@@ -154,3 +137,6 @@ def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
     enter_made(machine.recorder, made)
     frame.stack.append(made)
     return None
+
+
+CLASS_MAKERS.update(dict.fromkeys(MAKERS, new_class))

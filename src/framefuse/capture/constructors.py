@@ -10,6 +10,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import Float, Integer
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 WHOLE = frozenset((int, Integer))
@@ -44,6 +45,8 @@ def _all_numbers(value: Any) -> bool:
 
 
 # By constructor. Those of accelerators and of sparse tensors are left to torch.
-CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
-    kind: _constructor(kind.dtype) for kind in vars(torch).values() if type(kind) is type(torch.LongTensor)
-} | {torch.Tensor: _constructor(None)}
+specials(
+    {
+        kind: _constructor(kind.dtype) for kind in vars(torch).values() if type(kind) is type(torch.LongTensor)
+    } | {torch.Tensor: _constructor(None)}
+)

@@ -14,6 +14,7 @@ from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.registry import special
 from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.classes import written_in_c
 
@@ -27,7 +28,8 @@ DEEPEST = 12
 COPY: Any = copy.copy
 
 
-def deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+@special(copy.deepcopy)
+def _deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``copy.deepcopy`` of plain data; MISSING for anything else."""
     if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
         return MISSING
@@ -37,7 +39,8 @@ def deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
-def shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+@special(copy.copy)
+def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``copy.copy``: an instance that is its ``__dict__`` is made here, of all else the function of the library is
     interpreted.
     """

@@ -9,6 +9,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import special
 from framefuse.capture.values import Arguments, Keywords
 
 
@@ -37,7 +38,8 @@ class Context:
         pass
 
 
-def apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+@special(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``Function.apply``; MISSING where gradients may be wanted, which leaves the call to torch."""
     recorder, function = machine.recorder, args[0]
     if kwargs or not recorder.alive:

@@ -10,6 +10,7 @@ from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import specials
 from framefuse.capture.settle import settle
 from framefuse.capture.stacks import frames
 from framefuse.capture.tracebacks import variables
@@ -53,11 +54,13 @@ def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
     return None
 
 
-FRAME_READERS: dict[Any, Callable[..., Any]] = {
-    builtins.globals: _globals,
-    builtins.eval: _runs_text(eval),
-    builtins.exec: _runs_text(exec),
-    builtins.dir: _dir,
-    sys._getframe: _get_frame,
-    inspect.currentframe: _get_frame,
-}
+specials(
+    {
+        builtins.globals: _globals,
+        builtins.eval: _runs_text(eval),
+        builtins.exec: _runs_text(exec),
+        builtins.dir: _dir,
+        sys._getframe: _get_frame,
+        inspect.currentframe: _get_frame,
+    }
+)

@@ -10,6 +10,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 
@@ -63,8 +64,10 @@ def _special(function: Any, made: Callable[..., None], lists: int, counted: bool
 
 NUMBERS = (int, float, *TRACKED)
 FLOATS = (torch.float32, torch.float64)
-FUSED_STEPS = {
-    torch._fused_adam_: _special(torch._fused_adam_, _adam(torch._fused_adam_), 6, True),
-    torch._fused_adamw_: _special(torch._fused_adamw_, _adam(torch._fused_adamw_), 6, True),
-    torch._fused_sgd_: _special(torch._fused_sgd_, _sgd(torch._fused_sgd_), 3, False),
-}
+specials(
+    {
+        torch._fused_adam_: _special(torch._fused_adam_, _adam(torch._fused_adam_), 6, True),
+        torch._fused_adamw_: _special(torch._fused_adamw_, _adam(torch._fused_adamw_), 6, True),
+        torch._fused_sgd_: _special(torch._fused_sgd_, _sgd(torch._fused_sgd_), 3, False),
+    }
+)

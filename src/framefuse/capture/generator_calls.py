@@ -11,6 +11,7 @@ import torch
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import Integer
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.elements import initial_seed_word, seed_word
 
@@ -84,13 +85,15 @@ def _word(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[st
     return None
 
 
-GENERATOR_CALLS: dict[Any, Callable[..., Any]] = {
-    torch.random.manual_seed: _manual_seed,
-    torch.seed: _seed,
-    torch.initial_seed: _initial_seed,
-    torch.get_rng_state: _state("get_rng_state", 0),
-    torch.set_rng_state: _state("set_rng_state", 1),
-}
+specials(
+    {
+        torch.random.manual_seed: _manual_seed,
+        torch.seed: _seed,
+        torch.initial_seed: _initial_seed,
+        torch.get_rng_state: _state("get_rng_state", 0),
+        torch.set_rng_state: _state("set_rng_state", 1),
+    }
+)
 
 
 def records_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_max _heapreplace_max".split()
@@ -31,7 +32,7 @@ HEAPS: dict[Any, Any] = {
 }
 
 
-def of_a_heap(twin: Any) -> Callable[..., Any]:
+def _of_a_heap(twin: Any) -> Callable[..., Any]:
     """The special that runs ``twin`` on a list; what C code refuses is left to it."""
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
@@ -43,3 +44,6 @@ def of_a_heap(twin: Any) -> Callable[..., Any]:
         return machine.calls.call(frame, twin, args, {})
 
     return call
+
+
+specials({native: _of_a_heap(twin) for native, twin in HEAPS.items()})

@@ -15,6 +15,7 @@ from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
@@ -77,6 +78,8 @@ def _by_value(value: Any) -> bool:
     return getattr(method, "__globals__", {}).get("__name__") in leaves.PURE_MODULES
 
 
-IDENTITIES: dict[Any, Any] = {
-    id: identity, hash: hashing, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing,
-}  # fmt: skip
+specials(
+    {
+        id: identity, hash: hashing, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing,
+    }
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import threading
 import types
 from typing import Any
@@ -61,3 +62,22 @@ def python_method(kind: type, name: str) -> types.FunctionType | None:
     """The Python function behind a special method, if the interpreter must run it."""
     found = type_get(kind, name)
     return found if type(found) is types.FunctionType and not runs_natively(found) else None
+
+
+META_BASES = (type, abc.ABCMeta, object)
+
+
+def is_python_metaclass(meta: type) -> bool:
+    """Whether a metaclass makes classes by Python that the interpreter runs and the steps of ``type.__new__``."""
+    own = [base for base in meta.__mro__ if base not in META_BASES]
+    if any(name in vars(base) and not _interpreted(vars(base)[name]) for base in own for name in HOOKS):
+        return False
+    return python_method(type(meta), "__call__") is None
+
+
+HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
+
+
+def _interpreted(found: Any) -> bool:
+    function = getattr(found, "__func__", found)
+    return type(function) is types.FunctionType and not runs_natively(function)

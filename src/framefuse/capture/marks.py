@@ -10,7 +10,7 @@ import torch
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
 from framefuse.capture.recorder import strip
-from framefuse.capture.specials import SPECIALS
+from framefuse.capture.registry import SPECIALS
 
 
 def keep_in_graph(function: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ from framefuse.capture.code import decode
 from framefuse.capture.frame import MISSING, Frame
 from framefuse.capture.lookups import LOOKUPS, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import SHORTCUTS
 
 CALL: Any = torch.nn.Module.__call__
 INNER: Any = torch.nn.Module._call_impl
@@ -153,3 +154,6 @@ def _is_ordinary_class(kind: type) -> bool:
 UNSET = frozenset((*OWN_HOOKS, "__getattribute__"))
 DECIDING = UNSET | {"_call_impl", "_compiled_call_impl"}
 HOOK_TABLES = (dict, type(torch.nn.Module()._forward_hooks))
+
+
+SHORTCUTS[CALL] = enter_module

@@ -20,12 +20,11 @@ from framefuse.capture.numbers import (
     floating,
     rounded,
 )
+from framefuse.capture.registry import SPECIALS
 from framefuse.capture.specials import method_of
 from framefuse.capture.values import Arguments, Keywords
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 
-# As SPECIALS of capture.specials.
-NUMBER_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 # Functions of math -> operations on reals with the same results; where one raises an error the other declines.
 FUNCTIONS: dict[Any, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
     math.sqrt: ("sqrt", 1), math.fabs: ("abs", 1), math.pow: ("pow", 2), math.fmod: ("fmod", 2),
@@ -42,7 +41,7 @@ def _in_range(value: Any) -> bool:
 
 def special(target: Any) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
-        NUMBER_FUNCTIONS[target] = function
+        SPECIALS[target] = function
         return function
 
     return register

@@ -10,6 +10,7 @@ from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 Special = Callable[..., Any]
@@ -34,16 +35,18 @@ def _call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
 
 
 IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)
-OPERATOR_FUNCTIONS: dict[Any, Special] = {
-    **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
-    **{function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)},
-    **{function: _as_instruction(compare_op, place, 2) for place, (_, function) in enumerate(COMPARE)},
-    operator.neg: _as_instruction(HANDLERS["UNARY_NEGATIVE"], 0, 1),
-    operator.invert: _as_instruction(HANDLERS["UNARY_INVERT"], 0, 1),
-    operator.not_: _as_instruction(HANDLERS["UNARY_NOT"], 0, 1),
-    operator.getitem: _as_instruction(HANDLERS["BINARY_SUBSCR"], 0, 2),
-    operator.contains: _contains,
-    operator.call: _call,
-    operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
-    operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
-}
+specials(
+    {
+        **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
+        **{function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)},
+        **{function: _as_instruction(compare_op, place, 2) for place, (_, function) in enumerate(COMPARE)},
+        operator.neg: _as_instruction(HANDLERS["UNARY_NEGATIVE"], 0, 1),
+        operator.invert: _as_instruction(HANDLERS["UNARY_INVERT"], 0, 1),
+        operator.not_: _as_instruction(HANDLERS["UNARY_NOT"], 0, 1),
+        operator.getitem: _as_instruction(HANDLERS["BINARY_SUBSCR"], 0, 2),
+        operator.contains: _contains,
+        operator.call: _call,
+        operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
+        operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
+    }
+)

@@ -10,6 +10,7 @@ import torch
 from framefuse.capture.frame import Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.recording_mode import unrecorded
+from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords
 
 # Questions about the arguments and the modes that are active, and about the modes alone.
@@ -38,8 +39,9 @@ def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any
     return ask
 
 
-# As SPECIALS of capture.specials.
-QUIET: dict[Any, Callable[..., Any]] = {
-    **{target: _asking(target, True) for target in OF_ARGUMENTS},
-    **{target: _asking(target, False) for target in OF_MODES},
-}
+specials(
+    {
+        **{target: _asking(target, True) for target in OF_ARGUMENTS},
+        **{target: _asking(target, False) for target in OF_MODES},
+    }
+)

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from framefuse.capture import opcodes
+from framefuse.capture import (
+    attribute_functions,
+    autocast,
+    class_making,
+    constructors,
+    copies,
+    custom_functions,
+    frame_readers,
+    fused_steps,
+    generator_calls,
+    heaps,
+    identities,
+    module_calls,
+    number_functions,
+    opcodes,
+    operator_functions,
+    quiet,
+    scans,
+    slot_methods,
+    specials,
+    text_functions,
+)
 from framefuse.capture.attributes import Attributes
 from framefuse.capture.calls import Calls
 from framefuse.capture.exits import Exits
@@ -26,4 +47,26 @@ def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:
     return machine
 
 
-__all__ = ["interpreter", "opcodes"]
+# What fills the tables of handlers and of callables.
+ROWS = (
+    attribute_functions,
+    autocast,
+    class_making,
+    constructors,
+    copies,
+    custom_functions,
+    frame_readers,
+    fused_steps,
+    generator_calls,
+    heaps,
+    identities,
+    module_calls,
+    number_functions,
+    operator_functions,
+    quiet,
+    scans,
+    slot_methods,
+    specials,
+    text_functions,
+    opcodes,
+)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import types
-
 import torch
 
+from framefuse.capture.registry import NAMED_TWINS
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 LONGEST = 64  # steps; torch's own way takes fewer, larger ones, which pays where there are more
@@ -33,10 +32,8 @@ def associative_scan(
     return results[0] if single else type(xs)(results)
 
 
-def scanned(target: types.FunctionType, args: Arguments, kwargs: Keywords) -> bool:
-    """Whether a call is a scan of torch's that the function above makes in few enough steps."""
-    if (target.__globals__.get("__name__"), target.__name__) != PLACE:
-        return False
+def is_short(args: Arguments, kwargs: Keywords) -> bool:
+    """Whether the function above makes a scan in few enough steps."""
     given = dict(zip(("combine_fn", "xs", "dim"), args, strict=False)) | kwargs
     xs, dim = given.get("xs"), given.get("dim")
     parts = (xs,) if isinstance(xs, torch.Tensor) else xs
@@ -47,3 +44,6 @@ def scanned(target: types.FunctionType, args: Arguments, kwargs: Keywords) -> bo
     with torch._C.DisableTorchFunction():
         lengths = {part.shape[dim] for part in parts}
         return len(lengths) == 1 and 0 < lengths.pop() <= LONGEST
+
+
+NAMED_TWINS[PLACE] = (is_short, associative_scan)

@@ -12,16 +12,14 @@ from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import SPECIALS
 from framefuse.capture.values import Arguments, Keywords
-
-# As SPECIALS of capture.specials: by the function, and by name and class where it is bound.
-SLOT_METHODS: dict[Any, Callable[..., Any]] = {}
 
 
 def slot(name: str, *kinds: type) -> Callable[[Any], Any]:
     def register(function: Any) -> Any:
         for kind in kinds:
-            SLOT_METHODS[vars(kind)[name]] = SLOT_METHODS[name, kind] = function
+            SPECIALS[vars(kind)[name]] = SPECIALS[name, kind] = function
         return function
 
     return register
@@ -88,7 +86,7 @@ def _of_range(name: str) -> None:
         frame.stack.append(method(args[0]))
         return None
 
-    SLOT_METHODS[method] = call
+    SPECIALS[method] = call
 
 
 for _name in ("__iter__", "__next__", "__length_hint__"):

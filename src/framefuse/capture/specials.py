@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture import twins
 from framefuse.capture.atoms import ATOMS
@@ -27,60 +28,20 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
+from framefuse.capture.registry import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin, special
 from framefuse.capture.settle import cell_contents
 from framefuse.capture.unseen import MADE_FROM, hidden, shown
 from framefuse.capture.values import Arguments, Keywords
 
-# Callable -> function(machine, frame, args, kwargs): pushes the result and returns None, or SWITCH, or MISSING for
-# the native call.
-SPECIALS: dict[Any, Callable[..., Any]] = {}
-TWINS: dict[Any, Any] = {
-    sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_,
-}  # fmt: skip
-TWIN_TYPES: dict[type, Any] = {native: twin for twin, native in twins.REAL.items() if isinstance(native, type)} | {
-    list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_,
-}  # fmt: skip
-PLAIN_ITERABLES = frozenset(
-    (list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values()))
+TWINS.update(
+    {sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_}
 )
-
-
-# What builtins with a twin ask of the elements that they are given.
-ASKED: dict[Any, tuple[str, ...]] = dict.fromkeys((any, all, filter), ("__bool__", "__len__"))
+TWIN_TYPES.update({native: twin for twin, native in twins.REAL.items() if isinstance(native, type)})
+TWIN_TYPES.update(
+    {list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_}
+)
+ASKED.update(dict.fromkeys((any, all, filter), ("__bool__", "__len__")))
 ASKED[map] = (*MADE_FROM, "__bool__", "__abs__", "__hash__", "__index__")  # by the function that is called, if native
-
-
-def needs_twin(args: tuple[Any, ...], *names: str) -> bool:
-    """Whether native code would call back into Python: an interpreted generator, a Python iterable, a Python function,
-    or a special method with one of these ``names`` of what it is given or of an element.
-    """
-    for value in args:
-        kind = type(value)
-        if kind in PLAIN_ITERABLES or kind in ATOMS:
-            continue
-        if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
-            return True
-        if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
-            return True
-    return any(_has_method(part, names) for value in args for part in _parts(value)) if names else False
-
-
-def _parts(value: Any) -> list[Any]:
-    return [value, *value] if type(value) in PLAIN_ITERABLES and type(value) not in (str, range) else [value]
-
-
-def _has_method(value: Any, names: tuple[str, ...]) -> bool:
-    kind = type(value)
-    return kind not in ATOMS and any(python_method(kind, name) is not None for name in names)
-
-
-def special(*targets: Any) -> Callable[[Any], Any]:
-    def register(function: Any) -> Any:
-        for target in targets:
-            SPECIALS[target] = function
-        return function
-
-    return register
 
 
 @special(len)
@@ -527,3 +488,8 @@ def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
         machine.recorder.sources.guard_type(args[0])
         LOOKUPS.note(type(args[0]))
     return MISSING
+
+
+@special(DistributedDataParallel._inside_ddp_forward)
+def _inside_ddp_forward(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.calls.call(frame, twins.inside_ddp_forward, args, kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.registry import specials
 from framefuse.capture.texts import ASKING, Text
 from framefuse.capture.values import Arguments, Function, Keywords
 
@@ -15,7 +16,8 @@ def _as_special(method: Function) -> Special:
     return ask
 
 
-# As SPECIALS of capture.specials.
-TEXT_FUNCTIONS: dict[Function, Special] = {
-    method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
-}
+specials(
+    {
+        method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
+    }
+)

@@ -11,7 +11,7 @@ from framefuse.capture import twins
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.machine import Machine
-from framefuse.capture.specials import TWIN_TYPES, TWINS
+from framefuse.capture.registry import TWIN_TYPES, TWINS
 from framefuse.capture.values import Value
 from framefuse.ir.containers import entries
 
