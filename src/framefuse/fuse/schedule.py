@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.errors import CompilerBug
 from framefuse.fuse.addressing.layout import Order
 from framefuse.fuse.addressing.ranges import ONE, ZERO
-from framefuse.fuse.addressing.strided import View
+from framefuse.fuse.addressing.strided import Strides, View
 from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.named_sizes import with_named_sizes
@@ -25,6 +25,7 @@ from framefuse.fuse.memory.overwrite import needless, overwrite
 from framefuse.fuse.memory.sharing import share
 from framefuse.fuse.nest import cpu, gpu
 from framefuse.fuse.nest.nest import Built, Partial
+from framefuse.fuse.nest.reuse import Kernels
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.schedule import Item, Offer, RunCall, RunKernel, Schedule
@@ -118,6 +119,7 @@ class _Writer:
         self.wanted = wanted
         self.grouping = grouping
         self.threads = threads
+        self.written = Kernels(grouping.strides_of)
         # Between forward and backward memory is held for gradients: an arena that stays would come on top.
         self.buffers = Buffers(graph.hints, brief=graph.trains or bool(graph.consumed))
         self.items: list[Item] = []
@@ -294,17 +296,19 @@ class _Writer:
         return replace(item, kernel=in_place(item.kernel, pairs)) if pairs else item
 
     def kernels(self, group: Group) -> None:
-        target = self.target(group.device)
-        if target.tiles:
-            built = gpu.build_kernels(group, self.grouping.strides_of)
-        else:
-            built = cpu.build_kernels(group, self.grouping.strides_of, self.threads, target)
-        for kernel in built:
+        for kernel in self.written.of(group, self.build):
             self.append(*self.item(kernel, group.device))
         item = self.items[-1]
         assert isinstance(item, RunKernel)
         self.single[group] = item
         self.offer(group, item)
+
+    def build(self, group: Group, strides_of: Callable[[Node], Strides]) -> list[Built]:
+        """The kernels of a group that equals no earlier one."""
+        target = self.target(group.device)
+        if target.tiles:
+            return gpu.build_kernels(group, strides_of)
+        return cpu.build_kernels(group, strides_of, self.threads, target)
 
     def offer(self, group: Group, kernel: RunKernel | None, call: RunCall | None = None) -> None:
         """Says which products could be one kernel with ``group``, whose work is done by a ``kernel`` or by the ``call``

@@ -176,7 +176,7 @@ class Builder:
         place = inputs[0].device if inputs else device or "cpu"
         if len(inputs) > 1 and op != "derived" and any(other.device != place for other in inputs):
             raise Unprovable(f"{op} of tensors on several devices")
-        identity = (op, inputs, _key(op, attrs), dtype.name, shape, place)
+        identity = (op, inputs, attributes_key(op, attrs), dtype.name, shape, place)
         found = self._table.get(identity)
         if found is None:
             found = self._table[identity] = Node(op, inputs, attrs, dtype, shape, None, self.line, place)
@@ -192,7 +192,8 @@ class Builder:
             elif node.op == "library":
                 self._calls.setdefault(node.inputs, []).append(node)
             elif node.op != "input":
-                identity = (node.op, node.inputs, _key(node.op, node.attrs), node.dtype.name, node.shape, node.device)
+                key = attributes_key(node.op, node.attrs)
+                identity = (node.op, node.inputs, key, node.dtype.name, node.shape, node.device)
                 self._table.setdefault(identity, node)
 
     def opaque(
@@ -387,7 +388,7 @@ class Builder:
         return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))
 
 
-def _key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:
+def attributes_key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:
     """What tells the attributes of equal nodes apart: numbers by type and digits, dtypes by name."""
     if op == "cast":
         return attrs[0][1].name, attrs[1][1]

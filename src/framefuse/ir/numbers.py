@@ -23,44 +23,31 @@ class Expr:
     the constructor.
     """
 
-    __slots__ = ("terms", "_hash", "__weakref__")
+    __slots__ = ("terms", "constant", "symbols", "__weakref__")
     terms: tuple[tuple[tuple[Atom, ...], int], ...]
-    _hash: int
+    constant: int | None  # the value if this is a constant
+    symbols: frozenset[Symbol]  # every symbol that occurs, also inside atoms
     _table: ClassVar[dict[Any, Expr]] = {}
 
     def __new__(cls, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> Expr:
         found = Expr._table.get(terms)
         if found is None:
-            found = object.__new__(Expr)
-            found.terms = terms
-            found._hash = hash(terms)
-            Expr._table[terms] = found
+            made = object.__new__(Expr)
+            made.terms = terms
+            made.symbols = frozenset().union(*(atom.symbols for atoms, _ in terms for atom in atoms))
+            made.constant = None if len(terms) > 1 or (terms and terms[0][0]) else sum(factor for _, factor in terms)
+            found = Expr._table.setdefault(terms, made)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Expr, (self.terms,))
 
-    def __hash__(self) -> int:
-        return self._hash
+    __hash__ = object.__hash__  # equal expressions are the same object
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
             return self is expr(other)
         return self is other
-
-    @property
-    def constant(self) -> int | None:
-        """The value if this is a constant, else None."""
-        if not self.terms:
-            return 0
-        if len(self.terms) == 1 and self.terms[0][0] == ():
-            return self.terms[0][1]
-        return None
-
-    @property
-    def symbols(self) -> frozenset[Symbol]:
-        """Every symbol that occurs, also inside atoms."""
-        return _symbols(self)
 
     def coefficient(self, symbol: Symbol) -> Expr | None:
         """The factor of ``symbol`` if this expression is affine in it, else None."""
@@ -162,17 +149,19 @@ class Symbol(Atom):
     at least 0 wherever one is a size or an index: a relation of the trace says so.
     """
 
-    __slots__ = ("name", "symbols", "__weakref__")
+    __slots__ = ("name", "symbols", "expr", "__weakref__")
     _table: ClassVar[dict[str, Symbol]] = {}
     name: str
+    expr: Expr  # this symbol as an expression
 
     def __new__(cls, name: str) -> Symbol:
         found = Symbol._table.get(name)
         if found is None:
-            found = object.__new__(Symbol)
-            found.name = name
-            found.symbols = frozenset((found,))
-            Symbol._table[name] = found
+            made = object.__new__(Symbol)
+            made.name = name
+            made.symbols = frozenset((made,))
+            made.expr = Expr((((made,), 1),))
+            found = Symbol._table.setdefault(name, made)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,11 +171,6 @@ class Symbol(Atom):
     def signed(self) -> bool:
         """Whether nothing may be assumed of the sign."""
         return self.name.startswith("m")
-
-    @property
-    def expr(self) -> Expr:
-        """This symbol as an expression."""
-        return Expr((((self,), 1),))
 
     def replaced(self, values: Mapping[Symbol, Expr | int]) -> Expr:
         return expr(values[self]) if self in values else self.expr
@@ -260,8 +244,7 @@ def expr(value: Expr | Symbol | int) -> Expr:
         return value
     if isinstance(value, Symbol):
         return value.expr
-    number = int(value)
-    return Expr((((), number),)) if number else Expr(())
+    return _constant(int(value))
 
 
 def minimum(left: Expr | int, right: Expr | int) -> Expr:
@@ -285,6 +268,11 @@ def product(values: Iterable[Expr | int]) -> Expr:
 def ceildiv(left: Expr | int, right: Expr | int) -> Expr:
     """``left / right`` rounded up."""
     return (expr(left) + expr(right) - 1) // expr(right)
+
+
+@lru_cache(maxsize=65536)
+def _constant(number: int) -> Expr:
+    return Expr((((), number),)) if number else Expr(())
 
 
 @lru_cache(maxsize=65536)
@@ -317,11 +305,6 @@ def _from_terms(kept: dict[tuple[Atom, ...], int]) -> Expr:
     if len(nonzero) > 1:
         nonzero.sort(key=lambda term: tuple(_order(atom) for atom in term[0]))
     return Expr(tuple(nonzero))
-
-
-@lru_cache(maxsize=65536)
-def _symbols(value: Expr) -> frozenset[Symbol]:
-    return frozenset().union(*(atom.symbols for atoms, _ in value.terms for atom in atoms))
 
 
 def _split(left: Expr, divisor: Expr) -> tuple[Expr, Expr]:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from framefuse.ir.loops import Accumulate, Apply, AtomicAdd, Check, Kernel, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops.key import with_buffers
 from framefuse.ir.numbers import Expr, Symbol
 
 Path = tuple[Expr, ...]
+Overwritable = dict[str, tuple[str, ...]]  # by the name of a written buffer: names of read ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Touch:
     path: Path
 
 
-def overwritable(kernel: Kernel) -> dict[str, tuple[str, ...]]:
+def overwritable(kernel: Kernel) -> Overwritable:
     """For each written buffer the read buffers whose memory it may take; none of a product, whose operands many
     programs read at any time.
     """
@@ -47,7 +49,7 @@ def overwritable(kernel: Kernel) -> dict[str, tuple[str, ...]]:
 def in_place(kernel: Kernel, pairs: dict[str, str]) -> Kernel:
     """The kernel with written buffers that are the memory of read ones."""
     buffers = tuple(replace(buffer, aliases=pairs.get(buffer.name)) for buffer in kernel.buffers)
-    return replace(kernel, buffers=buffers)
+    return with_buffers(kernel, buffers)
 
 
 def _precedes(touches: Sequence[Touch], read: str, stores: Sequence[int]) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from framefuse.fuse.memory.in_place import overwritable
+from framefuse.fuse.memory.in_place import Overwritable, overwritable
 from framefuse.fuse.memory.memory_plan import Buffers
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Check, Index, Let, Load, Loop, Statement, Store
+from framefuse.ir.loops.key import Key, key_of
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Commit, Item, RunCall, RunKernel
 from framefuse.ir.target import Targets, on_cpu
@@ -45,10 +46,11 @@ def overwrite(
     left: list[tuple[int, int, int]] = []
     done: list[tuple[int, int]] = []
     first = len(items)
+    found: dict[Key, Overwritable] = {}
     for target, value, bumps in writes:
         place = buffers.values[value].first
         kept = target in given or buffers.values[target].input in watched
-        if kept or value in taken or place < start or not _may(items[place], buffers, target, value):
+        if kept or value in taken or place < start or not _may(items[place], buffers, target, value, found):
             left.append((target, value, bumps))
             continue
         own, made = buffers.values[target], buffers.values[value]
@@ -69,15 +71,22 @@ def _behind_outputs(graph: Graph) -> frozenset[int]:
     return frozenset(number for number, node in enumerate(graph.inputs) if node in seen)
 
 
-def _may(item: Item, buffers: Buffers, target: int, value: int) -> bool:
-    """Whether the kernel that computes ``value`` may put it where the input ``target`` lies."""
+def _may(item: Item, buffers: Buffers, target: int, value: int, found: dict[Key, Overwritable]) -> bool:
+    """Whether the kernel that computes ``value`` may put it where the input ``target`` lies; ``found`` is what was
+    asked of kernels before.
+    """
     own, made = buffers.values[target], buffers.values[value]
     if not isinstance(item, RunKernel) or made.place not in ("fresh", "arena") or made.dtype is not own.dtype:
         return False
     if made.sizes != own.sizes or made.strides != own.strides or own.last > made.first or own.device != item.device:
         return False
     names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
-    return target not in names or names[target] in overwritable(item.kernel).get(names[value], ())
+    if target not in names:
+        return True
+    key = key_of(item.kernel)
+    if key not in found:
+        found[key] = overwritable(item.kernel)
+    return names[target] in found[key].get(names[value], ())
 
 
 def _root(buffers: Buffers, number: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from framefuse.fuse import costs
 from framefuse.ir.loops import Kernel, Loop, LoopKind, Number
-from framefuse.ir.loops.key import Key, key_of
+from framefuse.ir.loops.key import Key, key_of, with_lines
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
 
@@ -16,20 +16,27 @@ def share(items: Sequence[Item]) -> list[Item]:
     """The items with a length as a further number where that leaves fewer kernels to compile."""
     general: dict[int, RunKernel] = {}
     lengths: dict[Key, set[object]] = {}
+    made: dict[Key, Kernel | None] = {}
     for place, item in enumerate(items):
-        made = _general(item) if isinstance(item, RunKernel) else None
-        if made is not None:
-            general[place] = made
-            lengths.setdefault(key_of(made.kernel), set()).add(made.numbers[-1])
+        if not isinstance(item, RunKernel):
+            continue
+        key = key_of(item.kernel)
+        if key not in made:
+            made[key] = _general(item.kernel)
+        kernel = made[key]
+        if kernel is not None:
+            length = item.kernel.extent
+            kernel = with_lines(kernel, item.kernel.lines)
+            general[place] = replace(item, kernel=kernel, numbers=(*item.numbers, length))
+            lengths.setdefault(key_of(kernel), set()).add(length)
     return [
         general[place] if place in general and len(lengths[key_of(general[place].kernel)]) > 1 else item
         for place, item in enumerate(items)
     ]
 
 
-def _general(item: RunKernel) -> RunKernel | None:
-    """The call with its loop's length as its last number, if it is one loop of a known length."""
-    kernel: Kernel = item.kernel
+def _general(kernel: Kernel) -> Kernel | None:
+    """The kernel with its loop's length as its last number, if it is one loop of a known length."""
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], Loop):
         return None
     loop = kernel.body[0]
@@ -42,5 +49,4 @@ def _general(item: RunKernel) -> RunKernel | None:
     length = Symbol(f"n{len(kernel.numbers)}")
     body = (replace(loop, extent=length.expr),)
     numbers = (*kernel.numbers, Number(length))
-    made = replace(kernel, numbers=numbers, body=body, extent=length.expr)
-    return replace(item, kernel=made, numbers=(*item.numbers, loop.extent))
+    return replace(kernel, numbers=numbers, body=body, extent=length.expr)

@@ -42,8 +42,8 @@ class Shape:
     positions: dict[Symbol, Cell]
 
 
-def shape_of(group: Group) -> Shape:
-    """Dependencies of all cells that the roots need, operands first."""
+def needed_cells(group: Group) -> list[Cell]:
+    """All cells that the roots need, operands first."""
     order: list[Cell] = []
     seen: set[Cell] = set()
     stack = [(root, False) for root in reversed(list(group.roots.values()))]
@@ -56,6 +56,12 @@ def shape_of(group: Group) -> Shape:
             stack.append((cell, True))
             if cell.kind != "load":
                 stack.extend((kid, False) for kid in reversed(cell.kids) if kid not in seen)
+    return order
+
+
+def shape_of(group: Group) -> Shape:
+    """Dependencies of all cells that the roots need."""
+    order = needed_cells(group)
     shape = Shape(group, order, {}, {}, {cell.position: cell for cell in order if cell.position is not None})
     for cell in order:
         kids = cell.kids if cell.kind != "load" else ()

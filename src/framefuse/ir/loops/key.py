@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from framefuse.ir.loops.nodes import (
@@ -9,6 +10,7 @@ from framefuse.ir.loops.nodes import (
     Accumulator,
     Apply,
     AtomicAdd,
+    Buffer,
     Check,
     Const,
     Index,
@@ -22,6 +24,7 @@ from framefuse.ir.loops.nodes import (
     Store,
     Value,
 )
+from framefuse.ir.source import Line
 
 
 class Key:
@@ -50,6 +53,22 @@ def key_of(kernel: Kernel) -> Key:
         body = _Keys().statements(kernel.body)
         kernel.known.append(Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product)))
     found: Key = kernel.known[0]
+    return found
+
+
+def with_lines(kernel: Kernel, lines: tuple[Line, ...]) -> Kernel:
+    """The kernel for other lines of the user's, which are no part of its key."""
+    if lines == kernel.lines:
+        return kernel
+    found = replace(kernel, lines=lines)
+    found.known.append(key_of(kernel))
+    return found
+
+
+def with_buffers(kernel: Kernel, buffers: tuple[Buffer, ...]) -> Kernel:
+    """The kernel on other buffers of the same names."""
+    found = replace(kernel, buffers=buffers)
+    found.known.append(Key((buffers, *key_of(kernel).parts[1:])))
     return found
 
 
