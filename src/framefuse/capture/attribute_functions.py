@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.registry import specials
 from framefuse.capture.tracebacks import variables
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 
 def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
@@ -98,7 +97,7 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
     return found
 
 
-def _state(holder: Any) -> Any:
+def _state(holder: Value) -> Value:
     try:
         return object.__getattribute__(holder, "__dict__")
     except AttributeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -12,10 +11,11 @@ from framefuse.capture import stacks
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.questions import Question, answered
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import special
 from framefuse.capture.state import GUARDED, Ambient, autocast_of
 from framefuse.capture.steps import plain_warning
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Effect
 
@@ -46,7 +46,7 @@ class Leave:
                 torch.clear_autocast_cache()
 
 
-def left(recorder: Any) -> tuple[Effect, ...]:
+def left(recorder: Recorder) -> tuple[Effect, ...]:
     """The effect that leaves autocast as this segment does; none where that is how it was found."""
     ambient: Ambient = recorder.ambient
     changed = tuple((kind, *autocast_of(kind)) for kind, before in ambient.rows.items() if autocast_of(kind) != before)
@@ -63,14 +63,14 @@ def left(recorder: Any) -> tuple[Effect, ...]:
 
 
 @functools.cache
-def _asks(what: Any, kind: str | None = None) -> Question:
+def _asks(what: Value, kind: str | None = None) -> Question:
     return Question(what if kind is None else functools.partial(what, kind))
 
 
-def _found(recorder: Any, kind: str) -> None:
+def _found(recorder: Recorder, kind: str) -> None:
     """States the dtype and the cache that the segment found, which the state of a trace does not hold."""
     sources, ambient = recorder.sources, recorder.ambient
-    pairs = [(_asks(torch.get_autocast_dtype, kind), ambient.row(kind)[1])]
+    pairs: list[tuple[Question, Value]] = [(_asks(torch.get_autocast_dtype, kind), ambient.row(kind)[1])]
     pairs.append((_asks(torch.is_autocast_cache_enabled), ambient.cache))
     if kind not in GUARDED:
         pairs.append((_asks(torch.is_autocast_enabled, kind), ambient.row(kind)[0]))
@@ -90,7 +90,7 @@ def _enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return _tell(machine, frame, torch.is_autocast_enabled, args, kwargs, 0)
 
 
-def _tell(machine: Machine, frame: Frame, ask: Any, args: Any, kwargs: Any, place: int) -> Any:
+def _tell(machine: Machine, frame: Frame, ask: Value, args: Value, kwargs: Value, place: int) -> Value:
     """What the question gives now, with the fact that it does where the segment found it so."""
     if len(args) != 1 or kwargs or type(args[0]) is not str:
         return MISSING

@@ -7,7 +7,7 @@ from there on a node of its own, whose backward runs first.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from framefuse.capture.breaks import Break
 from framefuse.capture.frame import Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.parallel import running
+from framefuse.capture.values import Value
 
 LIMITS = 1 << 20, 25 << 20  # bytes of the first bucket and of the others, by torch's default
 
@@ -41,7 +42,7 @@ def cut_before(known_boundaries: dict[int, dict[int, torch.nn.Module]], frame: F
     frame.code = code
 
 
-def _cutting(handler: Any) -> Any:
+def _cutting(handler: Callable[..., Outcome]) -> Value:
     def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if not machine.exits.breakable() or not torch.is_grad_enabled():
             return handler(machine, frame, argument)

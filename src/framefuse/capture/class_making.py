@@ -7,7 +7,6 @@ import builtins
 import collections
 import sys
 import types
-from typing import Any
 
 from framefuse.capture import twins
 from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
@@ -18,7 +17,7 @@ from framefuse.capture.made_classes import enter_made
 from framefuse.capture.numbers import pin_nested
 from framefuse.capture.registry import CLASS_MAKERS, special
 from framefuse.capture.settle import settle
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
 MAKERS = (type.__new__, abc.ABCMeta.__new__)
@@ -71,7 +70,7 @@ def _init(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return None
 
 
-def new_class(machine: Machine, maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def new_class(machine: Machine, maker: Value, args: Arguments, kwargs: Keywords) -> Value:
     """A new class; MISSING where native code shall make it, since it cannot be made in steps."""
     if len(args) != 4 or not isinstance(args[0], type) or not isinstance(args[2], tuple):
         return MISSING
@@ -106,14 +105,14 @@ def new_class(machine: Machine, maker: Any, args: tuple[Any, ...], kwargs: dict[
     return made
 
 
-def _subclass_hook(base: type) -> Any:
+def _subclass_hook(base: type) -> Value:
     """The Python function that ``__init_subclass__`` of a base is, None where native code is all that runs."""
     found = type_get(base, "__init_subclass__")
     function = found.__func__ if type(found) is classmethod else found
     return function if type(function) is types.FunctionType and not runs_natively(function) else None
 
 
-def _set_name(machine: Machine, made: type, key: str, value: Any) -> None:
+def _set_name(machine: Machine, made: type, key: str, value: Value) -> None:
     method = python_method(type(value), "__set_name__")
     assert method is not None
     try:

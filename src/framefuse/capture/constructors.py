@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import Float, Integer
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 WHOLE = frozenset((int, Integer))
 NUMBERS = WHOLE | {bool, float, Float}
 
 
-def _constructor(dtype: torch.dtype | None) -> Callable[..., Any]:
+def _constructor(dtype: torch.dtype | None) -> Special:
     def construct(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         """Pushes the tensor that is made of sizes, or of numbers in lists; MISSING for anything else."""
         if kwargs or not machine.recorder.alive:
             return MISSING
-        options: dict[str, Any] = {"dtype": dtype or torch.get_default_dtype(), "device": "cpu"}
+        options: dict[str, Value] = {"dtype": dtype or torch.get_default_dtype(), "device": "cpu"}
         first = args[0] if args else 0
         if len(args) == 1 and type(first) is torch.Size:
             made = torch.empty(first, **options)
@@ -38,7 +35,7 @@ def _constructor(dtype: torch.dtype | None) -> Callable[..., Any]:
     return construct
 
 
-def _all_numbers(value: Any) -> bool:
+def _all_numbers(value: Value) -> bool:
     if type(value) in (list, tuple):
         return all(map(_all_numbers, value))
     return type(value) in NUMBERS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import copyreg
 import types
-from typing import Any
 
 import torch
 
@@ -14,8 +13,9 @@ from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import special
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.classes import written_in_c
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
@@ -25,7 +25,7 @@ HOOKS = (
     "__getnewargs_ex__", "__new__", "__slots__",
 )  # fmt: skip
 DEEPEST = 12
-COPY: Any = copy.copy
+COPY: Value = copy.copy
 
 
 @special(copy.deepcopy)
@@ -33,7 +33,7 @@ def _deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
     """``copy.deepcopy`` of plain data; MISSING for anything else."""
     if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
         return MISSING
-    numbers: dict[int, Any] = {}
+    numbers: dict[int, Value] = {}
     state(machine.recorder, args[0], set(), numbers)
     frame.stack.append(copy.deepcopy(args[0], numbers))
     return None
@@ -61,7 +61,7 @@ def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
-def is_plain(value: Any, depth: int = 0) -> bool:
+def is_plain(value: Value, depth: int = 0) -> bool:
     """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED or isinstance(value, SHARED):
@@ -87,12 +87,12 @@ def has_plain_state(kind: type) -> bool:
     )
 
 
-def _content(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = object.__getattribute__(value, "__dict__")
+def _content(value: Value) -> dict[str, Value]:
+    found: dict[str, Value] = object.__getattribute__(value, "__dict__")
     return found
 
 
-def state(recorder: Any, value: Any, met: set[int], numbers: dict[int, Any]) -> None:
+def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Value]) -> None:
     """States everything that a copy of ``value`` is made of; ``numbers`` gets its run-time numbers, which are their own
     copies.
     """

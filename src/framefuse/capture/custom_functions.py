@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.registry import special
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 
 class Context:
     """What stands for ``ctx``: it takes what forward saves and marks, which nobody reads without gradients."""
 
-    saved_tensors: tuple[Any, ...] = ()
-    dirty_tensors: tuple[Any, ...] = ()
+    saved_tensors: tuple[Value, ...] = ()
+    dirty_tensors: tuple[Value, ...] = ()
 
     def __init__(self, count: int) -> None:
         self.needs_input_grad = (False,) * count
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Value) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Value) -> None:
         pass
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: Value) -> None:
         self.dirty_tensors = tensors
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Value) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -63,7 +61,7 @@ def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-def _forward(machine: Machine, function: Any, context: Context, operands: tuple[Any, ...]) -> Any:
+def _forward(machine: Machine, function: Value, context: Context, operands: tuple[Value, ...]) -> Value:
     if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
         return machine.call_nested(function.forward, (context, *operands))
     value = machine.call_nested(function.forward, operands)
@@ -71,7 +69,7 @@ def _forward(machine: Machine, function: Any, context: Context, operands: tuple[
     return value
 
 
-def _given(part: Any, operands: tuple[Any, ...], context: Context) -> Any:
+def _given(part: Value, operands: tuple[Value, ...], context: Context) -> Value:
     """What torch returns for a result: a view of it where it is an operand that was not written."""
     is_operand = isinstance(part, torch.Tensor) and any(part is operand for operand in operands)
     return part.view_as(part) if is_operand and all(part is not dirty for dirty in context.dirty_tensors) else part

@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from framefuse.capture.code import Code, decode
 from framefuse.capture.twins import REAL
-from framefuse.capture.values import Value
+from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.source import Line, Site
 
 
@@ -65,12 +65,12 @@ class Frame:
     def __init__(self, function: FunctionType, code: Code) -> None:
         self.code = code
         self.function = function
-        self.locals: list[Any] = [UNBOUND] * len(code.local_names)
-        self.stack: list[Any] = []
+        self.locals: list[Value] = [UNBOUND] * len(code.local_names)
+        self.stack: list[Value] = []
         self.step = 0
         self.globals = function.__globals__
         found = getattr(function, "__builtins__")  # noqa: B009
-        self.builtins: dict[str, Any] = vars(found) if isinstance(found, ModuleType) else found
+        self.builtins: dict[str, Value] = vars(found) if isinstance(found, ModuleType) else found
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
         self.continuation: Pending | None = None
@@ -80,7 +80,7 @@ class Frame:
         self.handled: BaseException | None = None
         self.shown: tuple[int, Line] | None = None
         self.around: Line | None = None
-        self.space: Any = None
+        self.space: Value = None
         self.site: Site | None = None
 
 
@@ -149,16 +149,16 @@ class InterpretedGenerator:
     def __repr__(self) -> str:
         return f"<generator object {self.__qualname__} at {id(self):#x}>"
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Value:
         return self.machine.generators.drive(self, None)
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: Value) -> Value:
         """Goes on with ``value`` as the result of the yield."""
         if self.state == "new" and value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
         return self.machine.generators.drive(self, value)
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+    def throw(self, kind: Value, value: Value = None, traceback: Value = None) -> Value:
         """Goes on by raising at the yield."""
         return self.machine.generators.throw_into(self, thrown(kind, value, traceback))
 
@@ -171,7 +171,7 @@ class InterpretedGenerator:
             self.machine.generators.close(self)
 
     @property
-    def gi_frame(self) -> Any:
+    def gi_frame(self) -> Value:
         return None if self.state == "done" else self.machine.generators.show(self.frame)
 
     @property
@@ -187,11 +187,11 @@ class InterpretedGenerator:
         return self.state == "suspended"
 
     @property
-    def gi_yieldfrom(self) -> Any:
+    def gi_yieldfrom(self) -> Value:
         return self.machine.generators.delegate(self)
 
 
-def thrown(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
+def thrown(kind: Value, value: Value = None, traceback: Value = None) -> BaseException:
     """The exception that ``throw(kind, value, traceback)`` of a generator raises, with CPython's errors."""
     if traceback is not None and not isinstance(traceback, TracebackType):
         raise TypeError("throw() third argument must be a traceback object")
@@ -224,7 +224,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(quoted[:-1]) + f", and {quoted[-1]}"
 
 
-def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def bind_locals(function: FunctionType, args: Arguments, kwargs: Keywords) -> list[Value]:
     """Arguments in the order of the parameter slots, with CPython's own errors (same types and texts).
 
     Slots: positional parameters, keyword-only parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict where
@@ -237,10 +237,10 @@ def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
         return list(args)
     names, title = code.co_varnames, function.__qualname__
     total = count + only
-    slots: list[Any] = [UNBOUND] * (total + bool(flags & 4) + bool(flags & 8))
+    slots: list[Value] = [UNBOUND] * (total + bool(flags & 4) + bool(flags & 8))
     given = min(count, len(args))
     slots[:given] = args[:given]
-    extra: dict[str, Any] | None = None
+    extra: dict[str, Value] | None = None
     if flags & 4:
         slots[total] = tuple(args[count:])
     if flags & 8:
@@ -290,7 +290,7 @@ def bind_locals(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str,
     return slots
 
 
-def enter(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+def enter(function: FunctionType, args: Arguments, kwargs: Keywords) -> Frame:
     """A new frame of ``function`` with its arguments bound."""
     frame = Frame(function, decode(function.__code__))
     slots = bind_locals(function, args, kwargs)
@@ -298,14 +298,14 @@ def enter(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any])
     return frame
 
 
-def native_generator(generator: InterpretedGenerator) -> Any:
+def native_generator(generator: InterpretedGenerator) -> Value:
     """The real generator or iterator that an unstarted interpreted one stands for."""
     function, args, kwargs = call_of(generator)
     generator.state = "done"
     return function(*args, **kwargs)
 
 
-def call_of(generator: InterpretedGenerator) -> tuple[Any, list[Any], dict[str, Any]]:
+def call_of(generator: InterpretedGenerator) -> tuple[Value, list[Value], dict[str, Value]]:
     """The function, or class, and the arguments of the call that made an unstarted generator."""
     code = generator.function.__code__
     count, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount

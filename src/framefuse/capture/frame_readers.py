@@ -5,16 +5,14 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.registry import specials
 from framefuse.capture.settle import settle
 from framefuse.capture.stacks import frames
 from framefuse.capture.tracebacks import variables
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords
 
 
 def _globals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
@@ -23,7 +21,7 @@ def _globals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
-def _runs_text(function: Callable[..., Any]) -> Callable[..., Any]:
+def _runs_text(function: Function) -> Special:
     def run(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if kwargs or not 0 < len(args) <= 3:
             return MISSING

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 
-def _adam(function: Any) -> Callable[..., None]:
+def _adam(function: Function) -> Callable[..., None]:
     def step(
-        params: Any, grads: Any, averages: Any, squares: Any, largest: Any, counts: Any, decays: bool, **options: Any
+        params: Value,
+        grads: Value,
+        averages: Value,
+        squares: Value,
+        largest: Value,
+        counts: Value,
+        decays: bool,
+        **options: Value,
     ) -> None:
         steps = [torch.tensor(count, dtype=torch.float32) for count in counts]
         function(params, grads, averages, squares, largest, steps, **options)
@@ -24,16 +30,16 @@ def _adam(function: Any) -> Callable[..., None]:
     return step
 
 
-def _sgd(function: Any) -> Callable[..., None]:
+def _sgd(function: Function) -> Callable[..., None]:
     def step(
-        params: Any, grads: Any, buffers: Any, counts: Any, decays: bool, moves: bool, **options: Any
+        params: Value, grads: Value, buffers: Value, counts: Value, decays: bool, moves: bool, **options: Value
     ) -> None:
         function(params, grads, buffers, is_first_step=False, grad_scale=None, found_inf=None, **options)
 
     return step
 
 
-def _special(function: Any, made: Callable[..., None], lists: int, counted: bool) -> Callable[..., Any]:
+def _special(function: Function, made: Callable[..., None], lists: int, counted: bool) -> Special:
     name = function.__name__
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import Integer
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.elements import initial_seed_word, seed_word
 
 STATES = ("manual_seed", "get_state", "set_state")
 
 
-def _record(recorder: Any, function: Any, name: str, args: tuple[Any, ...]) -> Any:
+def _record(recorder: Recorder, function: Function, name: str, args: Arguments) -> Value:
     with torch._C.DisableTorchFunction():  # no function mode is told of these calls
         return recorder.run(function, name, args, {})
 
@@ -29,10 +28,10 @@ class Seeding:
     that declines puts back.
     """
 
-    function: Callable[..., Any]
+    function: Function
     devices: tuple[str, ...]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Value) -> Value:
         return self.function(*args)
 
     @property
@@ -40,12 +39,12 @@ class Seeding:
         return str(getattr(self.function, "__name__", "seed"))
 
 
-def _seeding(function: Callable[..., Any]) -> Seeding:
+def _seeding(function: Function) -> Seeding:
     count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
     return Seeding(function, ("cpu", *(f"cuda:{number}" for number in range(count))))
 
 
-def _settled(machine: Machine, kwargs: dict[str, Any]) -> bool:
+def _settled(machine: Machine, kwargs: Keywords) -> bool:
     """Whether a call with these arguments can be a call of the trace."""
     return bool(machine.recorder.alive) and not kwargs
 
@@ -59,7 +58,7 @@ def _manual_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
     return None
 
 
-def _state(name: str, count: int) -> Callable[..., Any]:
+def _state(name: str, count: int) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if not _settled(machine, kwargs) or len(args) != count:
             return MISSING
@@ -77,7 +76,7 @@ def _initial_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return _word(machine, frame, args, kwargs, initial_seed_word) if torch.random.initial_seed() < 2**63 else MISSING
 
 
-def _word(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Any:
+def _word(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords, function: Function) -> Value:
     if not _settled(machine, kwargs) or args or not machine.exits.reads_elements:
         return MISSING
     frame.stack.append(machine.recorder.word(function, (), True))
@@ -96,7 +95,7 @@ specials(
 )
 
 
-def records_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def records_generator(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> bool:
     """Whether a method of a generator is a call of the trace: of one that existed before the call."""
     name = target.__name__
     if name not in STATES or kwargs or len(args) != (name != "get_state"):
@@ -105,7 +104,7 @@ def records_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs:
     return whole and recorder.sources.source_of(target.__self__) is not None
 
 
-def of_generator(recorder: Any, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def of_generator(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
     """Calls such a method."""
     name, holder = target.__name__, target.__self__
     return _record(recorder, getattr(torch.Generator, name), name, (holder, *args))

@@ -5,34 +5,32 @@ from __future__ import annotations
 import heapq
 import inspect
 import types
-from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_max _heapreplace_max".split()
 
 
-def _in_python() -> dict[str, Any]:
+def _in_python() -> dict[str, Value]:
     """What the source of heapq defines before C takes its place."""
     text, marker, _ = inspect.getsource(heapq).partition("# If available, use C implementation")
-    found: dict[str, Any] = {"__name__": "framefuse.capture.twins"}  # no frame of these is the user's
+    found: dict[str, Value] = {"__name__": "framefuse.capture.twins"}  # no frame of these is the user's
     exec(compile(text if marker else "", "heapq.py", "exec"), found)
     return found
 
 
 _FOUND = _in_python()
-HEAPS: dict[Any, Any] = {
+HEAPS: dict[Value, Value] = {
     getattr(heapq, name): _FOUND[name]
     for name in NAMES
     if name in _FOUND and isinstance(getattr(heapq, name, None), types.BuiltinFunctionType)
 }
 
 
-def _of_a_heap(twin: Any) -> Callable[..., Any]:
+def _of_a_heap(twin: Value) -> Special:
     """The special that runs ``twin`` on a list; what C code refuses is left to it."""
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
 
@@ -50,7 +49,7 @@ def hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     return None
 
 
-def _address(machine: Machine, value: Any) -> int | None:
+def _address(machine: Machine, value: Value) -> int | None:
     """The address of a known object, None for any other."""
     sources = machine.recorder.sources
     known = machine.recorder.alive and type(value) not in TRACKED and sources.knows(value)
@@ -67,7 +66,7 @@ def _shifted(number: int) -> int | None:
     return made
 
 
-def _by_value(value: Any) -> bool:
+def _by_value(value: Value) -> bool:
     """Whether equal values hash alike in this process, whichever objects they are."""
     kind = type(value)
     if kind in (tuple, frozenset, torch.Size):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.continuations import DROP, PushTruth
-from framefuse.capture.frame import NULL, Frame, Pending
+from framefuse.capture.frame import NULL, Frame, Outcome, Pending
 from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
-from framefuse.capture.values import Arguments, Function
+from framefuse.capture.values import Arguments, Function, Value
 
 # What one instruction does: a callable, its arguments, and what becomes of the outcome.
 Operation: TypeAlias = tuple[Function, Arguments, Pending | None]
 Taken = Callable[[Frame, int], Operation]
 
 
-def _pop(frame: Frame, count: int) -> list[Any]:
+def _pop(frame: Frame, count: int) -> list[Value]:
     taken = frame.stack[-count:]
     del frame.stack[-count:]
     return taken
@@ -95,12 +95,12 @@ def _add_entry(frame: Frame, argument: int) -> Operation:
     return operator.setitem, (frame.stack[-argument], *value), DROP
 
 
-def set_of(*members: Any) -> set[Any]:
+def set_of(*members: Value) -> set[Value]:
     """What a display of a set gives."""
     return set(members)
 
 
-def dict_of(*parts: Any) -> dict[Any, Any]:
+def dict_of(*parts: Value) -> dict[Value, Value]:
     """What a display of a dict gives, from keys and values in turn."""
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -125,12 +125,12 @@ OPERATIONS: dict[str, Taken] = {
 CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 
 
-def can_step(handler: Any) -> bool:
+def can_step(handler: Callable[..., Outcome]) -> bool:
     """Whether the instruction with this handler can be a step of its own."""
     return handler in BY_HANDLER or handler in CALL_HANDLERS
 
 
-def step(machine: Machine, frame: Frame, handler: Any, argument: int, why: tuple[str, str]) -> Any:
+def step(machine: Machine, frame: Frame, handler: Callable[..., Outcome], argument: int, why: tuple[str, str]) -> Value:
     """Executes an instruction as an opaque step, for the reason (code, detail) that ended an earlier recording."""
     if not machine.exits.breakable():
         return handler(machine, frame, argument)
@@ -141,5 +141,5 @@ def step(machine: Machine, frame: Frame, handler: Any, argument: int, why: tuple
     return machine.exits.opaque(frame, target, args, {}, then, *why)
 
 
-BY_HANDLER: dict[Any, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}
+BY_HANDLER: dict[Value, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}
 CALL_HANDLERS = frozenset(HANDLERS[name] for name in CALLS)

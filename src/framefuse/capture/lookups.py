@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import threading
 import types
-from typing import Any
 
 from framefuse.capture.frame import MISSING
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.values import Value
 
 # An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
-Lookup = tuple[tuple[type, ...], tuple[Any, ...], tuple[tuple[type, Any], ...]]
+Lookup = tuple[tuple[type, ...], tuple[Value, ...], tuple[tuple[type, Value], ...]]
 
 
 class Lookups(threading.local):
@@ -30,7 +30,7 @@ class Lookups(threading.local):
         found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
         return found
 
-    def names(self, kind: type) -> tuple[tuple[type, Any], ...]:
+    def names(self, kind: type) -> tuple[tuple[type, Value], ...]:
         """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
         known = self.types.get(kind)
         if known is None or known[0] is not kind.__mro__:
@@ -41,7 +41,7 @@ class Lookups(threading.local):
 LOOKUPS = Lookups()
 
 
-def type_get(kind: type, name: str) -> Any:
+def type_get(kind: type, name: str) -> Value:
     """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
     known = LOOKUPS.types.get(kind)
     if known is None or known[0] is not kind.__mro__:
@@ -78,6 +78,6 @@ def is_python_metaclass(meta: type) -> bool:
 HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
 
 
-def _interpreted(found: Any) -> bool:
+def _interpreted(found: Value) -> bool:
     function = getattr(found, "__func__", found)
     return type(function) is types.FunctionType and not runs_natively(function)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -11,12 +10,13 @@ from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
 from framefuse.capture.recorder import strip
 from framefuse.capture.registry import SPECIALS
+from framefuse.capture.values import Arguments, Function, Keywords
 
 
-def keep_in_graph(function: Callable[..., Any]) -> None:
+def keep_in_graph(function: Function) -> None:
     """Calls of ``function`` are recorded as one call each, and its Python code is not looked into."""
 
-    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         recorder = machine.recorder
         with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
             if recorder.alive:
@@ -27,10 +27,10 @@ def keep_in_graph(function: Callable[..., Any]) -> None:
     SPECIALS[function] = call
 
 
-def take_as_constant(function: Callable[..., Any]) -> None:
+def take_as_constant(function: Function) -> None:
     """What ``function`` gives when it is recorded is what it gives."""
 
-    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         with torch._C.DisableTorchFunction():
             value = function(*strip(args), **strip(kwargs))
         if machine.recorder.alive and not isinstance(value, (int, float, str, bool, type(None))):
@@ -43,7 +43,7 @@ def take_as_constant(function: Callable[..., Any]) -> None:
 def break_at(function: Callable[[], None]) -> None:
     """Calls of ``function`` end the graph; the next one begins after it."""
 
-    def call(machine: Machine, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         machine.exits.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
 
     SPECIALS[function] = call

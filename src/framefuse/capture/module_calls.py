@@ -7,19 +7,20 @@ import functools
 import inspect
 import itertools
 import types
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.nn.modules import module as modules
 
 from framefuse.capture.code import decode
-from framefuse.capture.frame import MISSING, Frame
+from framefuse.capture.frame import MISSING, Frame, Pending
 from framefuse.capture.lookups import LOOKUPS, type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.registry import SHORTCUTS
+from framefuse.capture.values import Arguments, Keywords, Value
 
-CALL: Any = torch.nn.Module.__call__
-INNER: Any = torch.nn.Module._call_impl
+CALL: Value = torch.nn.Module.__call__
+INNER: Value = torch.nn.Module._call_impl
 OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 METHODS = ("_compiled_call_impl", "_call_impl", "forward")
 GLOBAL_HOOKS = (
@@ -76,7 +77,7 @@ def _calls(code: types.CodeType) -> list[int]:
     return [at for at, pair in enumerate(itertools.pairwise(names)) if pair == ("call_function_ex", "return_value")]
 
 
-def enter_module(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any], then: Any) -> bool:
+def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, then: Pending | None) -> bool:
     """Pushes the frames of a call of ``nn.Module.__call__`` up to that of ``forward``; False where the two functions
     must be interpreted: the first call of a recording, which states what all have in common, and modules with hooks.
     """
@@ -107,7 +108,7 @@ def enter_module(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]
     return True
 
 
-def _state_reads(machine: Machine, module: Any) -> None:
+def _state_reads(machine: Machine, module: Value) -> None:
     """The facts of the attributes that the two functions read of an ordinary module."""
     sources, state = machine.recorder.sources, module.__dict__
     sources.guard_version(type(module))
@@ -124,7 +125,7 @@ def _state_reads(machine: Machine, module: Any) -> None:
         machine.operations.truth(sources.read(module, "attr", name, state[name]))
 
 
-def _is_ordinary(module: Any) -> bool:
+def _is_ordinary(module: Value) -> bool:
     """Whether the call of a module does nothing but call the ``forward`` of its class."""
     if not isinstance(module, torch.nn.Module) or not _is_ordinary_class(type(module)):
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -15,10 +14,11 @@ from framefuse.capture.numbers import bare, pin_nested, plain_number
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import key_in
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.containers import base_of, elements, entries, size
 
 # (container, arguments) -> value of the method; the real container is changed as well.
-Method = Callable[..., Any]
+Method = Function
 CHANGES: dict[tuple[type, str], Method] = {}
 
 
@@ -32,7 +32,7 @@ def changes(kinds: tuple[type, ...], *names: str) -> Callable[[Method], Method]:
     return register
 
 
-def mutate(machine: Machine, holder: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def mutate(machine: Machine, holder: Value, name: str, args: Arguments, kwargs: Keywords) -> Value:
     """The value of ``holder.name(*args)``, which changes ``holder``; MISSING, with nothing done, where it cannot be
     followed.
     """
@@ -45,7 +45,7 @@ def mutate(machine: Machine, holder: Any, name: str, args: tuple[Any, ...], kwar
     return method(machine, holder, name, *args, **kwargs)
 
 
-def _native(holder: Any, name: str) -> Any:
+def _native(holder: Value, name: str) -> Value:
     """The builtin method behind ``holder.name``, also where a subclass has one of its own."""
     kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if isinstance(holder, k))
     return getattr(kind, name).__get__(holder)
@@ -55,7 +55,7 @@ def _native(holder: Any, name: str) -> Any:
 
 
 @changes((list, deque), "append")
-def _append(machine: Machine, holder: Any, name: str, value: Any) -> Any:
+def _append(machine: Machine, holder: Value, name: str, value: Value) -> Value:
     recorder = machine.recorder
     change = recorder.contents.change(holder)
     if change.owned:
@@ -69,7 +69,7 @@ def _append(machine: Machine, holder: Any, name: str, value: Any) -> Any:
 
 
 @changes((list, deque), "extend", "__iadd__")
-def _extend(machine: Machine, holder: Any, name: str, values: Any) -> Any:
+def _extend(machine: Machine, holder: Value, name: str, values: Value) -> Value:
     recorder = machine.recorder
     if values is holder:
         recorder.contents.own(holder)
@@ -83,7 +83,7 @@ def _extend(machine: Machine, holder: Any, name: str, values: Any) -> Any:
 
 
 @changes((list, deque), "pop")
-def _pop(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
+def _pop(machine: Machine, holder: Value, name: str, *args: Value) -> Value:
     recorder = machine.recorder
     change = recorder.contents.changed.get(id(holder))
     if not args and change is not None and change.added and not change.owned and not change.blind:
@@ -95,7 +95,7 @@ def _pop(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
 
 @changes((list,), "insert", "remove", "reverse", "sort", "__imul__", "__delitem__")
 @changes((deque,), "appendleft", "extendleft", "popleft", "insert", "remove", "reverse", "rotate", "__delitem__")
-def _owned(machine: Machine, holder: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def _owned(machine: Machine, holder: Value, name: str, *args: Value, **kwargs: Value) -> Value:
     """Any change, after all of the old content was stated."""
     recorder = machine.recorder
     if kwargs.get("key") is not None:
@@ -114,7 +114,7 @@ def _owned(machine: Machine, holder: Any, name: str, *args: Any, **kwargs: Any) 
 
 
 @changes((list, deque), "__setitem__")
-def _set_element(machine: Machine, holder: Any, name: str, key: Any, value: Any) -> Any:
+def _set_element(machine: Machine, holder: Value, name: str, key: Value, value: Value) -> Value:
     recorder = machine.recorder
     sources, contents = recorder.sources, recorder.contents
     if isinstance(key, slice):
@@ -145,7 +145,7 @@ def _set_element(machine: Machine, holder: Any, name: str, key: Any, value: Any)
     return _native(holder, "__setitem__")(key, value)
 
 
-def _may_iterate(value: Any) -> bool:
+def _may_iterate(value: Value) -> bool:
     """Whether ``iter`` takes the value; where it does not, a list has words of its own for that."""
     if isinstance(value, torch.Tensor):
         return value.dim() > 0
@@ -153,11 +153,11 @@ def _may_iterate(value: Any) -> bool:
 
 
 @changes((list, deque, dict, set), "clear")
-def _clear(machine: Machine, holder: Any, name: str) -> Any:
+def _clear(machine: Machine, holder: Value, name: str) -> Value:
     return _replaced(machine, holder, _native(holder, "clear"))
 
 
-def _replaced(machine: Machine, holder: Any, run: Callable[[], Any]) -> Any:
+def _replaced(machine: Machine, holder: Value, run: Callable[[], Value]) -> Value:
     """A change after which nothing of the old content is left."""
     recorder = machine.recorder
     change = recorder.contents.change(holder)
@@ -176,7 +176,7 @@ def _replaced(machine: Machine, holder: Any, run: Callable[[], Any]) -> Any:
 
 
 @changes((dict,), "__setitem__")
-def _set_entry(machine: Machine, holder: Any, name: str, key: Any, value: Any) -> Any:
+def _set_entry(machine: Machine, holder: Value, name: str, key: Value, value: Value) -> Value:
     recorder = machine.recorder
     key = key_in(machine, holder, key)
     if not is_key(key):
@@ -189,7 +189,7 @@ def _set_entry(machine: Machine, holder: Any, name: str, key: Any, value: Any) -
 
 
 @changes((dict,), "__delitem__")
-def _delete_entry(machine: Machine, holder: Any, name: str, key: Any) -> Any:
+def _delete_entry(machine: Machine, holder: Value, name: str, key: Value) -> Value:
     recorder = machine.recorder
     key = key_in(machine, holder, key)
     if not is_key(key):
@@ -204,7 +204,7 @@ def _delete_entry(machine: Machine, holder: Any, name: str, key: Any) -> Any:
 
 
 @changes((dict,), "pop")
-def _pop_entry(machine: Machine, holder: Any, name: str, key: Any, *default: Any) -> Any:
+def _pop_entry(machine: Machine, holder: Value, name: str, key: Value, *default: Value) -> Value:
     contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key) or len(default) > 1:
@@ -220,7 +220,7 @@ def _pop_entry(machine: Machine, holder: Any, name: str, key: Any, *default: Any
 
 
 @changes((dict,), "setdefault")
-def _set_default(machine: Machine, holder: Any, name: str, key: Any, value: Any = None) -> Any:
+def _set_default(machine: Machine, holder: Value, name: str, key: Value, value: Value = None) -> Value:
     contents = machine.recorder.contents
     key = key_in(machine, holder, key)
     if not is_key(key):
@@ -233,8 +233,8 @@ def _set_default(machine: Machine, holder: Any, name: str, key: Any, value: Any 
 
 
 @changes((dict,), "update", "__ior__")
-def _update(machine: Machine, holder: Any, name: str, *others: Any, **named: Any) -> Any:
-    pairs: list[tuple[Any, Any]] = []
+def _update(machine: Machine, holder: Value, name: str, *others: Value, **named: Value) -> Value:
+    pairs: list[tuple[Value, Value]] = []
     for other in others[:1]:
         if isinstance(other, dict):
             machine.recorder.contents.guard_shallow_contents(other)
@@ -252,7 +252,7 @@ def _update(machine: Machine, holder: Any, name: str, *others: Any, **named: Any
 
 
 @changes((dict,), "popitem")
-def _pop_last(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
+def _pop_last(machine: Machine, holder: Value, name: str, *args: Value) -> Value:
     contents = machine.recorder.contents
     contents.own(holder)
     if not size(holder):
@@ -267,7 +267,7 @@ def _pop_last(machine: Machine, holder: Any, name: str, *args: Any) -> Any:
 
 
 @changes((dict,), "move_to_end")
-def _move(machine: Machine, holder: Any, name: str, key: Any, last: Any = True) -> Any:
+def _move(machine: Machine, holder: Value, name: str, key: Value, last: Value = True) -> Value:
     recorder = machine.recorder
     key, last = plain_number(key), plain_number(last)
     if not is_key(key) or not isinstance(holder, OrderedDict):
@@ -286,7 +286,7 @@ def _move(machine: Machine, holder: Any, name: str, key: Any, last: Any = True) 
 
 
 @changes((set,), "add", "discard", "remove")
-def _member(machine: Machine, holder: Any, name: str, value: Any) -> Any:
+def _member(machine: Machine, holder: Value, name: str, value: Value) -> Value:
     recorder = machine.recorder
     value = key_in(machine, holder, value)
     change = recorder.contents.change(holder)
@@ -306,7 +306,7 @@ def _member(machine: Machine, holder: Any, name: str, value: Any) -> Any:
 
 
 @changes((set,), "update", "__ior__")
-def _add_all(machine: Machine, holder: Any, name: str, *others: Any) -> Any:
+def _add_all(machine: Machine, holder: Value, name: str, *others: Value) -> Value:
     found = [list(machine.operations.iterable(other)) for other in others]
     if not all(is_key(plain_number(value)) for values in found for value in values):
         return MISSING
@@ -320,7 +320,7 @@ def _add_all(machine: Machine, holder: Any, name: str, *others: Any) -> Any:
     (set,), "pop", "difference_update", "intersection_update", "symmetric_difference_update", "__isub__", "__iand__",
     "__ixor__",
 )  # fmt: skip
-def _set_algebra(machine: Machine, holder: Any, name: str, *others: Any) -> Any:
+def _set_algebra(machine: Machine, holder: Value, name: str, *others: Value) -> Value:
     recorder = machine.recorder
     if not all(isinstance(other, (set, frozenset, list, tuple)) for other in others):
         return MISSING

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
@@ -22,11 +21,11 @@ from framefuse.capture.numbers import (
 )
 from framefuse.capture.registry import SPECIALS
 from framefuse.capture.specials import method_of
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 
 # Functions of math -> operations on reals with the same results; where one raises an error the other declines.
-FUNCTIONS: dict[Any, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
+FUNCTIONS: dict[Value, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
     math.sqrt: ("sqrt", 1), math.fabs: ("abs", 1), math.pow: ("pow", 2), math.fmod: ("fmod", 2),
     math.atan2: ("atan2", 2), math.copysign: ("copysign", 2),
 }  # fmt: skip
@@ -34,20 +33,20 @@ FUNCTIONS: dict[Any, tuple[str, int]] = {getattr(math, name): (name, 1) for name
 SCALES = {math.degrees: 180.0 / math.pi, math.radians: math.pi / 180.0}
 
 
-def _in_range(value: Any) -> bool:
+def _in_range(value: Value) -> bool:
     """Whether a number is a float, or an int that can be one; math takes the logarithm of larger ones too."""
     return type(value) is not int or -(2**63) <= value < 2**63
 
 
-def special(target: Any) -> Callable[[Any], Any]:
-    def register(function: Any) -> Any:
+def special(target: Value) -> Callable[[Value], Value]:
+    def register(function: Function) -> Value:
         SPECIALS[target] = function
         return function
 
     return register
 
 
-def run_time(args: tuple[Any, ...], kwargs: dict[str, Any], *counts: int) -> Any:
+def run_time(args: Arguments, kwargs: Keywords, *counts: int) -> Value:
     """The recorder of a run-time number among ``args``, None where there is none or they are no numbers."""
     if kwargs or len(args) not in counts or not all(type(part) in NUMBERS and _in_range(part) for part in args):
         return None
@@ -104,7 +103,7 @@ def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     return None
 
 
-def _rounding(op: str, function: Callable[[Any], int]) -> None:
+def _rounding(op: str, function: Callable[[Value], int]) -> None:
     @special(function)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if run_time(args, kwargs, 1) is None:
@@ -118,7 +117,7 @@ for _op in ("floor", "ceil", "trunc"):
 _rounding("round", round)
 
 
-def _function(function: Any, op: str, count: int) -> None:
+def _function(function: Function, op: str, count: int) -> None:
     @special(function)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, count)
@@ -146,7 +145,7 @@ def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return None
 
 
-def _scaling(function: Any, factor: float) -> None:
+def _scaling(function: Function, factor: float) -> None:
     @special(function)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, 1)

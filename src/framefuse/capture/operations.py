@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import types
 from collections import deque
-from typing import Any
 
 import torch
 
@@ -92,7 +91,7 @@ class Operations:
             found.insert(0 if first else len(found), (back[0], (right, left), back[1]))
         return tuple(found)
 
-    def _operator_method(self, kind: type, name: str) -> tuple[Any, bool] | None:
+    def _operator_method(self, kind: type, name: str) -> tuple[Value, bool] | None:
         """The method of a class behind an operator; ``object.__ne__`` is ``__eq__`` negated."""
         found = type_get(kind, name)
         if name == "__ne__" and found is object.__ne__:
@@ -108,7 +107,7 @@ class Operations:
         left: Value,
         right: Value,
         nested: bool = False,
-    ) -> Any:
+    ) -> Value:
         """Pushes what the first method gives that does not decline; ``nested`` calls run at once."""
         for number, (method, args, negate) in enumerate(attempts):
             if type(method) is types.FunctionType:
@@ -161,7 +160,7 @@ class Operations:
 
     def binary(
         self, frame: Frame, function: Function, left: Value, right: Value, name: str, reflected: str | None = None
-    ) -> Any:
+    ) -> Value:
         """A binary operation or comparison; Python methods of the operands get frames."""
         if complex in (type(left), type(right)):
             left, right = plain_number(left), plain_number(right)
@@ -233,7 +232,7 @@ class Operations:
         frame.stack.append(iter(value))
         return None
 
-    def iterable(self, value: Value) -> Any:
+    def iterable(self, value: Value) -> Value:
         """A value that native code may iterate: Python ``__iter__`` is called first, known containers become facts."""
         kind = type(value)
         if kind not in SIMPLE:
@@ -250,7 +249,7 @@ class Operations:
         return value
 
 
-def _undefined(function: Function, left: Value, right: Value) -> Any:
+def _undefined(function: Function, left: Value, right: Value) -> Value:
     """What an operator gives or raises when all methods declined."""
     if function is operator.eq or function is operator.ne:
         return (left is right) == (function is operator.eq)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords
 
-Special = Callable[..., Any]
+Special = Function
 
 
-def _as_instruction(handler: Any, argument: int, count: int) -> Special:
+def _as_instruction(handler: Callable[..., Outcome], argument: int, count: int) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != count or kwargs:
             return MISSING

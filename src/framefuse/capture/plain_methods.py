@@ -6,11 +6,11 @@ import builtins
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any
 
 from framefuse.capture.frame import MISSING
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.values import Value
 from framefuse.capture.versions import CURRENT
 
 READING = frozenset(
@@ -51,7 +51,7 @@ def _reads(code: types.CodeType) -> Reads | None:
     )
 
 
-def underlying(method: Any) -> Any:
+def underlying(method: Value) -> Value:
     """The function that dataclasses and reprlib wrap against endless texts."""
     if type(method) is types.FunctionType and method.__globals__.get("__name__") in WRAPPING:
         return getattr(method, "__wrapped__", method)
@@ -61,7 +61,7 @@ def underlying(method: Any) -> Any:
 WRAPPING = ("dataclasses", "reprlib")
 
 
-def only_reads(machine: Machine, value: Any, name: str) -> bool | None:
+def only_reads(machine: Machine, value: Value, name: str) -> bool | None:
     """Whether special method ``name`` of ``value`` is native, or ``value`` was made during the call and the method
     reads nothing but its attributes; states what else that rests on. None for one that also computes with them.
     """
@@ -79,7 +79,7 @@ def only_reads(machine: Machine, value: Any, name: str) -> bool | None:
             return False
         if found is not MISSING and hasattr(type(found), "__set__") and type(found) is not types.MemberDescriptorType:
             return False
-    held: list[Any] = []
+    held: list[Value] = []
     for key in reads.called | reads.named:
         held.append(method.__globals__.get(key, vars(builtins).get(key)))
         sources.read_global(method, key, held[-1], False)
@@ -93,7 +93,7 @@ def only_reads(machine: Machine, value: Any, name: str) -> bool | None:
     return None if reads.computes else True
 
 
-def _harmless(value: Any) -> bool:
+def _harmless(value: Value) -> bool:
     if value is NotImplemented:
         return True
     if isinstance(value, type):

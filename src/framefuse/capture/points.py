@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
 
 from framefuse.capture.code import HANDLERS, Code, decode
 from framefuse.capture.frame import Frame, Outcome
@@ -63,14 +62,14 @@ def _equal(left: Value, right: Value) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-def _cutting(handler: Any) -> Any:
+def _cutting(handler: Callable[..., Outcome]) -> Value:
     def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return machine.exits.cut(frame, handler, argument)
 
     return cut
 
 
-def _stepping(handler: Any, why: tuple[str, str]) -> Any:
+def _stepping(handler: Callable[..., Outcome], why: tuple[str, str]) -> Value:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return step(machine, frame, handler, argument, why)
 

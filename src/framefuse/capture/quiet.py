@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from framefuse.capture.frame import Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.recording_mode import unrecorded
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords
 
 # Questions about the arguments and the modes that are active, and about the modes alone.
 OF_ARGUMENTS = (
@@ -23,7 +20,7 @@ OF_MODES = (
 )  # fmt: skip
 
 
-def _asking(target: Callable[..., Any], of_arguments: bool) -> Callable[..., Any]:
+def _asking(target: Function, of_arguments: bool) -> Special:
     def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         recorder = machine.recorder
         for part in args if of_arguments else ():

@@ -96,7 +96,7 @@ class Entry:
     leading: tuple[Value, ...]
 
 
-def entry(function: Value) -> Entry | None:
+def entry(function: Function) -> Entry | None:
     """What to interpret for a call of ``function``; None when it is not written in Python."""
     leading: tuple[Value, ...] = ()
     for _ in range(8):
@@ -114,7 +114,7 @@ def entry(function: Value) -> Entry | None:
     return None
 
 
-def bind(function: Value, args: Arguments, kwargs: Keywords) -> list[Value]:
+def bind(function: Function, args: Arguments, kwargs: Keywords) -> list[Value]:
     """The arguments in the order of the bound locals: parameters, then ``*args`` as a tuple and ``**kwargs`` as a dict.
 
     Raises the TypeError that the call itself raises.
@@ -172,7 +172,7 @@ def resume(
     return run.run()
 
 
-def _refusal(function: Value, found: Entry | None) -> Reason | None:
+def _refusal(function: Function, found: Entry | None) -> Reason | None:
     if CURRENT is None:
         return reason("python", "this version of Python", None)
     if found is None:
@@ -196,7 +196,7 @@ def _line(function: types.FunctionType) -> Line:
     return Line(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
-def _run_natively(function: Value, args: Arguments, kwargs: Keywords, why: Reason | None) -> Recording:
+def _run_natively(function: Function, args: Arguments, kwargs: Keywords, why: Reason | None) -> Recording:
     try:
         return Recording(value=function(*args, **kwargs), reason=why)
     except BaseException as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -21,6 +19,7 @@ from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.leaves import MUTABLE_TYPES, NATIVE_KINDS
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
+from framefuse.capture.values import Function, Value
 
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
 ADVANCING = ("EXTEND", "UPDATE", "UNPACK", "MERGE", "SEND", "CALL_FUNCTION_EX")
@@ -44,7 +43,7 @@ def watched(code: Code) -> Code:
     return code.watched
 
 
-def _remembering(handler: Callable[..., Any]) -> Callable[..., Any]:
+def _remembering(handler: Function) -> Function:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         recorder = machine.recorder
         machine.exits.before = Before(
@@ -73,11 +72,11 @@ def undone(machine: Machine, before: Before) -> bool:
 
 
 @functools.cache
-def _advancing() -> frozenset[Any]:
+def _advancing() -> frozenset[Value]:
     return frozenset(handler for name, handler in HANDLERS.items() if any(part in name for part in ADVANCING))
 
 
-def _lasting(value: Any) -> bool:
+def _lasting(value: Value) -> bool:
     """Whether a call cannot change ``value``, or call what it holds and change that."""
     kind = type(value)
     if kind in NATIVE_KINDS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.capture.continuations import PUSH_NONE, PushChecked
 from framefuse.capture.frame import MISSING, Frame, Outcome
@@ -13,11 +12,11 @@ from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
 from framefuse.capture.registry import SPECIALS
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 
-def slot(name: str, *kinds: type) -> Callable[[Any], Any]:
-    def register(function: Any) -> Any:
+def slot(name: str, *kinds: type) -> Callable[[Value], Value]:
+    def register(function: Function) -> Value:
         for kind in kinds:
             SPECIALS[vars(kind)[name]] = SPECIALS[name, kind] = function
         return function

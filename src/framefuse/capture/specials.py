@@ -12,7 +12,6 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -24,14 +23,14 @@ from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, 
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.lookups import LOOKUPS, python_method, type_get
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
 from framefuse.capture.registry import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin, special
 from framefuse.capture.settle import cell_contents
 from framefuse.capture.unseen import MADE_FROM, hidden, shown
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.capture.values import Arguments, Keywords, Value
 
 TWINS.update(
     {sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_}
@@ -135,8 +134,8 @@ def _issubclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
 
 
 def _check_class(
-    machine: Machine, frame: Frame, kind: type, value: Any, classes: Any, name: str, function: Callable[..., bool]
-) -> Any:
+    machine: Machine, frame: Frame, kind: type, value: Value, classes: Value, name: str, function: Callable[..., bool]
+) -> Value:
     """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
     LOOKUPS.note(kind)
     listed = list(_flat(classes))
@@ -154,7 +153,7 @@ def _check_class(
     return None
 
 
-def _has_members(machine: Machine, value: Any, protocol: type) -> None:
+def _has_members(machine: Machine, value: Value, protocol: type) -> None:
     """A protocol is asked about an object, which may have the attributes of its own."""
     if any(python_method(type(value), name) for name in ("__getattr__", "__getattribute__")):
         machine.recorder.kill("native-call", f"{type(value).__name__}'s own way to attributes, asked by a protocol")
@@ -172,7 +171,7 @@ def _has_members(machine: Machine, value: Any, protocol: type) -> None:
     sources.guard_absent_names(value, tuple(sorted(members.difference(state))))
 
 
-def _flat(classes: Any) -> Iterator[Any]:
+def _flat(classes: Value) -> Iterator[Value]:
     if isinstance(classes, tuple):
         for each in classes:
             yield from _flat(each)
@@ -180,7 +179,7 @@ def _flat(classes: Any) -> Iterator[Any]:
         yield classes
 
 
-def _answer(question: Question) -> Callable[..., Any]:
+def _answer(question: Question) -> Special:
     def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if args or kwargs:
             return MISSING
@@ -241,7 +240,7 @@ def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return None
 
 
-def method_of(machine: Machine, frame: Frame, value: Any, name: str) -> Any:
+def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Value:
     """Calls the Python method behind a builtin; MISSING where there is none."""
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
@@ -250,7 +249,7 @@ def method_of(machine: Machine, frame: Frame, value: Any, name: str) -> Any:
     return machine.calls.call(frame, method, (value,), {}, then)
 
 
-def _unary_special(name: str) -> Callable[..., Any]:
+def _unary_special(name: str) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != 1 or kwargs:
             return MISSING
@@ -279,7 +278,7 @@ def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, then)
 
 
-def _extreme(name: str) -> Callable[..., Any]:
+def _extreme(name: str) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if not kwargs and len(args) > 1:
             value = extreme(name, args)
@@ -303,7 +302,7 @@ def _extreme(name: str) -> Callable[..., Any]:
     return call
 
 
-def _extreme_of_numbers(name: str, values: Sequence[Any]) -> Any:
+def _extreme_of_numbers(name: str, values: Sequence[Value]) -> Value:
     """One of numbers of several classes, by the comparisons that C makes: of floats these would ask no tracked int."""
     best = values[0]
     for value in values[1:]:
@@ -313,7 +312,7 @@ def _extreme_of_numbers(name: str, values: Sequence[Any]) -> Any:
     return best
 
 
-def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: tuple[Any, ...]) -> Any:
+def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Arguments) -> Value:
     """One of tensors of one element and numbers, where a break is no choice: each comparison is checked at each run."""
     if not all(type(part) in NUMBERS or (isinstance(part, torch.Tensor) and part.numel() == 1) for part in args):
         return MISSING
@@ -341,7 +340,7 @@ def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     if needs_twin(args, "__add__", "__radd__"):
         return machine.calls.call(frame, twins.sum_, args, kwargs)
     if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
-        total: Any = args[1] if len(args) > 1 else kwargs.get("start", 0)
+        total: Value = args[1] if len(args) > 1 else kwargs.get("start", 0)
         machine.recorder.contents.guard_shallow_contents(args[0])
         for value in args[0]:
             total = applied(operator.add, total, value, "__radd__")
@@ -364,7 +363,7 @@ def _count_elements(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
 
 @special(torch.Size.numel)
 def _numel(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    total: Any = 1
+    total: Value = 1
     for value in args[0]:
         total = total * value
     frame.stack.append(total)

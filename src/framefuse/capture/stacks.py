@@ -12,23 +12,23 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from framefuse.capture import leaves
 from framefuse.capture.debuggers import enters_debugger
-from framefuse.capture.frame import Frame, FrameView
+from framefuse.capture.frame import Frame, FrameView, Pending
 from framefuse.capture.host import HOST
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare
 from framefuse.capture.tracebacks import StandIn, is_framefuse, is_ours, shown, variables
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 # Calls that look at their callers and change nothing: True for those that show the local variables too.
-LOOKS: dict[Any, bool] = {
+LOOKS: dict[Value, bool] = {
     sys._getframe: True, inspect.currentframe: True, inspect.stack: True, traceback.extract_stack: False,
     traceback.format_stack: False,
 }  # fmt: skip
 # Calls that look at their callers, and speak to the world outside.
-SPEAKS: frozenset[Any] = frozenset(
+SPEAKS: frozenset[Value] = frozenset(
     (
         warnings.warn, traceback.print_stack, logging.debug, logging.info, logging.warning, logging.error,
         logging.critical, logging.log, logging.exception, logging.Logger.debug, logging.Logger.info,
@@ -37,7 +37,7 @@ SPEAKS: frozenset[Any] = frozenset(
     )
 )  # fmt: skip
 # Methods of loggers that first ask whether their level is heard, and do nothing where it is not.
-LEVELS: dict[Any, int] = {
+LEVELS: dict[Value, int] = {
     logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
     logging.Logger.error: logging.ERROR, logging.Logger.critical: logging.CRITICAL,
 }  # fmt: skip
@@ -50,10 +50,10 @@ class Place:
     """Where an interpreted frame stands: ``code`` shows its names and position and calls its first constant."""
 
     code: types.CodeType
-    globals: dict[str, Any]
+    globals: dict[str, Value]
 
 
-def looks(target: Any) -> bool:
+def looks(target: Value) -> bool:
     """Whether a callable looks at the frames of its callers."""
     try:
         return target in LOOKS or target in SPEAKS or enters_debugger(target)
@@ -66,24 +66,24 @@ def frames(machine: Machine) -> list[Frame]:
     return [frame for frame in reversed(machine.frames) if not is_ours(frame.globals)]
 
 
-def from_callers(machine: Machine) -> Callable[..., Any]:
+def from_callers(machine: Machine) -> Function:
     """``call(target, args, kwargs, locals=())`` as the interpreted function on top would make it, now or on later
     calls; ``locals`` are those of the frames, innermost first.
     """
     return _on(tuple([_place(frame) for frame in frames(machine)]))
 
 
-def _on(places: tuple[Place, ...]) -> Callable[..., Any]:
+def _on(places: tuple[Place, ...]) -> Function:
     return functools.partial(HOST.call_on_frame, functools.partial(_prepare, places))
 
 
 def look(
     machine: Machine,
     frame: Frame,
-    target: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    then: Any,
+    target: Value,
+    args: Arguments,
+    kwargs: Keywords,
+    then: Pending | None,
     base: bool = False,
 ) -> None:
     """An opaque step: a call that looks at its callers or at frame objects of interpreted frames; on the frame that
@@ -97,13 +97,13 @@ def look(
     machine.exits.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
 
 
-def from_here(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+def from_here(machine: Machine, target: Value, args: Arguments, kwargs: Keywords) -> tuple[Value, Value, Value]:
     """The same call, where nothing is recorded any longer: callable, arguments and keyword arguments."""
     found = _bare_variables(machine) if LOOKS.get(target) else ()
     return from_callers(machine), (target, args, kwargs, found), {}
 
 
-def _bare_variables(machine: Machine) -> tuple[dict[str, Any], ...]:
+def _bare_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
     return tuple([{name: bare(value) for name, value in each.items()} for each in local_variables(machine)])
 
 
@@ -117,14 +117,14 @@ def show(machine: Machine, frame: Frame) -> types.FrameType:
     return made
 
 
-def local_variables(machine: Machine) -> tuple[dict[str, Any], ...]:
+def local_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
     """The local variables of the interpreted frames, innermost first."""
     return tuple([variables(frame) for frame in frames(machine)])
 
 
-def _without_views(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _without_views(machine: Machine, target: Value, args: Arguments, kwargs: Keywords) -> tuple[Value, ...]:
     """The arguments of :func:`_with_frames` for a call with frame objects of interpreted frames."""
-    depths: dict[Any, int] = {}
+    depths: dict[Value, int] = {}
     stack = frames(machine)
     for name, part in (*enumerate(args), *kwargs.items()):
         if type(part) is FrameView:
@@ -137,9 +137,9 @@ def _without_views(machine: Machine, target: Any, args: tuple[Any, ...], kwargs:
     return target, plain, {name: None if name in depths else part for name, part in kwargs.items()}, depths
 
 
-def _with_frames(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depths: dict[Any, int]) -> Any:
+def _with_frames(target: Value, args: Arguments, kwargs: Keywords, depths: dict[Value, int]) -> Value:
     """Calls with the frame objects, of those above this one, that belong in these places of the arguments."""
-    found: dict[Any, types.FrameType] = {}
+    found: dict[Value, types.FrameType] = {}
     for place, depth in depths.items():  # no comprehension: on 3.11 it has a frame of its own
         found[place] = sys._getframe(depth + 1)
     placed = [found.get(place, part) for place, part in enumerate(args)]
@@ -148,15 +148,15 @@ def _with_frames(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dep
 
 def _prepare(
     places: tuple[Place, ...],
-    target: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    found: tuple[dict[str, Any], ...] = (),
-) -> tuple[types.FrameType, Callable[[], Any]]:
+    target: Function,
+    args: Arguments,
+    kwargs: Keywords,
+    found: tuple[dict[str, Value], ...] = (),
+) -> tuple[types.FrameType, Callable[[], Value]]:
     """The frame that called compiled code, and a call through one frame for each of ``places``."""
     if target in LEVELS and not args[0].isEnabledFor(LEVELS[target]):
         return sys._getframe(), _nothing
-    call: Callable[[], Any] = functools.partial(target, *args, **kwargs)
+    call: Callable[[], Value] = functools.partial(target, *args, **kwargs)
     for depth, place in enumerate(places):
         code = place.code.replace(co_consts=(StandIn(call),))
         call = functools.partial(eval, code, place.globals, found[depth] if found else {})

@@ -34,7 +34,7 @@ class Text(str):
                 part.plain()
         return value
 
-    def answers(self, function: Value, before: tuple[Value, ...], behind: tuple[Value, ...], answer: Value) -> bool:
+    def answers(self, function: Function, before: tuple[Value, ...], behind: tuple[Value, ...], answer: Value) -> bool:
         """States what a function of C gives for this string; False where its value is to be the fact."""
         if not self.owner.alive:
             return True

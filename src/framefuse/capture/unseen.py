@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import types
 from collections import deque
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pi
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
 from framefuse.capture.sources import CODE_LIKE, Sources
-from framefuse.capture.values import Value
+from framefuse.capture.values import Arguments, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
 
@@ -68,7 +67,7 @@ COMPARING = frozenset(
 )
 
 
-def shown(machine: Machine, value: Any, depth: int = 0) -> None:
+def shown(machine: Machine, value: Value, depth: int = 0) -> None:
     """Native code makes a text of ``value``: known content becomes facts, an object of the user ends the recording."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
@@ -85,7 +84,7 @@ def shown(machine: Machine, value: Any, depth: int = 0) -> None:
         sources.refuse_hidden_state(value)
 
 
-def _tells(machine: Machine, value: Any, depth: int) -> bool:
+def _tells(machine: Machine, value: Value, depth: int) -> bool:
     """Whether the text of an object of the user is made of what lies in it, which is told as well."""
     kind = type(value)
     if depth > DEPTH or type(underlying(type_get(kind, "__repr__"))) is not types.FunctionType:
@@ -103,7 +102,7 @@ def _tells(machine: Machine, value: Any, depth: int) -> bool:
     return True
 
 
-def _atomic(value: Any) -> bool:
+def _atomic(value: Value) -> bool:
     """Whether a value is a number or text, or a container of such."""
     kind = type(value)
     if kind not in PLAIN:
@@ -111,12 +110,12 @@ def _atomic(value: Any) -> bool:
     return all(map(_atomic, (*value, *value.values()) if isinstance(value, dict) else value))
 
 
-def parts_of(value: Any) -> list[Any]:
+def parts_of(value: Value) -> list[Value]:
     """What lies in the attributes and slots of an object."""
     return [*(getattr(value, "__dict__", None) or {}).values(), *slots_of(value).values()]
 
 
-def hidden(machine: Machine, value: Any, *names: str) -> None:
+def hidden(machine: Machine, value: Value, *names: str) -> None:
     """Ends a recording where a special method of a known object is the library's, written in Python and not
     interpreted: it reads what no fact describes, as those of a weak dict do.
     """
@@ -130,7 +129,7 @@ def hidden(machine: Machine, value: Any, *names: str) -> None:
                 return
 
 
-def compared(machine: Machine, *values: Any, names: tuple[str, ...] = COMPARISONS) -> None:
+def compared(machine: Machine, *values: Value, names: tuple[str, ...] = COMPARISONS) -> None:
     """Native code compares these values and what lies in them, or hashes it: objects that are equal only to themselves
     are told apart, and the user's own methods of these ``names`` end the recording.
     """
@@ -139,7 +138,7 @@ def compared(machine: Machine, *values: Any, names: tuple[str, ...] = COMPARISON
             machine.recorder.kill("native-call", f"A comparison inside a {type(value).__name__}")
 
 
-def hashed(machine: Machine, container: Any) -> None:
+def hashed(machine: Machine, container: Value) -> None:
     """As :func:`compared` for the keys of a dict, or the members of any other container."""
     if isinstance(container, PLAIN):
         parts = elements(container)
@@ -147,7 +146,7 @@ def hashed(machine: Machine, container: Any) -> None:
             compared(machine, *parts)
 
 
-def key_in(machine: Machine, container: Any, key: Any) -> Any:
+def key_in(machine: Machine, container: Value, key: Value) -> Value:
     """A key as it is looked for in a container. In one that existed before the call an id may name another entry at
     each call, which is no fact: the recording ends.
     """
@@ -160,7 +159,7 @@ def key_in(machine: Machine, container: Any, key: Any) -> Any:
     return key.plain()
 
 
-def moves(machine: Machine, value: Any) -> bool:
+def moves(machine: Machine, value: Value) -> bool:
     """Whether a set may be walked in another order at the next call: a member that is hashed by its address may be
     another object then.
     """
@@ -174,7 +173,7 @@ def _moves(sources: Sources, member: Value) -> bool:
     return type(member) not in ATOMS and sources.knows(member) and not sources.holds(member)
 
 
-def runs_methods(target: Any, args: tuple[Any, ...]) -> bool:
+def runs_methods(target: Value, args: Arguments) -> bool:
     """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
     if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
         return False
@@ -192,11 +191,11 @@ def runs_methods(target: Any, args: tuple[Any, ...]) -> bool:
     )
 
 
-def _bounds(value: slice) -> tuple[Any, ...]:
+def _bounds(value: slice) -> tuple[Value, ...]:
     return (value.start, value.stop, value.step)
 
 
-def _asked(target: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
+def _asked(target: Value, args: Arguments) -> tuple[str, ...]:
     """The special methods that a native function may ask of its arguments."""
     name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
     if name in ITERATING:
@@ -209,13 +208,13 @@ def _asked(target: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
     return INDEX if name in INDEXING and isinstance(holder, INDEXED) else ()
 
 
-def walked(machine: Machine, value: Any) -> None:
+def walked(machine: Machine, value: Value) -> None:
     """An instruction walks a container: a set with an order that moves ends the recording."""
     if moves(machine, value):
         machine.recorder.kill("native-call", "The order of a set of objects")
 
 
-def walks(machine: Machine, target: Any, args: tuple[Any, ...]) -> bool:
+def walks(machine: Machine, target: Value, args: Arguments) -> bool:
     """Whether a native function or method tells the order of a set that moves."""
     holder, name, given = _of(target, args)
     if isinstance(holder, HASHING):
@@ -223,7 +222,7 @@ def walks(machine: Machine, target: Any, args: tuple[Any, ...]) -> bool:
     return name not in ORDERLESS and any(moves(machine, part) for part in given)
 
 
-def _of(target: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...]]:
+def _of(target: Value, args: Arguments) -> tuple[Value, str, tuple[Value, ...]]:
     """The owner of a method of C, bound or not, its name and the further arguments."""
     holder, name = getattr(target, "__self__", None), getattr(target, "__name__", "")
     if holder is None and args and isinstance(args[0], getattr(target, "__objclass__", ())):
@@ -231,7 +230,7 @@ def _of(target: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...]]:
     return holder, name, args
 
 
-def before_call(machine: Machine, target: Any, args: tuple[Any, ...]) -> None:
+def before_call(machine: Machine, target: Value, args: Arguments) -> None:
     """What a native function or method is about to hash or compare."""
     holder, name, args = _of(target, args)
     if not isinstance(holder, HASHING):
@@ -246,7 +245,7 @@ def before_call(machine: Machine, target: Any, args: tuple[Any, ...]) -> None:
             (compared if name in COMPARING else hashed)(machine, part)
 
 
-def after_call(machine: Machine, target: Any, args: tuple[Any, ...], value: Any) -> None:
+def after_call(machine: Machine, target: Value, args: Arguments, value: Value) -> None:
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
     adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED
@@ -255,7 +254,7 @@ def after_call(machine: Machine, target: Any, args: tuple[Any, ...], value: Any)
             hashed(machine, made)
 
 
-def compares(machine: Machine, value: Any, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
+def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
     """Whether comparing or hashing ``value`` runs Python of the user that does more than read what lies in it."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:

@@ -5,14 +5,13 @@ run-time values.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Any
 
 from framefuse.capture import twins
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.machine import Machine
 from framefuse.capture.registry import TWIN_TYPES, TWINS
-from framefuse.capture.values import Value
+from framefuse.capture.values import Arguments, Value
 from framefuse.ir.containers import entries
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
@@ -25,7 +24,7 @@ TAKING_KEYS = (list, tuple, set, frozenset, sorted)
 TAKING_ALL = (dict, OrderedDict)
 
 
-def view(machine: Machine, frame: Frame, holder: Any, name: str) -> Any:
+def view(machine: Machine, frame: Frame, holder: Value, name: str) -> Value:
     """What stands for ``holder.keys()``, ``.values()`` or ``.items()`` where ``frame`` iterates over it once and keeps
     it nowhere: a generator of the interpreter, which reads entry by entry. MISSING for any other view: whoever has
     that may look at it unseen, so all that lies in the dict is held to its value.
@@ -36,12 +35,12 @@ def view(machine: Machine, frame: Frame, holder: Any, name: str) -> Any:
     return machine.call_nested(MADE_BY[name], (holder,))
 
 
-def copied(machine: Machine, holder: Any) -> Any:
+def copied(machine: Machine, holder: Value) -> Value:
     """``holder.copy()`` with run-time values, MISSING where no number moves."""
     return _copy(machine, holder) if type(holder) is dict and _moves(machine, holder) else MISSING
 
 
-def given(machine: Machine, target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def given(machine: Machine, target: Value, args: Arguments) -> tuple[Value, ...]:
     """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
     content and lets go of it.
     """
@@ -52,17 +51,17 @@ def given(machine: Machine, target: Any, args: tuple[Any, ...]) -> tuple[Any, ..
     return args
 
 
-def _updates_new(machine: Machine, target: Any) -> bool:
+def _updates_new(machine: Machine, target: Value) -> bool:
     """Whether a callable is the ``update`` of a dict that was made during the call."""
     holder = getattr(target, "__self__", None)
     return type(holder) is dict and target.__name__ == "update" and not machine.recorder.sources.knows(holder)
 
 
-def _moves(machine: Machine, holder: Any) -> bool:
+def _moves(machine: Machine, holder: Value) -> bool:
     return type(holder) in DICTS and machine.recorder.contents.holds_moving_number(holder)
 
 
-def _copy(machine: Machine, holder: Any) -> Any:
+def _copy(machine: Machine, holder: Value) -> Value:
     contents = machine.recorder.contents
     contents.guard_extent(holder)
     pairs = [(key, contents.item(holder, key, part)) for key, part in entries(holder)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections import defaultdict, deque
 from types import FunctionType
-from typing import Any
 
 import torch
 
@@ -22,6 +21,7 @@ from framefuse.capture.queries import own_writes
 from framefuse.capture.recorder import strip
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, key_in
+from framefuse.capture.values import Value
 from framefuse.ir.torch_calls import TABLE
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in TABLE.names("stop") if name.startswith("get "))
@@ -158,12 +158,12 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
 SCHEDULED = frozenset(("lr", "momentum", "weight_decay", "betas"))
 
 
-def _is_scheduled(frame: Frame, key: Any) -> bool:
+def _is_scheduled(frame: Frame, key: Value) -> bool:
     """Whether one of torch's optimizers reads what a scheduler may have set: it only computes with it."""
     return type(key) is str and key in SCHEDULED and frame.globals.get("__name__", "").startswith("torch.optim.")
 
 
-def _index(machine: Machine, key: Any) -> Any:
+def _index(machine: Machine, key: Value) -> Value:
     """An index, or the bounds of a slice, as the user's ``__index__`` gives it."""
     if type(key) is slice:
         bounds = [key.start, key.stop, key.step]
@@ -177,7 +177,7 @@ def _index(machine: Machine, key: Any) -> Any:
     return key if method is None else checked("__index__", type(key), machine.call_nested(method, (key,)))
 
 
-def _plain(key: Any) -> Any:
+def _plain(key: Value) -> Value:
     """A key or index as native code takes it, by its value."""
     if type(key) is slice:
         pin_nested(key)
@@ -185,7 +185,7 @@ def _plain(key: Any) -> Any:
     return plain_number(key)
 
 
-def _insert_default(machine: Machine, holder: Any, key: Any) -> Any:
+def _insert_default(machine: Machine, holder: Value, key: Value) -> Value:
     """What a known defaultdict puts in for a key that it lacks."""
     sources, contents = machine.recorder.sources, machine.recorder.contents
     key = plain_number(key)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.capture.code import handles
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.lookups import python_method, type_get
@@ -14,11 +12,12 @@ from framefuse.capture.protocols import checked
 from framefuse.capture.settle import settle
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, hashed, shown
+from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted
 
 
-def _take(frame: Frame, count: int) -> list[Any]:
+def _take(frame: Frame, count: int) -> list[Value]:
     if not count:
         return []
     taken = frame.stack[-count:]
@@ -105,7 +104,7 @@ def convert_value(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(_converted(machine, value, argument))
 
 
-def _converted(machine: Machine, value: Any, conversion: int) -> Any:
+def _converted(machine: Machine, value: Value, conversion: int) -> Value:
     """A value of an f-string after ``!s`` (1), ``!r`` (2), ``!a`` (3) or nothing (0)."""
     pin_nested(value)
     if conversion == 1:
@@ -117,7 +116,7 @@ def _converted(machine: Machine, value: Any, conversion: int) -> Any:
     return value
 
 
-def _text(machine: Machine, value: Any, name: str, function: Any) -> str:
+def _text(machine: Machine, value: Value, name: str, function: Function) -> str:
     method = python_method(type(value), name)
     if method is None and function is str and type_get(type(value), name) is object.__str__:
         method = python_method(type(value), "__repr__")
@@ -144,7 +143,7 @@ def list_extend(machine: Machine, frame: Frame, argument: int) -> None:
     _grow(machine, frame.stack[-argument], "extend", _seen(machine, values))
 
 
-def _seen(machine: Machine, values: Any) -> Any:
+def _seen(machine: Machine, values: Value) -> Value:
     """The elements as they are known: free numbers of a known sequence stay tracked."""
     sources, contents = machine.recorder.sources, machine.recorder.contents
     if isinstance(values, (list, tuple)) and sources.knows(values):
@@ -181,13 +180,13 @@ def dict_merge(machine: Machine, frame: Frame, argument: int) -> None:
         _grow(machine, target, "__setitem__", key, value[key])
 
 
-def _called(frame: Frame, argument: int) -> Any:
+def _called(frame: Frame, argument: int) -> Value:
     """The callable that lies below the arguments; 3.13 has the NULL above it."""
     found = frame.stack[-argument - 2]
     return found if found is not NULL else frame.stack[-argument - 3]
 
 
-def callable_title(function: Any) -> str:
+def callable_title(function: Function) -> str:
     """How CPython's own messages name a callable."""
     name = getattr(function, "__qualname__", None)
     if name is None:
@@ -196,7 +195,7 @@ def callable_title(function: Any) -> str:
     return f"{module}.{name}()" if module is not None and module != "builtins" else f"{name}()"
 
 
-def _mapping(machine: Machine, value: Any) -> Any:
+def _mapping(machine: Machine, value: Value) -> Value:
     """A mapping as a plain dict where Python methods must be run or facts stated."""
     method = python_method(type(value), "keys")
     if method is not None:
@@ -229,7 +228,7 @@ def map_add(machine: Machine, frame: Frame, argument: int) -> None:
     _grow(machine, frame.stack[-argument], "__setitem__", key_of(key), value)
 
 
-def _grow(machine: Machine, holder: Any, name: str, *args: Any) -> None:
+def _grow(machine: Machine, holder: Value, name: str, *args: Value) -> None:
     """A display or comprehension grows its container; one that lived across a break changes as by its method."""
     if name in ("add", "__setitem__"):
         compared(machine, args[0])
@@ -253,7 +252,7 @@ def unpack_sequence(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.extend(reversed(values))
 
 
-def _unpacked(machine: Machine, value: Any, least: int) -> list[Any]:
+def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
     if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     values = _seen(machine, machine.operations.iterable(value))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import types
-from typing import Any
 
 from framefuse.capture.code import handles
 from framefuse.capture.continuations import Raise
 from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.values import Value
 
 
 @handles("PUSH_EXC_INFO")
@@ -25,7 +25,7 @@ def pop_except(machine: Machine, frame: Frame, argument: int) -> None:
     machine.handled = frame.stack.pop()
 
 
-def _check_kinds(kinds: Any) -> tuple[Any, ...]:
+def _check_kinds(kinds: Value) -> tuple[Value, ...]:
     found = kinds if isinstance(kinds, tuple) else (kinds,)
     for kind in found:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
@@ -132,7 +132,7 @@ def before_with(machine: Machine, frame: Frame, argument: int) -> Outcome:
     return machine.calls.call(frame, _bound(enter, manager, "__enter__"), (), {})
 
 
-def _bound(found: Any, manager: Any, name: str) -> Any:
+def _bound(found: Value, manager: Value, name: str) -> Value:
     return types.MethodType(found, manager) if type(found) is types.FunctionType else getattr(manager, name)
 
 

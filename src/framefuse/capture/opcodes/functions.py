@@ -6,12 +6,12 @@ import builtins
 import collections.abc
 import sys
 from types import FunctionType
-from typing import Any
 
 from framefuse.capture.code import handles
 from framefuse.capture.frame import DONE, MISSING, SWITCH, Frame, Outcome
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine, Resumption
+from framefuse.capture.values import Value
 
 
 @handles("MAKE_FUNCTION")
@@ -78,8 +78,8 @@ def match_sequence(machine: Machine, frame: Frame, argument: int) -> None:
 @handles("MATCH_KEYS")
 def match_keys(machine: Machine, frame: Frame, argument: int) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
-    seen: set[Any] = set()
-    found: list[Any] = []
+    seen: set[Value] = set()
+    found: list[Value] = []
     for key in keys:
         if key in seen:
             raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
@@ -92,7 +92,7 @@ def match_keys(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(tuple(found))
 
 
-def _mapped(machine: Machine, subject: Any, key: Any) -> Any:
+def _mapped(machine: Machine, subject: Value, key: Value) -> Value:
     """What the method ``get`` of a mapping gives for ``key``, which lets no default grow."""
     contents = machine.recorder.contents
     get = python_method(type(subject), "get")
@@ -124,8 +124,8 @@ def match_class(machine: Machine, frame: Frame, argument: int) -> None:
     if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):
         frame.stack.append(None)
         return
-    found: list[Any] = []
-    places: tuple[Any, ...] = ()
+    found: list[Value] = []
+    places: tuple[Value, ...] = ()
     if argument:
         places = _places(machine, frame, cls, argument)
         if places == (None,):
@@ -146,7 +146,7 @@ def match_class(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(tuple(found))
 
 
-def _places(machine: Machine, frame: Frame, cls: type, count: int) -> tuple[Any, ...]:
+def _places(machine: Machine, frame: Frame, cls: type, count: int) -> tuple[Value, ...]:
     """The attributes that ``count`` positional patterns of a class stand for; (None,) is the subject itself."""
     try:
         places = machine.attributes.attribute_now(frame, cls, "__match_args__")

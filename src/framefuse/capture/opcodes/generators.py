@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.capture.code import handles
 from framefuse.capture.continuations import Delegation
 from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator, Outcome
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine, Resumption
+from framefuse.capture.values import Value
 
 
 @handles("RETURN_GENERATOR")
@@ -74,7 +73,7 @@ def stopiteration_error(machine: Machine, frame: Frame, argument: int) -> None:
         frame.stack[-1] = made
 
 
-def _sent(machine: Machine, receiver: Any, value: Any) -> Any:
+def _sent(machine: Machine, receiver: Value, value: Value) -> Value:
     """The next value of the iterator that a generator delegates to."""
     method = python_method(type(receiver), "__next__" if value is None else "send")
     if method is not None:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 from framefuse.capture.code import handles
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.values import Function, Value
 from framefuse.capture.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
 
 
-def _one(value: Any) -> Any:
+def _one(value: Value) -> Value:
     return +value
 
 
-def _two(left: Any, right: Any) -> Any:
+def _two(left: Value, right: Value) -> Value:
     return left + right
 
 
 @functools.cache
-def intrinsic(name: str) -> Callable[..., Any]:
+def intrinsic(name: str) -> Function:
     """The function of one or two values that an intrinsic of CPython is; no Python function does the same.
 
     The bytes of a template's operator are replaced: ``+value`` is an intrinsic itself since 3.12, and that of two

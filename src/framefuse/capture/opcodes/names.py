@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import CellType
-from typing import Any
 
 from framefuse.capture.atoms import CARRIED
 from framefuse.capture.code import handles
@@ -13,6 +12,7 @@ from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import bare
 from framefuse.capture.settle import cell_contents
+from framefuse.capture.values import Value
 
 
 @handles("LOAD_FAST")
@@ -116,7 +116,7 @@ def load_global(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append(_global(machine, frame, name))
 
 
-def _global(machine: Machine, frame: Frame, name: str) -> Any:
+def _global(machine: Machine, frame: Frame, name: str) -> Value:
     value = frame.globals.get(name, MISSING)
     if value is MISSING:
         value = frame.builtins.get(name, MISSING)
@@ -161,7 +161,7 @@ def setup_annotations(machine: Machine, frame: Frame, argument: int) -> None:
         _set_named(machine, frame, "__annotations__", {})
 
 
-def _set_named(machine: Machine, frame: Frame, name: str, value: Any) -> None:
+def _set_named(machine: Machine, frame: Frame, name: str, value: Value) -> None:
     """Writes a name of a class's namespace."""
     space = frame.space
     method = python_method(type(space), "__setitem__")
@@ -173,7 +173,7 @@ def _set_named(machine: Machine, frame: Frame, name: str, value: Any) -> None:
         machine.natives.value(frame, type(space).__setitem__, (space, name, value), {})
 
 
-def _named(machine: Machine, space: Any, name: str) -> Any:
+def _named(machine: Machine, space: Value, name: str) -> Value:
     """What a class's namespace holds under ``name``, MISSING for nothing."""
     method = python_method(type(space), "__getitem__")
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from typing import Any
 
 import torch
 
@@ -19,7 +18,7 @@ from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_neste
 from framefuse.capture.texts import Text
 from framefuse.capture.twins import contains_
 from framefuse.capture.unseen import HASHING, compared, hidden, key_in
-from framefuse.capture.values import Value
+from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -107,12 +106,12 @@ def is_op(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack.append((_object(left) is _object(right)) != bool(argument))
 
 
-def _object(value: Any) -> Any:
+def _object(value: Value) -> Value:
     """What the program holds where the interpreter has a number with an expression."""
     return value.__dict__.get("origin", (bare(value),))[0] if type(value) in TRACKED else value
 
 
-def _identity(machine: Machine, left: Any, right: Any) -> None:
+def _identity(machine: Machine, left: Value, right: Value) -> None:
     """The fact behind ``left is right`` where neither is a singleton: objects are known by path, numbers only by
     value.
     """
@@ -183,7 +182,7 @@ def unary_not(machine: Machine, frame: Frame, argument: int) -> None:
     frame.stack[-1] = value
 
 
-def _unary(name: str, function: Any) -> Any:
+def _unary(name: str, function: Function) -> Value:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         value = frame.stack.pop()
         if type(value) not in DIRECT:
