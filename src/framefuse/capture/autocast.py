@@ -15,7 +15,7 @@ from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import special
 from framefuse.capture.state import GUARDED, Ambient, autocast_of
 from framefuse.capture.steps import plain_warning
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.capture.values import Arguments, Function, Keywords
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Effect
 
@@ -63,14 +63,14 @@ def left(recorder: Recorder) -> tuple[Effect, ...]:
 
 
 @functools.cache
-def _asks(what: Value, kind: str | None = None) -> Question:
+def _asks(what: Function, kind: str | None = None) -> Question:
     return Question(what if kind is None else functools.partial(what, kind))
 
 
 def _found(recorder: Recorder, kind: str) -> None:
     """States the dtype and the cache that the segment found, which the state of a trace does not hold."""
     sources, ambient = recorder.sources, recorder.ambient
-    pairs: list[tuple[Question, Value]] = [(_asks(torch.get_autocast_dtype, kind), ambient.row(kind)[1])]
+    pairs: list[tuple[Question, object]] = [(_asks(torch.get_autocast_dtype, kind), ambient.row(kind)[1])]
     pairs.append((_asks(torch.is_autocast_cache_enabled), ambient.cache))
     if kind not in GUARDED:
         pairs.append((_asks(torch.is_autocast_enabled, kind), ambient.row(kind)[0]))
@@ -90,7 +90,7 @@ def _enabled(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return _tell(machine, frame, torch.is_autocast_enabled, args, kwargs, 0)
 
 
-def _tell(machine: Machine, frame: Frame, ask: Value, args: Value, kwargs: Value, place: int) -> Value:
+def _tell(machine: Machine, frame: Frame, ask: Function, args: Arguments, kwargs: Keywords, place: int) -> Outcome:
     """What the question gives now, with the fact that it does where the segment found it so."""
     if len(args) != 1 or kwargs or type(args[0]) is not str:
         return MISSING

@@ -7,7 +7,6 @@ from there on a node of its own, whose backward runs first.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -15,9 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture.breaks import Break
 from framefuse.capture.frame import Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Handler, Machine
 from framefuse.capture.parallel import running
-from framefuse.capture.values import Value
 
 LIMITS = 1 << 20, 25 << 20  # bytes of the first bucket and of the others, by torch's default
 
@@ -42,7 +40,7 @@ def cut_before(known_boundaries: dict[int, dict[int, torch.nn.Module]], frame: F
     frame.code = code
 
 
-def _cutting(handler: Callable[..., Outcome]) -> Value:
+def _cutting(handler: Handler) -> Handler:
     def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if not machine.exits.breakable() or not torch.is_grad_enabled():
             return handler(machine, frame, argument)

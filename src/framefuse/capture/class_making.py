@@ -17,7 +17,7 @@ from framefuse.capture.made_classes import enter_made
 from framefuse.capture.numbers import pin_nested
 from framefuse.capture.registry import CLASS_MAKERS, special
 from framefuse.capture.settle import settle
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
 MAKERS = (type.__new__, abc.ABCMeta.__new__)
@@ -70,7 +70,7 @@ def _init(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return None
 
 
-def new_class(machine: Machine, maker: Value, args: Arguments, kwargs: Keywords) -> Value:
+def new_class(machine: Machine, maker: Function, args: Arguments, kwargs: Keywords) -> Value:
     """A new class; MISSING where native code shall make it, since it cannot be made in steps."""
     if len(args) != 4 or not isinstance(args[0], type) or not isinstance(args[2], tuple):
         return MISSING

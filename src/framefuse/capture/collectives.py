@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from framefuse.capture.numbers import TRACKED
-from framefuse.capture.recorder import Recorder, strip
+from framefuse.capture.numbers import TRACKED, strip
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.state import casts_now
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
@@ -207,7 +207,7 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
     made = Collective(target, given, written, counts.pop(), starts)
     _record(recorder, made, target.__name__, refs, {"group": source} if source is not None else {}, numbers)
     if starts:
-        recorder.works[id(value)] = (value, refs[:written])
+        recorder.note_work(value, refs[:written])
     return value
 
 

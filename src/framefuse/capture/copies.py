@@ -25,7 +25,7 @@ HOOKS = (
     "__getnewargs_ex__", "__new__", "__slots__",
 )  # fmt: skip
 DEEPEST = 12
-COPY: Value = copy.copy
+COPY: types.FunctionType = vars(copy)["copy"]
 
 
 @special(copy.deepcopy)

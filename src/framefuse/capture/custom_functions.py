@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import torch
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
@@ -14,22 +16,22 @@ from framefuse.capture.values import Arguments, Keywords, Value
 class Context:
     """What stands for ``ctx``: it takes what forward saves and marks, which nobody reads without gradients."""
 
-    saved_tensors: tuple[Value, ...] = ()
-    dirty_tensors: tuple[Value, ...] = ()
+    saved_tensors: tuple[torch.Tensor, ...] = ()
+    dirty_tensors: tuple[torch.Tensor, ...] = ()
 
     def __init__(self, count: int) -> None:
         self.needs_input_grad = (False,) * count
 
-    def save_for_backward(self, *tensors: Value) -> None:
+    def save_for_backward(self, *tensors: torch.Tensor) -> None:
         self.saved_tensors = tensors
 
-    def save_for_forward(self, *tensors: Value) -> None:
+    def save_for_forward(self, *tensors: torch.Tensor) -> None:
         pass
 
-    def mark_dirty(self, *tensors: Value) -> None:
+    def mark_dirty(self, *tensors: torch.Tensor) -> None:
         self.dirty_tensors = tensors
 
-    def mark_non_differentiable(self, *tensors: Value) -> None:
+    def mark_non_differentiable(self, *tensors: torch.Tensor) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -61,11 +63,14 @@ def _apply(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-def _forward(machine: Machine, function: Value, context: Context, operands: tuple[Value, ...]) -> Value:
+def _forward(
+    machine: Machine, function: type[torch.autograd.Function], context: Context, operands: tuple[Value, ...]
+) -> Value:
+    steps: dict[str, types.FunctionType] = {name: getattr(function, name) for name in ("forward", "setup_context")}
     if type_get(function, "setup_context") is type_get(torch.autograd.Function, "setup_context"):
-        return machine.call_nested(function.forward, (context, *operands))
-    value = machine.call_nested(function.forward, operands)
-    machine.call_nested(function.setup_context, (context, operands, value))
+        return machine.call_nested(steps["forward"], (context, *operands))
+    value = machine.call_nested(steps["forward"], operands)
+    machine.call_nested(steps["setup_context"], (context, operands, value))
     return value
 
 

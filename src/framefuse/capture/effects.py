@@ -74,6 +74,7 @@ class Journal:
 
     def context(self, variable: ContextVar[Value], place: Place, value: Value, token: Token[Value]) -> None:
         """A context variable is set. Each setting is one of its own, as its token may live across a break."""
+        self.sources.note_setting(Setting(token, value, self.sources.written.get(place, MISSING)))
         self.sources.written[place] = value
         self.writes.append(Write("token", variable, None, token, self.host.line()))
 

@@ -47,7 +47,7 @@ def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
     found = frames(machine)
     if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(found) or not machine.recorder.alive:
         return MISSING
-    machine.recorder.relations.tracked = True
+    machine.recorder.relations.note_tracked()
     frame.stack.append(FrameView(machine, found[max(depth, 0)]))
     return None
 

@@ -10,19 +10,22 @@ from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.capture.values import Arguments, Function, Keywords
+
+Tensors = list[torch.Tensor]
+Counts = list[float]  # of the steps that were done
 
 
 def _adam(function: Function) -> Callable[..., None]:
     def step(
-        params: Value,
-        grads: Value,
-        averages: Value,
-        squares: Value,
-        largest: Value,
-        counts: Value,
+        params: Tensors,
+        grads: Tensors,
+        averages: Tensors,
+        squares: Tensors,
+        largest: Tensors,
+        counts: Counts,
         decays: bool,
-        **options: Value,
+        **options: float,
     ) -> None:
         steps = [torch.tensor(count, dtype=torch.float32) for count in counts]
         function(params, grads, averages, squares, largest, steps, **options)
@@ -32,7 +35,7 @@ def _adam(function: Function) -> Callable[..., None]:
 
 def _sgd(function: Function) -> Callable[..., None]:
     def step(
-        params: Value, grads: Value, buffers: Value, counts: Value, decays: bool, moves: bool, **options: Value
+        params: Tensors, grads: Tensors, buffers: Tensors, counts: Counts, decays: bool, moves: bool, **options: float
     ) -> None:
         function(params, grads, buffers, is_first_step=False, grad_scale=None, found_inf=None, **options)
 

@@ -76,7 +76,7 @@ def _initial_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return _word(machine, frame, args, kwargs, initial_seed_word) if torch.random.initial_seed() < 2**63 else MISSING
 
 
-def _word(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords, function: Function) -> Value:
+def _word(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords, function: Function) -> Outcome:
     if not _settled(machine, kwargs) or args or not machine.exits.reads_elements:
         return MISSING
     frame.stack.append(machine.recorder.word(function, (), True))

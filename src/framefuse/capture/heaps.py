@@ -23,14 +23,14 @@ def _in_python() -> dict[str, Value]:
 
 
 _FOUND = _in_python()
-HEAPS: dict[Value, Value] = {
+HEAPS: dict[object, types.FunctionType] = {
     getattr(heapq, name): _FOUND[name]
     for name in NAMES
     if name in _FOUND and isinstance(getattr(heapq, name, None), types.BuiltinFunctionType)
 }
 
 
-def _of_a_heap(twin: Value) -> Special:
+def _of_a_heap(twin: types.FunctionType) -> Special:
     """The special that runs ``twin`` on a list; what C code refuses is left to it."""
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:

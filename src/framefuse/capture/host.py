@@ -6,10 +6,11 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from framefuse.capture.values import Function, Value
 
 
-def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Any]]], *args: Any) -> Any:
+def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Value]]], *args: Value) -> Value:
     return prepare(*args)[1]()
 
 
@@ -27,13 +28,13 @@ class Host:
     """
 
     compiled: type | None = None
-    call_on_frame: Callable[..., Any] = _on_all
+    call_on_frame: Function = _on_all
     add_headroom: Callable[[int], None] = _as_they_are
 
 
 HOST = Host()
 
 
-def register(compiled: type, call_on_frame: Callable[..., Any], add_headroom: Callable[[int], None]) -> None:
+def register(compiled: type, call_on_frame: Function, add_headroom: Callable[[int], None]) -> None:
     """Takes what native code does from now on."""
     HOST.compiled, HOST.call_on_frame, HOST.add_headroom = compiled, call_on_frame, add_headroom

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.continuations import DROP, PushTruth
 from framefuse.capture.frame import NULL, Frame, Outcome, Pending
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Handler, Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
 from framefuse.capture.values import Arguments, Function, Value
 
@@ -125,12 +125,12 @@ OPERATIONS: dict[str, Taken] = {
 CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
 
 
-def can_step(handler: Callable[..., Outcome]) -> bool:
+def can_step(handler: Handler) -> bool:
     """Whether the instruction with this handler can be a step of its own."""
     return handler in BY_HANDLER or handler in CALL_HANDLERS
 
 
-def step(machine: Machine, frame: Frame, handler: Callable[..., Outcome], argument: int, why: tuple[str, str]) -> Value:
+def step(machine: Machine, frame: Frame, handler: Handler, argument: int, why: tuple[str, str]) -> Outcome:
     """Executes an instruction as an opaque step, for the reason (code, detail) that ended an earlier recording."""
     if not machine.exits.breakable():
         return handler(machine, frame, argument)
@@ -141,5 +141,5 @@ def step(machine: Machine, frame: Frame, handler: Callable[..., Outcome], argume
     return machine.exits.opaque(frame, target, args, {}, then, *why)
 
 
-BY_HANDLER: dict[Value, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}
+BY_HANDLER: dict[Handler, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}
 CALL_HANDLERS = frozenset(HANDLERS[name] for name in CALLS)

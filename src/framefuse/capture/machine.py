@@ -291,7 +291,7 @@ class Machine:
         self.frames.clear()
         self.returned = None
         self.exits.release()
-        self.recorder.machine = None
+        self.recorder.detach()
         if not self.recorder.generators:
             del self.attributes, self.calls, self.natives, self.operations, self.generators, self.exits
 

@@ -19,8 +19,8 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.registry import SHORTCUTS
 from framefuse.capture.values import Arguments, Keywords, Value
 
-CALL: Value = torch.nn.Module.__call__
-INNER: Value = torch.nn.Module._call_impl
+CALL: types.FunctionType = vars(torch.nn.Module)["__call__"]
+INNER: types.FunctionType = vars(torch.nn.Module)["_call_impl"]
 OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 METHODS = ("_compiled_call_impl", "_call_impl", "forward")
 GLOBAL_HOOKS = (

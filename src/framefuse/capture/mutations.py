@@ -10,9 +10,8 @@ import torch
 from framefuse.capture.atoms import ATOMS, is_key
 from framefuse.capture.frame import MISSING
 from framefuse.capture.machine import Machine
-from framefuse.capture.numbers import bare, pin_nested, plain_number
+from framefuse.capture.numbers import bare, pin_nested, plain_number, strip
 from framefuse.capture.recipe import by_identity
-from framefuse.capture.recorder import strip
 from framefuse.capture.unseen import key_in
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.containers import base_of, elements, entries, size
@@ -45,7 +44,7 @@ def mutate(machine: Machine, holder: Value, name: str, args: Arguments, kwargs: 
     return method(machine, holder, name, *args, **kwargs)
 
 
-def _native(holder: Value, name: str) -> Value:
+def _native(holder: Value, name: str) -> Function:
     """The builtin method behind ``holder.name``, also where a subclass has one of its own."""
     kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if isinstance(holder, k))
     return getattr(kind, name).__get__(holder)
@@ -140,7 +139,7 @@ def _set_element(machine: Machine, holder: Value, name: str, key: Value, value: 
         contents.guard_length(holder)
         key = key % size(holder)
         if key < change.length:
-            sources.written[id(holder), "item", (int, key)] = value
+            sources.note_written(holder, "item", key, value)
         recorder.journal.operation(holder, "__setitem__", (key, value))
     return _native(holder, "__setitem__")(key, value)
 
@@ -164,7 +163,7 @@ def _replaced(machine: Machine, holder: Value, run: Callable[[], Value]) -> Valu
     change.owned, change.blind = True, False
     if isinstance(holder, dict):
         for key in elements(holder):
-            recorder.sources.written[id(holder), "item", (type(key), key)] = MISSING
+            recorder.sources.note_written(holder, "item", key, MISSING)
     if isinstance(holder, set):
         recorder.journal.operation(holder, "clear", ())
     else:
@@ -300,7 +299,7 @@ def _member(machine: Machine, holder: Value, name: str, value: Value) -> Value:
             recorder.contents.guard_membership(holder, value)
             if not set.__contains__(holder, value):
                 raise KeyError(value)
-        recorder.sources.written[id(holder), "item", (type(value), value)] = name == "add"
+        recorder.sources.note_written(holder, "item", value, name == "add")
         recorder.journal.operation(holder, name, (value,))
     return _native(holder, name)(value)
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.numbers import (
     NUMBERS,
     Float,
@@ -19,13 +19,14 @@ from framefuse.capture.numbers import (
     floating,
     rounded,
 )
+from framefuse.capture.owner import Owner
 from framefuse.capture.registry import SPECIALS
 from framefuse.capture.specials import method_of
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 
 # Functions of math -> operations on reals with the same results; where one raises an error the other declines.
-FUNCTIONS: dict[Value, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
+FUNCTIONS: dict[Function, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {
     math.sqrt: ("sqrt", 1), math.fabs: ("abs", 1), math.pow: ("pow", 2), math.fmod: ("fmod", 2),
     math.atan2: ("atan2", 2), math.copysign: ("copysign", 2),
 }  # fmt: skip
@@ -38,15 +39,15 @@ def _in_range(value: Value) -> bool:
     return type(value) is not int or -(2**63) <= value < 2**63
 
 
-def special(target: Value) -> Callable[[Value], Value]:
-    def register(function: Function) -> Value:
+def special(target: object) -> Callable[[Special], Special]:
+    def register(function: Special) -> Special:
         SPECIALS[target] = function
         return function
 
     return register
 
 
-def run_time(args: Arguments, kwargs: Keywords, *counts: int) -> Value:
+def run_time(args: Arguments, kwargs: Keywords, *counts: int) -> Owner | None:
     """The recorder of a run-time number among ``args``, None where there is none or they are no numbers."""
     if kwargs or len(args) not in counts or not all(type(part) in NUMBERS and _in_range(part) for part in args):
         return None

@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import SupportsIndex
 
+import torch
+
 from framefuse.capture.owner import Owner
 from framefuse.capture.texts import Text, bare_text, text
 from framefuse.capture.values import Function, Value
@@ -540,3 +542,21 @@ def pin_nested(value: Value, depth: int = 0) -> None:
         elif kind is slice:
             for part in (value.start, value.stop, value.step):
                 pin_nested(part, depth + 1)
+
+
+def strip(value: Value) -> Value:
+    """A copy of nested arguments with plain numbers."""
+    kind = type(value)
+    if kind in TRACKED:
+        return bare(value)
+    if kind is tuple:
+        return tuple([strip(part) for part in value])
+    if kind is torch.Size:  # torch's older constructors take a tuple for elements
+        return torch.Size([strip(part) for part in value])
+    if kind is list:
+        return [strip(part) for part in value]
+    if kind is dict:
+        return {key: strip(part) for key, part in value.items()}
+    if kind is slice:
+        return slice(strip(value.start), strip(value.stop), strip(value.step))
+    return value

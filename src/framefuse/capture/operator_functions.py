@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, Frame, Outcome
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Handler, Machine, Special
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
 from framefuse.capture.registry import specials
-from framefuse.capture.values import Arguments, Function, Keywords
-
-Special = Function
+from framefuse.capture.values import Arguments, Keywords
 
 
-def _as_instruction(handler: Callable[..., Outcome], argument: int, count: int) -> Special:
+def _as_instruction(handler: Handler, argument: int, count: int) -> Special:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if len(args) != count or kwargs:
             return MISSING

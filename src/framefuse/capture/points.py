@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from types import CodeType
 
@@ -11,7 +11,7 @@ from framefuse.capture.code import HANDLERS, Code, decode
 from framefuse.capture.frame import Frame, Outcome
 from framefuse.capture.learnt import can_step, step
 from framefuse.capture.leaves import library_of
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Handler, Machine
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.capture.values import Value
 from framefuse.errors import Reason
@@ -62,14 +62,14 @@ def _equal(left: Value, right: Value) -> bool:
     return type(left) is type(right) and repr(left) == repr(right)
 
 
-def _cutting(handler: Callable[..., Outcome]) -> Value:
+def _cutting(handler: Handler) -> Handler:
     def cut(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return machine.exits.cut(frame, handler, argument)
 
     return cut
 
 
-def _stepping(handler: Callable[..., Outcome], why: tuple[str, str]) -> Value:
+def _stepping(handler: Handler, why: tuple[str, str]) -> Handler:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         return step(machine, frame, handler, argument, why)
 

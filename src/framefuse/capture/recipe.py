@@ -180,7 +180,7 @@ class Recipes:
 
     def _token(self, value: Value, number: int) -> object:
         """What a context variable gives that is set: to make it is to set the variable."""
-        setting = self.recorder.sources.tokens.get(id(value))
+        setting = self.recorder.sources.setting(value)
         if setting is None or setting.gone:
             return self.refuse("a used Token")
         parts = self.build(value.var), self.build(setting.value)

@@ -246,7 +246,7 @@ class _Run:
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
-        self.recorder.machine = self.machine
+        self.recorder.attach(self.machine)
         self.start: Point | None = None
         self.bound: tuple[Value, ...] = ()
         self.error: BaseException | None = None
@@ -355,8 +355,7 @@ class _Run:
             self.resume(point, (*outcome, *values), error)
         except Exception as fault:  # the frames before the step are still whole: they go on unrecorded
             self.recorder, self.machine = recorder, machine
-            recorder.bug = fault
-            recorder.kill("fault", f"{type(fault).__name__}: {fault}")
+            recorder.blame(fault)
             self.error = error
             self.owed = (outcome[0], stop.then) if target is not None and error is None else None
         else:
@@ -411,8 +410,7 @@ class _Run:
         values = tuple([settle(part, memo) for part in leaves])
         recorder.journal.settle(memo)
         self.segments.append(Segment(trace, self.start, self.bound, point))
-        recorder.alive = False
-        recorder.drop()
+        recorder.close()
         return Closed(point, stop.target, args, kwargs, values, taken.generators)
 
     # The end --------------------------------------------------------------------------------------------------------
@@ -429,8 +427,7 @@ class _Run:
         if trace is not None and recorder.bug is None:
             self.segments.append(Segment(trace, self.start, self.bound, None))
             whole = True
-        recorder.alive = False
-        recorder.drop()
+        recorder.close()
         return self._recording(value=value, whole=whole)
 
     def _recording(self, value: Value = None, exception: BaseException | None = None, whole: bool = False) -> Recording:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
 
 from framefuse.capture import devices, queries
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
-from framefuse.capture.frame import Frame, InterpretedGenerator
+from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.lookups import LOOKUPS, Lookup
 from framefuse.capture.net import netted
-from framefuse.capture.numbers import TRACKED, Float, Integer, bare, floating, form_of, integer
+from framefuse.capture.numbers import Float, Integer, floating, form_of, integer, strip
 from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
-from framefuse.capture.saved import Entrances, Stale, unreached
+from framefuse.capture.saved import Entrances, unreached_by_call
 from framefuse.capture.scalars import Scalars
-from framefuse.capture.services import ExitProtocol, Place
+from framefuse.capture.services import Interpreter, Place
 from framefuse.capture.settle import HELD, ITSELF, Memo
 from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
-from framefuse.capture.tensors import DIMENSIONS, Entrance, describe, keys_of, special
+from framefuse.capture.tensors import DIMENSIONS, Entrance, describe, keys_of, lies_in_module, special, versions_of
 from framefuse.capture.texts import Text
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.errors import Reason
@@ -33,9 +35,9 @@ from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Source
 from framefuse.ir.nested import numbers_in
-from framefuse.ir.numbers import Expr, Real, Symbol, float_of_bits
+from framefuse.ir.numbers import Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
-from framefuse.ir.source import Line, Site
+from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import TABLE, is_in_place, uncounted
 from framefuse.ir.trace import Call, Ref, TensorMeta
@@ -44,20 +46,6 @@ PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 T = TypeVar("T")
-
-
-class Interpreter(Protocol):
-    """What the recorder asks of the machine that runs the program."""
-
-    frames: list[Frame]
-    unsettled: Memo | None
-
-    @property
-    def exits(self) -> ExitProtocol: ...
-
-    def line(self) -> Line | None: ...
-    def site(self) -> Site | None: ...
-    def settle(self, memo: Memo) -> None: ...
 
 
 class Prepared(NamedTuple):
@@ -106,20 +94,45 @@ class Recorder:
         self.entrances = Entrances()
         self.exact_strides = False
         self.data_sized: set[int] = set()
-        self.readers: dict[Symbol, Place | None] = {}  # what read numbers from tensors
+        self.readers: dict[Symbol, Place | None] = {}  # what read the numbers
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
         self.mode = RecordingMode(self)
-        self.generators = False  # whether one was made: as an unstarted one leaves, it becomes a real one
+        self.generators = False
         self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
-        self.paused = False  # code runs whose calls are no part of the trace
+        self.paused = False
         self.first_module_call = True
-        self.works: dict[int, tuple[Value, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
+        self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
+
+    def attach(self, machine: Interpreter) -> None:
+        """Names the machine that runs the program."""
+        self.machine = machine
+
+    def detach(self) -> None:
+        """The run is over: what the machine worked on may go."""
+        self.machine = None
+
+    def note_generator(self) -> None:
+        """Notes that the interpreter made a generator of its own: an unstarted one becomes a real one as it leaves."""
+        self.generators = True
+
+    def note_work(self, work: dist.Work, filled: tuple[Ref, ...]) -> None:
+        """Notes a collective that is under way, with the values that it fills."""
+        self.works[id(work)] = (work, filled)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Runs code whose calls are no part of the trace."""
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
@@ -156,6 +169,10 @@ class Recorder:
         if isinstance(error, (RecursionError, MemoryError)):  # the program's own depth or greed
             self.kill("recursion", str(sys.getrecursionlimit()))
             return
+        self.blame(error)
+
+    def blame(self, error: Exception) -> None:
+        """Ends the recording for a fault of our own, of which the first is reported."""
         if self.bug is None:
             self.bug = error
         self.kill("fault", f"{type(error).__name__}: {error}")
@@ -167,6 +184,15 @@ class Recorder:
         except Exception as error:
             self.fault(error)
             return otherwise
+
+    def explain(self, why: Reason) -> None:
+        """Gives the recording that ended a reason that says more."""
+        self.reason = why
+
+    def close(self) -> None:
+        """Ends a recording that is complete."""
+        self.alive = False
+        self.drop()
 
     def drop(self) -> None:
         """Lets go of everything that the program made."""
@@ -256,12 +282,7 @@ class Recorder:
         number = self._add(tensor)
         if self.gradients_matter:
             self.entrances.add(number, tensor)
-        fixed = (
-            not self.symbolic
-            or isinstance(tensor, torch.nn.Parameter)
-            or (source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers")
-            or _of_parameter(source)
-        )
+        fixed = not self.symbolic or isinstance(tensor, torch.nn.Parameter) or lies_in_module(source)
         marked = tensor.__dict__.get(DIMENSIONS, {})
         sizes: list[Symbol | int] = []
         for dim, size in enumerate(tensor.shape):
@@ -271,7 +292,7 @@ class Recorder:
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
         self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
-        self.versions.setdefault(self.metas[number].storage, {})[number] = _versions([tensor])[0]
+        self.versions.setdefault(self.metas[number].storage, {})[number] = versions_of([tensor])[0]
         self.scalars.meet(number, tensor)
         return number
 
@@ -436,14 +457,14 @@ class Recorder:
             return None
         state = devices.random_states() if queries.may_be_random(name, kwargs) else None
         tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()  # the inner mode may say otherwise
-        return Prepared(recorded, named, operands, _versions(operands), state, tracks)
+        return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
 
     def _note(
         self, function: Function, name: str, args: Arguments, kwargs: Keywords, prepared: Prepared, out: Value
     ) -> None:
         """Records a torch call that gave ``out``."""
         operands, state = prepared.operands, prepared.random_state
-        written = self._written(function, name, operands, prepared.versions, args, kwargs)
+        written = self._written(function, name, prepared, args, kwargs)
         if written:
             self.count_versions(written)
             if not self.alive:
@@ -458,7 +479,7 @@ class Recorder:
         if self.data_sized:
             data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
         if self.readers and not data and queries.sized_by_numbers(name):
-            data = any(self._from_data(number) for number in numbers_in((prepared.recorded, prepared.named)))
+            data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
         first = len(self.metas)
         result = self._result(out, data)
         if not self.alive:
@@ -484,29 +505,17 @@ class Recorder:
             )
         )
 
-    def _from_data(self, number: Expr | Real) -> bool:
-        """Whether an int, which may be a size, is known only while the trace runs."""
-        return isinstance(number, Expr) and not self.relations.data_symbols.isdisjoint(number.symbols)
-
     def _unreached(self, operands: list[torch.Tensor], first: int) -> tuple[int, ...]:
-        """The operands of a call to which no gradient flows, though they require one. Where only one of them does,
-        whatever requires grad after the call leads to it.
-        """
-        asking = [tensor for tensor in operands if tensor.requires_grad]
-        if len(asking) < 2 or not any(meta.requires_grad for meta in self.metas[first:]):
+        """The operands of a call to which no gradient flows, though they require one."""
+        if not any(meta.requires_grad for meta in self.metas[first:]):
             return ()
-        with torch._C.DisableTorchFunction():
-            try:
-                missing = unreached(self.tensors[first:], asking)
-            except Stale:
-                return ()
-        return tuple(self.numbers[id(tensor)] for tensor in missing)
+        return tuple([self.numbers[id(tensor)] for tensor in unreached_by_call(self.tensors[first:], operands)])
 
     def _written(
-        self, function: Function, name: str, operands: list[torch.Tensor], before: list[int | None], args: Arguments,
-        kwargs: Keywords,
-    ) -> tuple[int, ...]:  # fmt: skip
-        after, found = _versions(operands), []
+        self, function: Function, name: str, prepared: Prepared, args: Arguments, kwargs: Keywords
+    ) -> tuple[int, ...]:
+        operands, before = prepared.operands, prepared.versions
+        after, found = versions_of(operands), []
         if after != before:
             found = [
                 self.numbers[id(tensor)]
@@ -530,7 +539,7 @@ class Recorder:
         for storage in {self.metas[number].storage for number in written}:
             versions = self.versions.get(storage, {})
             for number, version in versions.items():
-                now = _versions([self.tensors[number]])[0]
+                now = versions_of([self.tensors[number]])[0]
                 if counted and now == version and now is not None and number not in written:
                     self.kill("tensor-attribute", "data")
                     return
@@ -582,42 +591,7 @@ class Recorder:
     def versions_now(self) -> list[int | None]:
         """The counts of writes of all tensors of the trace."""
         with torch._C.DisableTorchFunction():
-            return _versions(self.tensors)
-
-
-def _of_parameter(source: Source) -> bool:
-    """Whether a tensor is a gradient, or lies in a dict under a tensor as key: it has a parameter's sizes."""
-    here: Source | None = source
-    while here is not None:
-        if here.kind in ("grad", "entry"):
-            return True
-        here = here.base
-    return False
+            return versions_of(self.tensors)
 
 
 NO_TENSOR = object()
-
-
-def strip(value: Value) -> Value:
-    """A copy of nested arguments with plain numbers."""
-    kind = type(value)
-    if kind in TRACKED:
-        return bare(value)
-    if kind is tuple:
-        return tuple([strip(part) for part in value])
-    if kind is torch.Size:  # torch's older constructors take a tuple for elements
-        return torch.Size([strip(part) for part in value])
-    if kind is list:
-        return [strip(part) for part in value]
-    if kind is dict:
-        return {key: strip(part) for key, part in value.items()}
-    if kind is slice:
-        return slice(strip(value.start), strip(value.stop), strip(value.step))
-    return value
-
-
-def _versions(operands: list[torch.Tensor]) -> list[int | None]:
-    try:
-        return [tensor._version for tensor in operands]
-    except RuntimeError:  # inference tensors count no versions
-        return [None] * len(operands)

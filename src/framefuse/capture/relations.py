@@ -58,6 +58,10 @@ class Relations:
         """What states facts about the places that run-time values were read from."""
         return self.host.sources
 
+    def note_tracked(self) -> None:
+        """Notes that the program may hold run-time values, which are taken out of its objects in the end."""
+        self.tracked = True
+
     def note_volatile(self, name: Symbol | str) -> None:
         """Notes the name of a value that is likely another one at the next call, as one that comes out of a break."""
         self.volatile_names.add(name)
@@ -149,6 +153,10 @@ class Relations:
             if not self.volatile_names.isdisjoint(real.names):
                 self.volatile_names.add(found)
         return Real("symbol", (found,))
+
+    def is_from_data(self, number: Expr | Real) -> bool:
+        """Whether an int, which may be a size, is known only while the trace runs."""
+        return isinstance(number, Expr) and not self.data_symbols.isdisjoint(number.symbols)
 
     def pinned(self, names: frozenset[Symbol | str]) -> None:
         """The program looks at the value of a run-time number. One that comes out of a break differs at each call: the

@@ -71,11 +71,8 @@ def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Ke
     cached = type(target) is functools._lru_cache_wrapper
     misses = target.cache_info().misses if cached else 0
     versions = recorder.versions_now()
-    recorder.paused = True  # a guard makes what a cache lacks as well
-    try:
+    with recorder.unseen():  # a guard makes what a cache lacks as well
         value = target(*args, **kwargs)
-    finally:
-        recorder.paused = False
     if not recorder.alive:
         return value
     if cached and target.cache_info().misses != misses:

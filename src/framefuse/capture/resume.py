@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from framefuse.capture.bound import bind
 from framefuse.capture.code import decode
-from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
+from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator, Pending
 from framefuse.capture.iterators import VIEW_OBJECTS, KeyIterator, RangeIterator, continue_view
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import plain_number
 from framefuse.capture.points import Point
 from framefuse.capture.settle import tuple_like
 from framefuse.capture.snapshot import Part
-from framefuse.capture.values import Value
+from framefuse.capture.values import Arguments, Value
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.facts import Source
 
@@ -26,45 +25,45 @@ class Rebuilt:
 
     __slots__ = ("handled", "outcome", "then")
 
-    def __init__(self, then: Any, handled: Any, outcome: Any) -> None:
+    def __init__(self, then: Pending | None, handled: BaseException | None, outcome: Value) -> None:
         self.then = then
         self.handled = handled
         self.outcome = outcome
 
 
-def rebuild(point: Point, values: Sequence[Any], machine: Machine) -> Rebuilt:
+def rebuild(point: Point, values: Sequence[Value], machine: Machine) -> Rebuilt:
     """Fills ``machine.frames``; ``values`` are those of the point, and become the arguments of its recorder."""
     return _Builder(point, values, machine).build()
 
 
 class _Builder:
-    def __init__(self, point: Point, values: Sequence[Any], machine: Machine) -> None:
+    def __init__(self, point: Point, values: Sequence[Value], machine: Machine) -> None:
         self.point = point
         self.machine = machine
         self.sources, self.contents = machine.recorder.sources, machine.recorder.contents
-        self.made: dict[int, Any] = {}
+        self.made: dict[int, Value] = {}
         self.views: list[tuple[FrameView, int]] = []
-        self.sources.resumed = True
+        self.sources.begin_at_break()
         shift = int(point.has_outcome)
         if shift:
-            self.sources.volatile.add(0)  # data: its numbers differ from call to call
+            self.sources.mark_volatile(0)  # data: its numbers differ from call to call
         self.outcome = self._argument(0, values[0]) if shift else None
         count = point.leaves
         self.leaves: list[Value] = [self._argument(n + shift, values[n + shift]) for n in range(count)]
         self.numbers: dict[int, Value] = dict(point.fixed)
         for n, place in enumerate(point.free):
             at = n + shift + count
-            self.sources.volatile.add(at)
+            self.sources.mark_volatile(at)
             self.numbers[place] = self._argument(at, values[at])
 
-    def _argument(self, number: int, value: Any) -> Any:
+    def _argument(self, number: int, value: Value) -> Value:
         source = Source("arg", None, number)
         if type(value) is types.CellType:
             # A cell is no value of the program: what is read is its content.
             self.sources.place_cell(value, Source("getattr", source, "cell_contents"))
             return value
         if type(value) is str:
-            self.sources.volatile.add(number)
+            self.sources.mark_volatile(number)
         return self.sources.guard_value(source, value, free=True)
 
     def build(self) -> Rebuilt:
@@ -75,21 +74,21 @@ class _Builder:
             view.frame = self.machine.frames[place]
         return found
 
-    def part(self, part: Part) -> Any:
+    def part(self, part: Part) -> Value:
         """The value of a piece."""
         return self.keep(part, MAKERS[part.kind](self, part))
 
-    def parts(self, part: Part) -> list[Any]:
+    def parts(self, part: Part) -> list[Value]:
         """The values of a piece's pieces."""
         return [self.part(inner) for inner in part.parts]
 
-    def keep(self, part: Part, value: Any) -> Any:
+    def keep(self, part: Part, value: Value) -> Value:
         """Registers a piece that others may refer to."""
         if part.index >= 0:
             self.made[part.index] = value
         return value
 
-    def const(self, part: Part) -> Any:
+    def const(self, part: Part) -> Value:
         """A constant; modules and functions are long-lived objects of their own."""
         value = part.value
         if isinstance(value, (types.FunctionType, types.ModuleType)) or hasattr(type(value), "named_parameters"):
@@ -125,24 +124,24 @@ class _Builder:
         made = FrameView.__new__(FrameView)  # its frame is put together later
         made.machine = self.machine
         self.views.append((made, part.value))
-        self.machine.recorder.relations.tracked = True
+        self.machine.recorder.relations.note_tracked()
         return made
 
-    def tuple(self, part: Part) -> Any:
+    def tuple(self, part: Part) -> Value:
         *values, state = self.parts(part)
         return tuple(values) if part.value is tuple else tuple_like(part.value, values, state)
 
-    def object(self, part: Part) -> Any:
+    def object(self, part: Part) -> Value:
         kind, state = part.parts
         made = self.keep(part, builtin_base(kind.value).__new__(kind.value))
         for name, value in self.part(state).items():
             object.__setattr__(made, name, value)
         return made
 
-    def named(self, part: Part) -> dict[str, Any]:
+    def named(self, part: Part) -> dict[str, Value]:
         return dict(zip(part.value, self.parts(part), strict=True))
 
-    def iterator(self, part: Part) -> Any:
+    def iterator(self, part: Part) -> Value:
         make, position, *args = self.parts(part)
         for value in args:
             self.contents.guard_shallow_contents(value)  # the iterator hands out its elements unseen
@@ -151,19 +150,19 @@ class _Builder:
             iterator.__setstate__(position)
         return iterator
 
-    def entries(self, part: Part) -> Any:
+    def entries(self, part: Part) -> Value:
         kind, given, size = part.value
         (holder,) = self.parts(part)
         (self.contents.guard_extent if kind is KeyIterator else self.contents.guard_shallow_contents)(holder)
         return continue_view(kind, holder, given, size)
 
-    def shown(self, part: Part) -> Any:
+    def shown(self, part: Part) -> Value:
         (holder,) = self.parts(part)
         self.contents.guard_shallow_contents(holder)
         return VIEW_OBJECTS[part.value](holder)
 
 
-MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
+MAKERS: dict[str, Callable[[_Builder, Part], Value]] = {
     "const": _Builder.const,
     "leaf": lambda builder, part: builder.leaves[part.value],
     "number": lambda builder, part: builder.numbers[part.value],
@@ -188,7 +187,7 @@ MAKERS: dict[str, Callable[[_Builder, Part], Any]] = {
 }
 
 
-def _partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any], state: dict[str, Any]) -> Any:
+def _partial(function: Value, args: Arguments, keywords: dict[str, Value], state: dict[str, Value]) -> Value:
     made = functools.partial(function)
     made.__setstate__((function, args, keywords, state))  # type: ignore[attr-defined]
     return made

@@ -17,9 +17,9 @@ from framefuse.capture.code import HANDLERS, Code
 from framefuse.capture.frame import NULL, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.leaves import MUTABLE_TYPES, NATIVE_KINDS
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Handler, Machine
 from framefuse.capture.numbers import TRACKED
-from framefuse.capture.values import Function, Value
+from framefuse.capture.values import Value
 
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
 ADVANCING = ("EXTEND", "UPDATE", "UNPACK", "MERGE", "SEND", "CALL_FUNCTION_EX")
@@ -43,7 +43,7 @@ def watched(code: Code) -> Code:
     return code.watched
 
 
-def _remembering(handler: Function) -> Function:
+def _remembering(handler: Handler) -> Handler:
     def run(machine: Machine, frame: Frame, argument: int) -> Outcome:
         recorder = machine.recorder
         machine.exits.before = Before(
@@ -72,7 +72,7 @@ def undone(machine: Machine, before: Before) -> bool:
 
 
 @functools.cache
-def _advancing() -> frozenset[Value]:
+def _advancing() -> frozenset[Handler]:
     return frozenset(handler for name, handler in HANDLERS.items() if any(part in name for part in ADVANCING))
 
 

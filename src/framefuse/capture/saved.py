@@ -166,6 +166,20 @@ class _Reading:
         )
 
 
+def unreached_by_call(results: Iterable[torch.Tensor], operands: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """As :func:`unreached`, none where nobody may ask. Where only one operand requires grad, whatever does after the
+    call leads to it.
+    """
+    asking = [tensor for tensor in operands if tensor.requires_grad]
+    if len(asking) < 2:
+        return []
+    with torch._C.DisableTorchFunction():
+        try:
+            return unreached(results, asking)
+        except Stale:
+            return []
+
+
 def unreached(results: Iterable[torch.Tensor], operands: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """The operands of a call that require grad and to which no way leads from its results in eager's graph."""
     asking = [tensor for tensor in operands if tensor.requires_grad]

@@ -9,7 +9,9 @@ from typing import Protocol, TypeAlias
 from framefuse.capture.breaks import Before
 from framefuse.capture.code import Code
 from framefuse.capture.frame import Frame, InterpretedGenerator, Outcome, Pending
+from framefuse.capture.settle import Memo
 from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.source import Line, Site
 
 Found: TypeAlias = tuple[Value] | Outcome  # (value,), or SWITCH after a frame was entered that gives it
 Attempt: TypeAlias = tuple[Function, Arguments, bool]  # a method, its arguments, whether its answer is negated
@@ -145,3 +147,17 @@ class ExitProtocol(Protocol):
     def enter(self, frame: Frame) -> None: ...
     def settle_outcome(self, outcome: Value, then: Pending | None) -> None: ...
     def release(self) -> None: ...
+
+
+class Interpreter(Protocol):
+    """What the recorder asks of the machine that runs the program."""
+
+    frames: list[Frame]
+    unsettled: Memo | None
+
+    @property
+    def exits(self) -> ExitProtocol: ...
+
+    def line(self) -> Line | None: ...
+    def site(self) -> Site | None: ...
+    def settle(self, memo: Memo) -> None: ...

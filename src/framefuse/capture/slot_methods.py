@@ -10,13 +10,13 @@ from framefuse.capture.continuations import PUSH_NONE, PushChecked
 from framefuse.capture.frame import MISSING, Frame, Outcome
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine
+from framefuse.capture.machine import Machine, Special
 from framefuse.capture.registry import SPECIALS
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.capture.values import Arguments, Keywords
 
 
-def slot(name: str, *kinds: type) -> Callable[[Value], Value]:
-    def register(function: Function) -> Value:
+def slot(name: str, *kinds: type) -> Callable[[Special], Special]:
+    def register(function: Special) -> Special:
         for kind in kinds:
             SPECIALS[vars(kind)[name]] = SPECIALS[name, kind] = function
         return function

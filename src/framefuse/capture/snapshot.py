@@ -7,9 +7,8 @@ import dataclasses
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -30,8 +29,10 @@ from framefuse.capture.liveness import live
 from framefuse.capture.machine import Machine
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
+from framefuse.capture.recorder import Recorder
 from framefuse.capture.sources import CODE_LIKE
 from framefuse.capture.texts import Text
+from framefuse.capture.values import Value
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
 
@@ -46,16 +47,16 @@ class Part:
     """
 
     kind: str
-    value: Any = None
+    value: Value = None
     parts: tuple[Part, ...] = ()
     index: int = -1
 
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """A hashable that is equal for shapes which are put together alike; objects count by identity."""
         return (self.kind, _key(self.kind, self.value), tuple([part.key() for part in self.parts]), self.index)
 
 
-def _key(kind: str, value: Any) -> Any:
+def _key(kind: str, value: Value) -> Hashable:
     if kind == "frame":
         code, variables, *rest = value
         return (id(code), id(variables), *rest)
@@ -79,14 +80,14 @@ class Taken:
     """
 
     shape: Part
-    leaves: list[Any]
-    numbers: list[Any]
+    leaves: list[Value]
+    numbers: list[Value]
     open: frozenset[int]
     generators: list[InterpretedGenerator]
-    moving: list[Any]
+    moving: list[Value]
 
 
-def take(machine: Machine, recipes: Recipes, then: Any, has_outcome: bool) -> Taken:
+def take(machine: Machine, recipes: Recipes, then: Pending | None, has_outcome: bool) -> Taken:
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
     for caller, frame in itertools.pairwise(machine.frames):
@@ -107,7 +108,7 @@ def _targets(waiting: Pending | None) -> tuple[int, ...]:
     return waiting.targets() if waiting is not None else ()
 
 
-def _goes_unseen(value: Any) -> bool:
+def _goes_unseen(value: Value) -> bool:
     """Whether nobody sees that a value goes."""
     if type(value) is InterpretedGenerator:
         return value.state != "suspended"
@@ -119,21 +120,21 @@ def _row(parts: Iterable[Part]) -> Part:
 
 
 class _Taker:
-    def __init__(self, recorder: Any, recipes: Recipes) -> None:
+    def __init__(self, recorder: Recorder, recipes: Recipes) -> None:
         self.recorder = recorder
         self.sources = recorder.sources
         self.recipes = recipes
-        self.leaves: list[Any] = []
-        self.numbers: list[Any] = []
+        self.leaves: list[Value] = []
+        self.numbers: list[Value] = []
         self.open: set[int] = set()
         self.generators: list[InterpretedGenerator] = []
-        self.moving: list[Any] = []
+        self.moving: list[Value] = []
         self.targets: dict[int, tuple[int, ...]] = {}  # by frame: steps that are reached by a result
         self.memo: dict[int, Part] = {}
-        self.keep: list[Any] = []
+        self.keep: list[object] = []
         self.count = 0
 
-    def part(self, value: Any) -> Part:
+    def part(self, value: Value) -> Part:
         """The piece for one value."""
         kind = type(value)
         if kind is Text:
@@ -156,7 +157,7 @@ class _Taker:
                 found = dataclasses.replace(found, index=self.index(value))
         return found
 
-    def number(self, value: Any) -> Part:
+    def number(self, value: Value) -> Part:
         """A run-time number, or an int or float that may differ when the point is reached again."""
         if type(value) in TRACKED:
             self.open.add(len(self.numbers))
@@ -171,19 +172,19 @@ class _Taker:
         parts = [Part("const", value) if name == "target" else self.part(value) for name, value in fields]
         return Part("waiting", type(waiting), tuple(parts))
 
-    def leaf(self, value: Any) -> Part:
+    def leaf(self, value: Value) -> Part:
         """A value that is handed on as it is."""
         self.leaves.append(value)
         return Part("leaf", len(self.leaves) - 1)
 
-    def index(self, value: Any) -> int:
+    def index(self, value: Value) -> int:
         """Announces a piece whose parts may refer to it."""
         self.count += 1
         self.memo[id(value)] = Part("same", self.count - 1)
         self.keep.append(value)
         return self.count - 1
 
-    def _first(self, value: Any, kind: type) -> Part:
+    def _first(self, value: Value, kind: type) -> Part:
         if isinstance(value, torch.Tensor):
             return self.leaf(value)
         source = self.sources.source_of(value)
@@ -196,12 +197,12 @@ class _Taker:
         taken = TAKERS.get(kind)
         if taken is not None:
             return taken(self, value)
-        made = self.sources.made
-        if is_bound(value) or (isinstance(value, BOUND_KINDS) and id(value.__self__) in made):
+        is_made = self.sources.is_made
+        if is_bound(value) or (isinstance(value, BOUND_KINDS) and is_made(value.__self__)):
             return self._bound(value)
-        if isinstance(value, CODE_LIKE) and id(value) not in made:
+        if isinstance(value, CODE_LIKE) and not is_made(value):
             return Part("const", value)
-        if isinstance(value, tuple) and id(kind) not in made:
+        if isinstance(value, tuple) and not is_made(kind):
             state = self.named(getattr(value, "__dict__", None) or {})
             return Part("tuple", kind, (*[self.part(part) for part in elements(value)], state))
         if kind in VIEW_OBJECTS:
@@ -210,7 +211,7 @@ class _Taker:
             return self._view(value, kind)
         if kind in NATIVE_ITERATORS:
             return self._iterator(value)
-        if id(kind) not in made and self._holds_generator(value):
+        if not is_made(kind) and self._holds_generator(value):
             return self._object(value, kind)
         return self.leaf(value)
 
@@ -256,33 +257,34 @@ class _Taker:
 
     def view(self, value: FrameView) -> Part:
         """A frame object of one of the frames."""
-        for place, frame in enumerate(self.recorder.machine.frames):
+        machine = self.recorder.machine
+        for place, frame in enumerate(machine.frames if machine is not None else ()):
             if frame is value.frame:
                 return Part("view", place)
         raise Unrepresentable("a frame that has ended")
 
-    def method(self, value: Any) -> Part:
+    def method(self, value: Value) -> Part:
         """A bound method."""
         return Part("method", None, (self.part(value.__func__), self.part(value.__self__)))
 
-    def _bound(self, value: Any) -> Part:
+    def _bound(self, value: Value) -> Part:
         """A bound method of C: its function and what that is bound to."""
         found = taken_apart(value)
         if found is None:
             raise Unrepresentable(f"the method {value.__name__} of a {type(value.__self__).__name__}")
         return Part("bound", None, (Part("const", found[0]), self.part(found[1])))
 
-    def superclass(self, value: Any) -> Part:
+    def superclass(self, value: Value) -> Part:
         """A super object with both its arguments."""
         if value.__self__ is None:
             raise Unrepresentable("an unbound super object")
         return Part("super", None, (self.part(value.__thisclass__), self.part(value.__self__)))
 
-    def slice(self, value: Any) -> Part:
+    def slice(self, value: Value) -> Part:
         """A slice object."""
         return Part("slice", None, (self.part(value.start), self.part(value.stop), self.part(value.step)))
 
-    def range(self, value: Any) -> Part:
+    def range(self, value: Value) -> Part:
         """A range object."""
         return Part("range", None, (self.part(value.start), self.part(value.stop), self.part(value.step)))
 
@@ -291,23 +293,23 @@ class _Taker:
         index = self.index(value)
         return Part("counting", None, (self.part(value.at), self.part(value.stop), self.part(value.step)), index)
 
-    def range_iterator(self, value: Any) -> Part:
+    def range_iterator(self, value: Value) -> Part:
         """CPython's iterator over a range."""
         index = self.index(value)
         _, (left,), *rest = value.__reduce__()
         at = left.start + ((rest[0] if rest else 0) or 0) * left.step  # None from CPython 3.12 on
         return Part("counting", None, (self.part(at), self.part(left.stop), self.part(left.step)), index)
 
-    def partial(self, value: Any) -> Part:
+    def partial(self, value: Value) -> Part:
         """A partial made during the call."""
         parts = self.part(value.func), self.part(value.args)
         return Part("partial", None, (*parts, self.named(value.keywords), self.named(vars(value))))
 
-    def named(self, values: dict[str, Any]) -> Part:
+    def named(self, values: Mapping[str, Value]) -> Part:
         """A dict of attributes or keywords, entry by entry."""
         return Part("named", tuple(values), tuple([self.part(part) for part in values.values()]))
 
-    def _holds_generator(self, value: Any) -> bool:
+    def _holds_generator(self, value: Value) -> bool:
         """Whether a plain object has an interpreted generator among its attributes, as context managers do: then it
         cannot be made for real, and no other object that is can hold it.
         """
@@ -316,11 +318,11 @@ class _Taker:
             return False
         return type(state) is dict and any(type(part) is InterpretedGenerator for part in state.values())
 
-    def _object(self, value: Any, kind: type) -> Part:
+    def _object(self, value: Value, kind: type) -> Part:
         index = self.index(value)
         return Part("object", None, (Part("const", kind), self.named(vars(value))), index)
 
-    def _view(self, value: Any, kind: type) -> Part:
+    def _view(self, value: Value, kind: type) -> Part:
         """An iterator over a dict or set: what happens to that one later, it meets."""
         try:
             place = place_in_view(value)
@@ -332,7 +334,7 @@ class _Taker:
         index = self.index(value)
         return Part("entries", (kind, given, size(holder)), (self.part(holder),), index)
 
-    def _iterator(self, value: Any) -> Part:
+    def _iterator(self, value: Value) -> Part:
         """An iterator of C that tells how it is made; its position stays a constant of the shape."""
         index = self.index(value)
         make, args, position = reduced(value)
@@ -342,7 +344,7 @@ class _Taker:
         return Part("iterator", (make, position), (Part("const", make), Part("const", position), *parts), index)
 
 
-TAKERS: dict[type, Callable[[Any, Any], Part]] = {
+TAKERS: dict[type, Callable[[_Taker, Value], Part]] = {
     Frame: _Taker.frame,
     InterpretedGenerator: _Taker.generator,
     FrameView: _Taker.view,

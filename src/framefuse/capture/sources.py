@@ -8,6 +8,7 @@ import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from contextvars import Token
 from typing import Protocol
 
 import torch
@@ -79,8 +80,8 @@ class Sources:
         self.globals: dict[int, Source] = {}
         self.keep: list[object] = []
         self.made: dict[int, Value] = {}
-        self.resumed = False  # the recording began at a break: its arguments are what lived there
-        self.volatile: set[int] = set()  # arguments in which every number and string is a run-time value
+        self.resumed = False
+        self.volatile: set[int] = set()
         self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
         # Ids and keys for which a fact was stated: the same question comes many times.
         self.stated_types: set[int] = set()
@@ -118,6 +119,26 @@ class Sources:
         """Whether facts hold an object that existed before the call to its identity, wherever it is met."""
         entry = self.known.get(id(value))
         return entry is not None and is_held(*entry)
+
+    def note_setting(self, setting: Setting) -> None:
+        """Notes that the call set a context variable."""
+        self.tokens[id(setting.token)] = setting
+
+    def setting(self, token: Token[Value]) -> Setting | None:
+        """What is known of a token that the call was given as it set a context variable."""
+        return self.tokens.get(id(token))
+
+    def note_written(self, holder: Value, part: str, key: Value, value: Value) -> None:
+        """Notes what a place holds that the call wrote; MISSING where it deleted it."""
+        self.written[id(holder), part, (type(key), key)] = value
+
+    def begin_at_break(self) -> None:
+        """The recording begins at a break: its arguments are what lived there."""
+        self.resumed = True
+
+    def mark_volatile(self, argument: int) -> None:
+        """Numbers and strings in this argument are others at each call: all of them become run-time values."""
+        self.volatile.add(argument)
 
     def is_made(self, value: Value) -> bool:
         """Whether a function, class or the like was made during the call."""
@@ -170,7 +191,7 @@ class Sources:
                 return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
             self.fact(source, "float", value, repr(value))
         elif kind is str and free is True and source.is_argument and self._is_free(source):
-            self.relations.tracked = True
+            self.relations.note_tracked()
             self._volatile(source, str(source))
             self.fact(source, "type", str)
             return _found(text(value, Build("source", source), (), self.relations), value, source)

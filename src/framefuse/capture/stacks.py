@@ -10,7 +10,7 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from framefuse.capture import leaves
@@ -23,12 +23,12 @@ from framefuse.capture.tracebacks import StandIn, is_framefuse, is_ours, shown, 
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 # Calls that look at their callers and change nothing: True for those that show the local variables too.
-LOOKS: dict[Value, bool] = {
+LOOKS: dict[Function, bool] = {
     sys._getframe: True, inspect.currentframe: True, inspect.stack: True, traceback.extract_stack: False,
     traceback.format_stack: False,
 }  # fmt: skip
 # Calls that look at their callers, and speak to the world outside.
-SPEAKS: frozenset[Value] = frozenset(
+SPEAKS: frozenset[Function] = frozenset(
     (
         warnings.warn, traceback.print_stack, logging.debug, logging.info, logging.warning, logging.error,
         logging.critical, logging.log, logging.exception, logging.Logger.debug, logging.Logger.info,
@@ -37,7 +37,7 @@ SPEAKS: frozenset[Value] = frozenset(
     )
 )  # fmt: skip
 # Methods of loggers that first ask whether their level is heard, and do nothing where it is not.
-LEVELS: dict[Value, int] = {
+LEVELS: dict[Function, int] = {
     logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
     logging.Logger.error: logging.ERROR, logging.Logger.critical: logging.CRITICAL,
 }  # fmt: skip
@@ -53,7 +53,7 @@ class Place:
     globals: dict[str, Value]
 
 
-def looks(target: Value) -> bool:
+def looks(target: Function) -> bool:
     """Whether a callable looks at the frames of its callers."""
     try:
         return target in LOOKS or target in SPEAKS or enters_debugger(target)
@@ -80,7 +80,7 @@ def _on(places: tuple[Place, ...]) -> Function:
 def look(
     machine: Machine,
     frame: Frame,
-    target: Value,
+    target: Function,
     args: Arguments,
     kwargs: Keywords,
     then: Pending | None,
@@ -97,7 +97,9 @@ def look(
     machine.exits.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
 
 
-def from_here(machine: Machine, target: Value, args: Arguments, kwargs: Keywords) -> tuple[Value, Value, Value]:
+def from_here(
+    machine: Machine, target: Function, args: Arguments, kwargs: Keywords
+) -> tuple[Function, Arguments, Keywords]:
     """The same call, where nothing is recorded any longer: callable, arguments and keyword arguments."""
     found = _bare_variables(machine) if LOOKS.get(target) else ()
     return from_callers(machine), (target, args, kwargs, found), {}
@@ -122,11 +124,12 @@ def local_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
     return tuple([variables(frame) for frame in frames(machine)])
 
 
-def _without_views(machine: Machine, target: Value, args: Arguments, kwargs: Keywords) -> tuple[Value, ...]:
+def _without_views(machine: Machine, target: Function, args: Arguments, kwargs: Keywords) -> Arguments:
     """The arguments of :func:`_with_frames` for a call with frame objects of interpreted frames."""
-    depths: dict[Value, int] = {}
+    depths: dict[int | str, int] = {}
     stack = frames(machine)
-    for name, part in (*enumerate(args), *kwargs.items()):
+    places: Iterable[tuple[int | str, Value]] = (*enumerate(args), *kwargs.items())
+    for name, part in places:
         if type(part) is FrameView:
             depth = next((depth for depth, frame in enumerate(stack) if frame is part.frame), None)
             if depth is None:
@@ -137,9 +140,9 @@ def _without_views(machine: Machine, target: Value, args: Arguments, kwargs: Key
     return target, plain, {name: None if name in depths else part for name, part in kwargs.items()}, depths
 
 
-def _with_frames(target: Value, args: Arguments, kwargs: Keywords, depths: dict[Value, int]) -> Value:
+def _with_frames(target: Function, args: Arguments, kwargs: Keywords, depths: dict[int | str, int]) -> Value:
     """Calls with the frame objects, of those above this one, that belong in these places of the arguments."""
-    found: dict[Value, types.FrameType] = {}
+    found: dict[int | str, types.FrameType] = {}
     for place, depth in depths.items():  # no comprehension: on 3.11 it has a frame of its own
         found[place] = sys._getframe(depth + 1)
     placed = [found.get(place, part) for place, part in enumerate(args)]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import contextvars
 import functools
 import logging
 import os
 import types
 import warnings
-from collections.abc import Callable
-from typing import Any
+from contextvars import ContextVar, Token
 
 import torch
 
@@ -18,30 +16,32 @@ from framefuse.capture import leaves, stacks
 from framefuse.capture.atoms import ATOMS, CARRIED
 from framefuse.capture.frame import MISSING
 from framefuse.capture.machine import Machine
-from framefuse.capture.numbers import TRACKED, bare
-from framefuse.capture.recorder import strip
-from framefuse.capture.settings import RESTORED, Setting
+from framefuse.capture.numbers import TRACKED, bare, strip
+from framefuse.capture.settings import RESTORED
+from framefuse.capture.sources import Place
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
-SPEAKS: frozenset[Any] = frozenset((builtins.print, os.putenv, os.unsetenv))
-RECALLS: frozenset[Any] = frozenset((logging.exception, logging.Logger.exception))  # they tell of the exception at hand
+SPEAKS: frozenset[Function] = frozenset((builtins.print, os.putenv, os.unsetenv))
+# They tell of the exception at hand.
+RECALLS: frozenset[Function] = frozenset((logging.exception, logging.Logger.exception))
 LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
 
 
-def _logger(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _logger(machine: Machine, args: Arguments) -> Value:
     """The logger of a name, as the entry of the table that keeps it for ever."""
-    table: dict[str, Any] = logging.Logger.manager.loggerDict
+    table: dict[str, Value] = logging.Logger.manager.loggerDict
     if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
         return MISSING
     machine.recorder.sources.root(table)
     return machine.recorder.contents.item(table, args[0], table[args[0]])
 
 
-def replayed(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywords) -> Value:
     """The value of a call that is replayed or read as a fact; MISSING, with nothing done, for any other call."""
     holder = getattr(target, "__self__", None)
-    if type(holder) is contextvars.ContextVar:
+    if type(holder) is ContextVar:
         return _context(machine, holder, target.__name__, args, kwargs)
     if target is logging.getLogger and not kwargs:
         return _logger(machine, args)
@@ -66,19 +66,19 @@ def replayed(machine: Machine, target: Any, args: tuple[Any, ...], kwargs: dict[
         return call(target, tuple(map(_now, args)), {key: _now(part) for key, part in kwargs.items()})
 
 
-def _now(value: Any) -> Any:
+def _now(value: Value) -> Value:
     """An argument as this call says it: run-time numbers and texts are said anew at the next one."""
     return bare(value) if type(value) in TRACKED else strip(value)
 
 
-def says_once(target: Any) -> bool:
+def says_once(target: Function) -> bool:
     """Whether this is a cached function of a logging module, such as transformers' ``warning_once``."""
     if type(target) is not functools._lru_cache_wrapper:
         return False
     return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
 
 
-def _lasts(machine: Machine, value: Any) -> bool:
+def _lasts(machine: Machine, value: Value) -> bool:
     """Whether an argument will look the same when the call is replayed: it is immutable, or a logger or stream."""
     kind = type(value)
     if kind in ATOMS or kind in TRACKED:
@@ -91,7 +91,7 @@ def _lasts(machine: Machine, value: Any) -> bool:
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
 
 
-def plain_warning(machine: Machine, args: tuple[Any, ...]) -> bool:
+def plain_warning(machine: Machine, args: Arguments) -> bool:
     """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
     if not args or type(args[0]) is not str:
         return False
@@ -102,7 +102,7 @@ def plain_warning(machine: Machine, args: tuple[Any, ...]) -> bool:
     return True
 
 
-def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def invoke(target: Function, args: Arguments, kwargs: Keywords) -> Value:
     """A call of which none looks at its callers."""
     return target(*args, **kwargs)
 
@@ -110,7 +110,9 @@ def invoke(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 # Context variables ----------------------------------------------------------------------------------------------------
 
 
-def _context(machine: Machine, variable: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _context(
+    machine: Machine, variable: ContextVar[Value], name: str, args: Arguments, kwargs: Keywords
+) -> Value:
     recorder = machine.recorder
     sources = recorder.sources
     root = sources.source_of(variable)
@@ -131,19 +133,18 @@ def _context(machine: Machine, variable: Any, name: str, args: tuple[Any, ...], 
         return value if value is not MISSING else variable.get(*args)
     if name == "set" and len(args) == 1:
         token = variable.set(bare(args[0]))
-        sources.tokens[id(token)] = Setting(token, args[0], sources.written.get(place, MISSING))
         recorder.journal.context(variable, place, args[0], token)
         return token
-    if name == "reset" and len(args) == 1 and type(args[0]) is contextvars.Token:
+    if name == "reset" and len(args) == 1 and type(args[0]) is Token:
         return _reset(machine, variable, place, args[0])
     return MISSING
 
 
-def _reset(machine: Machine, variable: Any, place: tuple[Any, ...], token: Any) -> Any:
+def _reset(machine: Machine, variable: ContextVar[Value], place: Place, token: Token[Value]) -> Value:
     """Gives a context variable back what it held before it was set, in this recording or in one before it."""
     recorder = machine.recorder
     sources = recorder.sources
-    setting = sources.tokens.get(id(token))
+    setting = sources.setting(token)
     if setting is None and (sources.source_of(token) is None or place in sources.written):
         return MISSING
     variable.reset(token)

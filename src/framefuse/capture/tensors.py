@@ -89,3 +89,25 @@ def _dense(order: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, .
 def keys_of(tensor: torch.Tensor) -> int:
     """The raw bits of the tensor's dispatch key set."""
     return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def versions_of(tensors: list[torch.Tensor]) -> list[int | None]:
+    """The counts of writes of tensors, None for those that have none."""
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:  # inference tensors count no versions
+        return [None] * len(tensors)
+
+
+def lies_in_module(source: Source) -> bool:
+    """Whether a tensor is a buffer or a gradient, or lies in a dict under a tensor as key: its sizes stay, as those of
+    parameters do.
+    """
+    if source.base is not None and source.base.kind == "attr" and source.base.key == "_buffers":
+        return True
+    here: Source | None = source
+    while here is not None:
+        if here.kind in ("grad", "entry"):
+            return True
+        here = here.base
+    return False

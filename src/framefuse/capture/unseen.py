@@ -19,7 +19,7 @@ from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pi
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
 from framefuse.capture.sources import CODE_LIKE, Sources
-from framefuse.capture.values import Arguments, Value
+from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
 
@@ -173,7 +173,7 @@ def _moves(sources: Sources, member: Value) -> bool:
     return type(member) not in ATOMS and sources.knows(member) and not sources.holds(member)
 
 
-def runs_methods(target: Value, args: Arguments) -> bool:
+def runs_methods(target: Function, args: Arguments) -> bool:
     """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
     if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
         return False
@@ -195,7 +195,7 @@ def _bounds(value: slice) -> tuple[Value, ...]:
     return (value.start, value.stop, value.step)
 
 
-def _asked(target: Value, args: Arguments) -> tuple[str, ...]:
+def _asked(target: Function, args: Arguments) -> tuple[str, ...]:
     """The special methods that a native function may ask of its arguments."""
     name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
     if name in ITERATING:
@@ -214,7 +214,7 @@ def walked(machine: Machine, value: Value) -> None:
         machine.recorder.kill("native-call", "The order of a set of objects")
 
 
-def walks(machine: Machine, target: Value, args: Arguments) -> bool:
+def walks(machine: Machine, target: Function, args: Arguments) -> bool:
     """Whether a native function or method tells the order of a set that moves."""
     holder, name, given = _of(target, args)
     if isinstance(holder, HASHING):
@@ -222,7 +222,7 @@ def walks(machine: Machine, target: Value, args: Arguments) -> bool:
     return name not in ORDERLESS and any(moves(machine, part) for part in given)
 
 
-def _of(target: Value, args: Arguments) -> tuple[Value, str, tuple[Value, ...]]:
+def _of(target: Function, args: Arguments) -> tuple[Value, str, tuple[Value, ...]]:
     """The owner of a method of C, bound or not, its name and the further arguments."""
     holder, name = getattr(target, "__self__", None), getattr(target, "__name__", "")
     if holder is None and args and isinstance(args[0], getattr(target, "__objclass__", ())):
@@ -230,7 +230,7 @@ def _of(target: Value, args: Arguments) -> tuple[Value, str, tuple[Value, ...]]:
     return holder, name, args
 
 
-def before_call(machine: Machine, target: Value, args: Arguments) -> None:
+def before_call(machine: Machine, target: Function, args: Arguments) -> None:
     """What a native function or method is about to hash or compare."""
     holder, name, args = _of(target, args)
     if not isinstance(holder, HASHING):
@@ -245,7 +245,7 @@ def before_call(machine: Machine, target: Value, args: Arguments) -> None:
             (compared if name in COMPARING else hashed)(machine, part)
 
 
-def after_call(machine: Machine, target: Value, args: Arguments, value: Value) -> None:
+def after_call(machine: Machine, target: Function, args: Arguments, value: Value) -> None:
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
     adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED

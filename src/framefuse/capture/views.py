@@ -11,7 +11,7 @@ from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import MISSING, NULL, Frame
 from framefuse.capture.machine import Machine
 from framefuse.capture.registry import TWIN_TYPES, TWINS
-from framefuse.capture.values import Arguments, Value
+from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import entries
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
@@ -40,7 +40,7 @@ def copied(machine: Machine, holder: Value) -> Value:
     return _copy(machine, holder) if type(holder) is dict and _moves(machine, holder) else MISSING
 
 
-def given(machine: Machine, target: Value, args: Arguments) -> tuple[Value, ...]:
+def given(machine: Machine, target: Function, args: Arguments) -> tuple[Value, ...]:
     """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
     content and lets go of it.
     """
@@ -51,7 +51,7 @@ def given(machine: Machine, target: Value, args: Arguments) -> tuple[Value, ...]
     return args
 
 
-def _updates_new(machine: Machine, target: Value) -> bool:
+def _updates_new(machine: Machine, target: Function) -> bool:
     """Whether a callable is the ``update`` of a dict that was made during the call."""
     holder = getattr(target, "__self__", None)
     return type(holder) is dict and target.__name__ == "update" and not machine.recorder.sources.knows(holder)

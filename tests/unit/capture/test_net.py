@@ -61,7 +61,7 @@ def program() -> tuple[Callable[..., Any], Callable[[], Any]]:
 PLACES = [
     (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
-    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "_versions"), (relations, "Relation"),
+    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "versions_of"), (relations, "Relation"),
     (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
     (policy.leaves, "is_torch_native"), (outcome, "Input"), (record, "Recipes"), (record, "Trace"),
 ]  # fmt: skip

@@ -15,10 +15,9 @@ from framefuse.capture.frame import MISSING, NULL, Frame, Outcome
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
 from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number
+from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number, strip
 from framefuse.capture.protocols import checked
 from framefuse.capture.queries import own_writes
-from framefuse.capture.recorder import strip
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, key_in
 from framefuse.capture.values import Value
