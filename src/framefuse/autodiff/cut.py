@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from framefuse.autodiff.flow import SINK, SOURCE, UNBOUNDED, sink_side
+from framefuse.autodiff.frozen import is_frozen
+from framefuse.autodiff.joint import NOTHING
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import CALL, CREATE, REDUCE, SCATTER, TABLE, VIEW
@@ -33,6 +35,8 @@ def choose_saved(
     *,
     free: Collection[Node] = (),
     forbidden: Collection[Node] = (),
+    frozen: Mapping[Node, Node] = NOTHING,
+    once: Collection[Node] = (),
     hints: Mapping[Symbol, int],
 ) -> tuple[Node, ...]:
     """The values that forward hands to backward, in program order; backward computes ``gradients`` from them, the
@@ -41,7 +45,8 @@ def choose_saved(
     ``backward`` are the nodes that the reverse sweep made, in program order; its nodes of op ``input`` are the
     tangents. Some of them rest on no tangent: a mask, say. They may be among the saved ones, and then belong to
     forward. ``free`` are graph inputs and outputs that can be saved as themselves, ``forbidden`` those that cannot: one
-    of these in the result stands for a copy of its own. ``hints`` are the recorded sizes.
+    of these in the result stands for a copy of its own. ``frozen`` are further nodes, with those that they are
+    in forward; those in ``once`` are not computed again. ``hints`` are the recorded sizes.
 
     The choice has the least sum of what saving and computing again cost, on a model that knows which operations join
     the loops of their readers. Keeping few values and computing the others again: Chen et al., Training Deep Nets with
@@ -50,8 +55,10 @@ def choose_saved(
     read far apart.
     """
     joint = _Joint(forward, backward, gradients)
-    prices = _Prices(forward, frozenset(free), frozenset(forbidden), hints)
-    return _cut(joint, prices)
+    copied = {node for node in once if is_frozen(node)}
+    prices = _Prices([node for node in forward if node not in frozen], frozenset(free), {*forbidden, *copied}, hints)
+    prices.in_memory.update(node for node, origin in frozen.items() if origin in prices.in_memory)
+    return _cut(joint, prices, once)
 
 
 @dataclass(slots=True)
@@ -135,7 +142,7 @@ class _Prices:
 
     forward: Sequence[Node]
     free: frozenset[Node]
-    forbidden: frozenset[Node]
+    forbidden: Collection[Node]
     hints: Mapping[Symbol, int]
     counts: dict[tuple[Expr, ...], int] = field(default_factory=dict)
 
@@ -224,8 +231,8 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return node.inputs[:1] if node.op == "derived" else node.inputs
 
 
-def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
-    """Builds the network and cuts it.
+def _cut(joint: _Joint, prices: _Prices, once: Collection[Node] = ()) -> tuple[Node, ...]:
+    """Builds the network and cuts it; those in ``once`` are not computed again.
 
     Each value has an arc whose capacity is the price of saving it. Its tail is the source where the value cannot be
     computed again; else the source leads to it for the price of computing, and each operand's head without a price.
@@ -242,7 +249,7 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
         if use is None or node.op == "full":
             continue
         kind = TABLE[node.op].kind
-        kept = kind in (CALL, SCATTER) or node.op == "input"
+        kept = kind in (CALL, SCATTER) or node.op == "input" or node in once
         shared: list[tuple[Node, Use]] = []
         if not kept and kind != VIEW and node not in unread:
             shared = list(_shared(node, use, joint.uses))
@@ -250,6 +257,8 @@ def _cut(joint: _Joint, prices: _Prices) -> tuple[Node, ...]:
             same = any(whole.far and prices.bytes(node) <= prices.bytes(operand) for operand, whole in shared)
             kept = use.far or same
         wanted = node in joint.read
+        if not wanted and node not in heads:
+            continue  # only what is saved reads it
         if kept and wanted:
             saved.add(node)
             continue

@@ -207,6 +207,7 @@ class _Homes:
             differentiable=tuple(differentiable),
             late=(),
             kept=(),
+            lasting=frozenset(made[node] for node in graph.lasting if node in made),
         )
         origin = {new: old for old, new in (*leaves.items(), *made.items())}
         return Part(home, part, tuple(outputs), tuple(before[node] for node in read), origin)

@@ -15,6 +15,8 @@ from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real
 
+ANEW = "anew"  # the name of ``derived`` nodes: their operand as backward computes it, not as forward left it
+NAMED_ANEW = (("name", ANEW), ("parameters", ()))
 Operand = Node | Scalar
 Program = Callable[["Formula"], Operand]
 
@@ -67,6 +69,8 @@ class Formula:
             return self.builder.derived(nodes[0], "replaced", nodes)
         if op == "fixed":  # of which the slope is nothing, where rounding would make it next to nothing
             return self.builder.detach(nodes[0])
+        if op == "anew":  # what eager does not save: it computes it once more from the operands
+            return self.builder.make("derived", (nodes[0], nodes[0]), NAMED_ANEW, nodes[0].dtype, nodes[0].shape)
         if op == "trigamma":  # no kernel has it
             return call(self.builder, torch.special.polygamma, (1, nodes[0]), like=nodes[0])
         return self.builder.pointwise(op, *nodes)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.divide import Division, Part, divide
+from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds
-from framefuse.autodiff.joint import Joint, names_of
+from framefuse.autodiff.joint import NOTHING, Joint, names_of
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
@@ -38,7 +39,7 @@ def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | No
 
 def reads(piece: Piece, wanted: Sequence[bool]) -> frozenset[int]:
     """Which of its saved values a piece reads for these gradients, whichever tangents come."""
-    joint = Joint.of(piece.primal, [True] * len(piece.outputs), wanted)
+    joint = Joint.of(piece.primal, [True] * len(piece.outputs), wanted, now=piece.now)
     ends = {entry.node for entry in piece.saved} | {tangent for tangent in joint.tangents if tangent is not None}
     needed = needed_for([gradient for gradient in joint.results if gradient is not None], ends)
     return frozenset(number for number, entry in enumerate(piece.saved) if entry.node in needed)
@@ -66,8 +67,6 @@ class _Maker:
         groups = [] if self.holding is None else [*self.holding.groups[number].values()]
         primal = part.graph
         everything = [True] * len(part.outputs), [True] * len(primal.differentiable)
-        joint = Joint.of(primal, *everything)
-        self.relations.update(dict.fromkeys(joint.relations))
         given = {node: self._given(part, node, place) for place, node in enumerate(primal.inputs)}
         shown = {
             output.node: Saved(output.node, "output", place, memory=True)
@@ -75,12 +74,20 @@ class _Maker:
         }
         seen = {**given, **shown}
         free = {node for node, entry in seen.items() if self._may_be_saved(entry, groups)}
+        others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
+        cold = frozen(primal, others)
+        primal = cold.graph
+        part = replace(part, origin={**part.origin, **{node: part.origin[was] for node, was in cold.origin.items()}})
+        joint = Joint.of(primal, *everything, now=cold.now)
+        self.relations.update(dict.fromkeys(joint.relations))
         chosen = choose_saved(
             primal.nodes,
             joint.made,
             [gradient for gradient in joint.results if gradient is not None],
             free=free,
             forbidden=seen.keys() - free,
+            frozen=cold.origin,
+            once=cold.once,
             hints=primal.hints,
         )
         known = {node: self._kept(seen[node], groups) for node in free}
@@ -97,6 +104,8 @@ class _Maker:
         inputs = tuple(given[primal.inputs[place]] for place in primal.differentiable)
         needed = needed_for(own, set(primal.nodes))
         further = [node for node in joint.made if node in needed]
+        moved = {old: new for old, new in joint.moved.items() if new in needed or old in cold.now}
+        further = [each for node in further for each in (*(old for old in moved if moved[old] is node), node)]
         names = names_of([(node.shape, node.strides) for node in primal.inputs])
         for node in (*primal.nodes, *joint.made):
             names |= names_of(node)
@@ -112,6 +121,7 @@ class _Maker:
             tuple(saved),
             tuple(theirs.get(node) or self._root(known[node], given.get(node)) for node in roots),
             tuple(sorted(names, key=str)),
+            moved,
         )
 
     def _given(self, part: Part, node: Node, place: int) -> Saved:
@@ -229,7 +239,8 @@ class _Gradients:
     def __init__(self, piece: Piece, case: Case, given: Sequence[Node], strides: Sequence[Shape], again: bool) -> None:
         self.primal = piece.primal
         self.again = again
-        self.joint = Joint.of(piece.primal, [lies is not None for lies in case.tangents], case.wanted, again)
+        came = [lies is not None for lies in case.tangents]
+        self.joint = Joint.of(piece.primal, came, case.wanted, again, NOTHING if again else piece.now)
         self.results = [gradient for gradient in self.joint.results if gradient is not None]
         tangents = [tangent for tangent in self.joint.tangents if tangent is not None]
         needed = needed_for(self.results, {*given, *tangents})

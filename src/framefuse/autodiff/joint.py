@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
+from framefuse.autodiff.formulas import ANEW
 from framefuse.autodiff.reverse import builder_over, differentiable, gradients
 from framefuse.ir.builder import Builder
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
+
+NOTHING: Mapping[Node, Node] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -26,11 +30,18 @@ class Joint:
     tangents: tuple[Node | None, ...]
     results: tuple[Node | None, ...]
     made: list[Node] = field(default_factory=list)  # by the reverse sweep, in program order
+    moved: Mapping[Node, Node] = field(default_factory=dict)  # nodes with those that came in their place
 
     @staticmethod
-    def of(graph: Graph, given: Sequence[bool], wanted: Sequence[bool], again: bool = False) -> Joint:
+    def of(
+        graph: Graph,
+        given: Sequence[bool],
+        wanted: Sequence[bool],
+        again: bool = False,
+        now: Mapping[Node, Node] = NOTHING,
+    ) -> Joint:
         """Runs the reverse sweep for the outputs whose gradient is given and the inputs that want one; ``again`` says
-        that the gradients will be differentiated.
+        that the gradients will be differentiated. They are computed from the nodes ``now`` in place of others.
         """
         builder = builder_over(graph)
         builder.differentiable = again
@@ -48,7 +59,25 @@ class Joint:
         asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
         found = gradients(builder, seeds, asked, again)
         results = tuple(found[node] if here else None for node, here in zip(inputs, wanted, strict=True))
-        return Joint(builder, tangents, results, builder.nodes[known:])
+        return Joint(builder, tangents, results, builder.nodes[known:])._over(now)
+
+    def _over(self, now: Mapping[Node, Node]) -> Joint:
+        """The same gradients, computed from the nodes ``now`` in place of others."""
+        if not now:
+            return self
+        moved = dict(now)
+        for node in self.made:
+            if node.op == "derived" and node.attr("name") == ANEW and node.inputs[0] in now:
+                result = node.inputs[0]
+                moved[node] = replace(result, inputs=tuple(now.get(operand, operand) for operand in result.inputs))
+                continue
+            inputs = tuple(moved.get(operand, operand) for operand in node.inputs)
+            if inputs != node.inputs and node not in moved:
+                moved[node] = replace(node, inputs=inputs)
+        made = [moved.get(node, node) for node in self.made]
+        self.builder.nodes[len(self.builder.nodes) - len(made) :] = made
+        results = tuple(node and moved.get(node, node) for node in self.results)
+        return replace(self, results=results, made=made, moved=moved)
 
     @property
     def relations(self) -> tuple[Relation, ...]:

@@ -139,5 +139,6 @@ class _Rebuilding:
             writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
             bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
             kept=tuple(made[node] for node in graph.kept),
+            lasting=frozenset(made[node] for node in graph.lasting if node in made),
             relations=tuple(self.builder.relations),
         )

@@ -98,7 +98,7 @@ def autograd_held(recorder: Recorder, leaving: Sequence[int]) -> Autograd | None
         tensors = {number: recorder.tensors[number] for number in (*leaving, *bases, *written)}
         inputs = {number: recorder.tensors[number] for number in recorder.inputs}
         try:
-            return autograd_of(tensors, inputs, recorder.entrances, recorder.storages)
+            return autograd_of(tensors, inputs, recorder.tensors, recorder.entrances, recorder.storages)
         except Stale:
             recorder.kill("gradient", "A tensor that is needed for a gradient is written afterwards")
             return None

@@ -81,17 +81,18 @@ class Entrances:
 def autograd_of(
     leaving: Mapping[int, torch.Tensor],
     inputs: Mapping[int, torch.Tensor],
+    along: Sequence[torch.Tensor],
     entrances: Entrances,
     storages: Mapping[int, int],
 ) -> Autograd | None:
     """What eager's graph holds from the tensors ``leaving`` back to the ``inputs``, both by number.
 
-    ``storages`` gives numbers by address. None where saved-tensor hooks are active: to look at what was saved would
-    call them. Raises Stale.
+    ``along`` are all tensors of the trace, ``storages`` gives numbers by address. None where saved-tensor hooks are
+    active: to look at what was saved would call them. Raises Stale.
     """
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         return None
-    return _Reading(inputs, entrances, storages).graph(leaving)
+    return _Reading(inputs, entrances, storages).graph(leaving, along)
 
 
 class _Reading:
@@ -105,7 +106,7 @@ class _Reading:
         self.kept: list[Node] = []  # identities are theirs while they live
         self.holders: list[Holder] = []
 
-    def graph(self, leaving: Mapping[int, torch.Tensor]) -> Autograd:
+    def graph(self, leaving: Mapping[int, torch.Tensor], along: Sequence[torch.Tensor]) -> Autograd:
         made = {}
         for number, tensor in leaving.items():
             try:
@@ -116,7 +117,17 @@ class _Reading:
                 self._reach(node)
                 made[number] = self.numbers[id(node)]
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
-        return Autograd(tuple(self.holders), made, fresh)
+        return Autograd(tuple(self.holders), made, fresh, self._along(along) if self.holders else {})
+
+    def _along(self, tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+        """The nodes that made tensors which are no views."""
+        found = {}
+        for number, tensor in enumerate(tensors):
+            if tensor.requires_grad and not tensor._is_view():
+                node = self.numbers.get(id(tensor.grad_fn))
+                if node is not None:
+                    found[number] = node
+        return found
 
     def _reach(self, first: Node) -> None:
         """Reads a node after all that its gradients go to."""
@@ -163,6 +174,7 @@ class _Reading:
             frozenset(self.storages[address] for address in addresses if address in self.storages),
             frozenset(self.selves[id(tensor)] for tensor in saved if id(tensor) in self.selves),
             frees,
+            not addresses <= self.storages.keys(),
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Symbol
@@ -67,7 +68,8 @@ class Piece:
     ``watched`` are the tensors that nobody may write before the walk. ``saved`` is what backward reads, the last of the
     watched ones first, then the ``own`` ones; ``roots`` what it takes to compute the gradients from the beginning, as a
     function that can be differentiated again: inputs, and results of calls that must not run twice. ``numbers`` are the
-    run-time sizes and names of floats that both may need.
+    run-time sizes and names of floats that both may need. ``now`` are the nodes of ``primal`` that backward computes in
+    place of others: they rest on copies, where eager keeps a value and others see what it is computed from.
     """
 
     primal: Graph
@@ -78,6 +80,7 @@ class Piece:
     saved: tuple[Saved, ...]
     roots: tuple[Saved, ...]
     numbers: tuple[Symbol | str, ...]
+    now: Mapping[Node, Node] = field(default_factory=dict)
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -111,7 +111,8 @@ class Graph:
     numbers of the inputs that require grad; where eager cut the gradient stands a ``detach`` node. ``kept`` are
     the nodes that run for the error that they may raise, where nothing reads them, or not all of them: library calls,
     and values that are computed whole. ``consumed`` are the numbers of the inputs that nobody reads after the run: each
-    is an entry of a list among the arguments, and leaves it when its last reader has run.
+    is an entry of a list among the arguments, and leaves it when its last reader has run. ``lasting`` are the nodes
+    whose values eager's autograd keeps as they were, whatever the program puts into inputs and results behind its back.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Graph:
     late: tuple[Late, ...] = ()
     kept: tuple[Node, ...] = ()
     consumed: tuple[int, ...] = ()
+    lasting: frozenset[Node] = frozenset()
 
     @property
     def trains(self) -> bool:

@@ -89,7 +89,7 @@ def _pointwise() -> Iterable[Op]:
     yield row("add", 2, "a + b", ("g", "g"), **number)
     yield row("sub", 2, "a - b", ("g", "neg(g)"), **number)
     yield row("mul", 2, "a * b", ("mul(g, b)", "mul(g, a)"), **number)
-    yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(r, b)))"), cost=0.12, **float_)
+    yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(anew(r), b)))"), cost=0.12, **float_)
     # floor of the quotient, as torch.floor_divide (Python's //) does per dtype; integer zero divisors raise
     # ZeroDivisionError
     yield row("floordiv", 2, "torch.floor_divide(a, b)", ("zero", "zero"), cost=0.5, fails="divisor", **number)

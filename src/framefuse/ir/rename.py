@@ -33,6 +33,7 @@ def rebuilt(graph: Graph, change: Change) -> Graph:
         writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
         bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
         kept=tuple(made[node] for node in graph.kept),
+        lasting=frozenset(made[node] for node in graph.lasting if node in made),
     )
 
 

@@ -123,7 +123,8 @@ class Effect:
 class Holder:
     """One node of eager's autograd graph. Its gradients go to the nodes number ``onto``, which stand before it, and to
     the ``inputs`` of the trace. It saved the memory of ``storages``; of the inputs among them ``selves`` as the tensors
-    that they are. ``frees``: a second walk through it is an error, unless the graph was retained.
+    that they are, and with ``more`` memory that no value of the trace has. ``frees``: a second walk through it is an
+    error, unless the graph was retained.
     """
 
     onto: tuple[int, ...]
@@ -131,17 +132,20 @@ class Holder:
     storages: frozenset[int]
     selves: frozenset[int]
     frees: bool
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Autograd:
     """The nodes of eager's autograd graph that lead from what left the recorded call to its inputs; ``made`` gives the
-    node of each value that left. ``bytes`` is the size of all saved memory that is no input's.
+    node of each value that left, ``along`` those of the values on the way. ``bytes`` is the size of all saved memory
+    that is no input's.
     """
 
     holders: tuple[Holder, ...]
     made: dict[int, int]
     bytes: int
+    along: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

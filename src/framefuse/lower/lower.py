@@ -29,6 +29,7 @@ from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
 from framefuse.lower.gradients import KEPT, Gradients
+from framefuse.lower.lasting import Lasting
 from framefuse.lower.layout import settle
 from framefuse.lower.library import OnCopies, commits
 from framefuse.lower.outputs import Definition, Outputs
@@ -79,6 +80,7 @@ class _Lowerer:
         self.casts: dict[int, Node] | None = {}  # by value the operands of the call at hand that autocast casts
         self.gradients = Gradients(self.builder, trace, self.values)
         self.builder.differentiable = self.gradients.on
+        self.lasting = Lasting(self.builder, trace, self.values)
         self.taken: set[Node] = set()
         self.leaving = set(outside(trace.result, trace.effects))
         self.computed: list[Node] = []  # what the program's calls gave and wrote
@@ -89,6 +91,7 @@ class _Lowerer:
         inputs = tuple(self._input(place) for place in range(len(self.trace.assumptions.inputs)))
         for index, call in enumerate(self.trace.calls):
             self.builder.line = call.line
+            self.lasting.begin()
             try:
                 self._call(index, call)
             except Stop:
@@ -105,10 +108,11 @@ class _Lowerer:
         writes = leaving.writes()
         self._check_relations()
         kept = self._kept(outputs, writes)
+        live = self._live(inputs, outputs, writes, kept, leaving.late)
         return Graph(
             name=self.trace.name,
             inputs=inputs,
-            nodes=self._live(inputs, outputs, writes, kept, leaving.late),
+            nodes=live,
             outputs=outputs,
             writes=writes,
             relations=tuple(self.builder.relations),
@@ -118,6 +122,7 @@ class _Lowerer:
             differentiable=self.gradients.differentiable,
             late=tuple(leaving.late),
             kept=kept,
+            lasting=self.lasting.nodes(live, self.leaving),
         )
 
     # ---- inputs ------------------------------------------------------------------------------------------------------
@@ -193,6 +198,7 @@ class _Lowerer:
         plain = computed(node)
         own = plain if plain.op == "result" and plain not in self.taken else None
         self.taken.add(plain)
+        node = self.lasting.made(call, value, node)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own, self.index)
         self.values.define(value, node, self.gradients.made(call, value, node))
@@ -355,7 +361,7 @@ class _Lowerer:
             node = self._new_contents(call, written[0])
             self._separate(call, written, node)
             if node is not None:
-                self.computed.append(node)
+                self.computed.append(self.lasting.made(call, written[0], node))
                 self._assign(call, written[0], node, index, counts(call.target, call.name))
                 return
         else:
@@ -403,8 +409,7 @@ class _Lowerer:
             self._assign(call, value, node, index, call.target.counts)
 
     def _is_dense(self, value: int) -> bool:
-        meta = self.trace.metas[value]
-        return dense_order(meta.sizes, meta.strides) is not None
+        return dense_order(self.trace.metas[value].sizes, self.trace.metas[value].strides) is not None
 
     def _fresh_shapes(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> Sequence[Shape | None]:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""

@@ -71,6 +71,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "aside": ("beside(g, a)",),
     "straight": ("g",),
     "kept": ("g",),
+    "anew": ("g",),
     "replaced": ("g", "zero"),
     "nothing": ("zero", "zero", "zero"),
     "undefined": (None, None, None),

@@ -1,0 +1,108 @@
+"""Tells which values eager's autograd keeps as they were, whatever becomes of the tensors they were computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from framefuse.ir.builder import Builder
+from framefuse.ir.graph import Node
+from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, VIEW
+from framefuse.ir.trace import Call, Trace, refs
+from framefuse.lower.gradients import KEPT
+from framefuse.lower.values import Values
+
+
+class Lasting:
+    """The nodes that backward must not compute again from the memory of inputs or results, which the program may have
+    written behind autograd's back (``w.data.mul_(2)``).
+
+    Eager computes nothing again but what a formula takes from the tensors that its node saved. So these are the values
+    that a node saved, and what a call computed of a tensor that its node did not save. Nothing is known, and so nothing
+    lasts, where eager's graph is not.
+    """
+
+    def __init__(self, builder: Builder, trace: Trace, values: Values) -> None:
+        self.builder = builder
+        self.trace = trace
+        self.values = values
+        self.holders = trace.autograd.holders if trace.autograd is not None else ()
+        self.along = trace.autograd.along if trace.autograd is not None else {}
+        given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
+        self.kept = {storage for holder in self.holders for storage in holder.storages} - given
+        self.starts: list[int] = []  # of each call: how many nodes there were before
+        self.found: set[Node] = set()
+
+    def begin(self) -> None:
+        """The next call is lowered."""
+        self.starts.append(len(self.builder.nodes))
+
+    def made(self, call: Call, value: int, node: Node) -> Node:
+        """The contents that a call gave or wrote. What eager keeps as a copy is marked, since the operand may be
+        another by then.
+        """
+        meta = self.trace.metas[value]
+        if meta.storage not in self.kept:
+            return node
+        if node.dtype.is_float and value not in call.written:
+            operands = [operand for operand in refs(call.args) if self.trace.metas[operand].storage != meta.storage]
+            if source(node) in [source(self.values.contents[operand]) for operand in operands]:
+                node = self.builder.derived(node, KEPT, (node,))
+        self.found.update(_forms(node))
+        return node
+
+    def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> frozenset[Node]:
+        """Those among the nodes that are alive, once all calls are lowered."""
+        if self.holders:
+            seen = {source(self.values.contents[value]) for value in (*self.values.inputs, *leaving)}
+            ends = [*self.starts[1:], len(self.builder.nodes)]
+            for call, start, end in zip(self.trace.calls, self.starts, ends, strict=True):
+                if start < end:
+                    self._of_call(call, self.builder.nodes[start:end], seen)
+        return frozenset(node for node in live if node in self.found)
+
+    def _of_call(self, call: Call, nodes: Sequence[Node], seen: set[Node]) -> None:
+        """Adds of a call's nodes what reads an operand that its node in eager's graph did not save, and statistics,
+        where that saved more than values of the trace.
+        """
+        results = [value for value in (*refs(call.result), *call.written) if value in self.along]
+        holders = [self.holders[self.along[value]] for value in results]
+        saved = {storage for holder in holders for storage in holder.storages}
+        operands = [value for value in refs((call.args, call.kwargs)) if self.trace.metas[value].storage not in saved]
+        unsaved = seen.intersection(source(self.values.contents[value]) for value in operands)
+        more = any(holder.more for holder in holders)
+        statistics: set[Node] = set()
+        for node in nodes if unsaved or more else ():
+            if more and _is_statistic(node, statistics):
+                statistics.add(node)
+            elif not is_view(node) and any(source(operand) in unsaved for operand in node.inputs):
+                self.found.add(node)
+        self.found |= statistics
+
+
+def source(node: Node) -> Node:
+    """What a view is of."""
+    while is_view(node):
+        node = node.inputs[0]
+    return node
+
+
+def is_view(node: Node) -> bool:
+    """Whether the value has its operand's elements."""
+    return TABLE[node.op].kind == VIEW and node.op not in ("cat", "pad")
+
+
+def _is_statistic(node: Node, found: set[Node]) -> bool:
+    """Whether the node sums up rows, or is computed from what does alone."""
+    if TABLE[node.op].kind == REDUCE:
+        return True
+    parts = [part for part in node.inputs if part.op != "full"]
+    kind = TABLE[node.op].kind
+    return kind in (POINTWISE, VIEW) and bool(parts) and all(part in found for part in parts)
+
+
+def _forms(node: Node) -> Iterable[Node]:
+    """The node, and what has its values before it was rounded or marked."""
+    yield node
+    while node.op in ("detach", "derived") or (node.op == "cast" and node.inputs[0].dtype.is_float):
+        node = node.inputs[0]
+        yield node

@@ -1,0 +1,86 @@
+"""Inputs and results written through ``.data`` between forward and backward, which eager does not notice: what it saved
+follows the write, what it computed before does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.traps.trap import Trap, hold
+from torch import Tensor
+from torch.nn import functional as F
+
+Function = Callable[[Tensor, Tensor, Tensor], Any]
+
+
+def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "product beside a sine": lambda w, v, x: (w * v).sum() + (w * 2).sin().sum(),
+    "sines of what is computed": lambda w, v, x: (w * v).sum() + ((w * 2 + 1).sin() * x).cos().sum(),
+    "softmax": lambda w, v, x: (w * v).sum() + (w.softmax(-1) * x).sum(),
+    "log_softmax": lambda w, v, x: (w * v).sum() + (w.log_softmax(-1) * x).sum(),
+    "cross entropy": lambda w, v, x: (w * v).sum() + F.cross_entropy(w, torch.arange(len(w)) % 3),
+    "relu": lambda w, v, x: (w * v).sum() + (w.relu() * x).sum(),
+    "relu of a copy": lambda w, v, x: (w.clone() * v).sum() + (w * x.sin()).sum(),
+    "copy beside itself": lambda w, v, x: (w * v).sum() + (w.clone() * v * 2).sum(),
+    "copy turned": lambda w, v, x: (w * v).sum() + (w.t().contiguous() * v.t()).sin().sum(),
+    "view turned": lambda w, v, x: (w * v).sum() + (w.t() * v.t()).sin().sum(),
+    "exp": lambda w, v, x: (w * v).sum() + w.exp().sum(),
+    "tanh times itself": lambda w, v, x: (w * w.tanh()).sum() + v.sum() * 0,
+    "gelu": lambda w, v, x: (F.gelu(w) * v).sum(),
+    "gelu, then a product": lambda w, v, x: (F.gelu(w) @ x.t()).sin().sum() + v.sum() * 0,
+    "silu with its operand": lambda w, v, x: (w + F.silu(w) * v).cos().sum(),
+    "quotient": lambda w, v, x: (w / (v * v + 1)).sum() + (x / (w * w + 2)).sum(),
+    "quotient of both": lambda w, v, x: (w / v.clamp(min=0.5)).sin().sum() + (w * v).sum(),
+    "norm": lambda w, v, x: (w / w.norm(dim=-1, keepdim=True) * v).sum(),
+    "mean and variance": lambda w, v, x: (v.sin() / (w.var(-1, keepdim=True) + w.mean(0)) * v).sum(),
+    "layer norm": lambda w, v, x: (F.layer_norm(x * 2, (x.shape[-1],), w[0], v[0]) @ x.t()).sin().sum(),
+    "layer norm and a linear layer": lambda w, v, x: F.linear(normed(w, v[0], v[1]), w, x[:, 0]).sin().sum(),
+    "weight of one plus": lambda w, v, x: ((1 + w) * v * x).sum() + (w * x.sin()).sum(),
+    "weight normed": lambda w, v, x: F.linear(x, w * (v / w.norm(dim=1, keepdim=True))).tanh().sum(),
+    "cat": lambda w, v, x: (w * v).sum() + (torch.cat([w, v], 1).sin() * 2).sum(),
+    "cast": lambda w, v, x: (w * v).sum() + (w.float() * v.float() * 2).sum(),
+    "half": lambda w, v, x: (w.bfloat16() * v.bfloat16()).sum().float() + (w * v).sum(),
+    "where": lambda w, v, x: torch.where(w > 0, w * v, v.sin()).sum(),
+    "clamp": lambda w, v, x: (w.clamp(-0.5, 0.5) * v).sum() + (w * v).sum(),
+    "maximum": lambda w, v, x: (torch.maximum(w, v) * x).sum() + (w * v).sum(),
+    "largest": lambda w, v, x: (w.max(-1).values * v[:, 0]).sum() + (w * v).sum(),
+    "power": lambda w, v, x: (w.abs() ** 2.5).sum() + ((w * w + 1) ** v).sum(),
+    "dropout": lambda w, v, x: (F.dropout(w * v, 0.5) * x).sum() + (w * x).sum(),
+    "cumulative sum": lambda w, v, x: (w.cumsum(0) * v).sin().sum() + (w * v).sum(),
+    "an output": lambda w, v, x: (y := w.exp(), ((y * 2).sin() * v).sum() + (y * v).sum()),
+    "an output that is a product": lambda w, v, x: (y := w * v, ((y * 2).sin() * v + y * x).sum() + (y * y).sum()),
+}  # fmt: skip
+
+
+def _program(function: Function, scale: float) -> Callable[[Any], Iterator[Any]]:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((4, 3, 5, 40, 3)):
+            generator = torch.Generator().manual_seed(number)
+            sizes = rows, 70 if rows == 40 else rows
+            w, v, x = (torch.randn(sizes, generator=generator, dtype=torch.float64) for _ in range(3))
+            w, v = w.requires_grad_(), v.requires_grad_()
+            torch.manual_seed(number)
+            found = f(w, v, x)
+            seen = found[:-1] if isinstance(found, tuple) else ()
+            loss = found[-1] if isinstance(found, tuple) else found
+            w.data.mul_(scale)
+            v.data.add_(0.5)
+            for output in seen:
+                output.data.mul_(-2)
+            yield loss, [slope.contiguous() for slope in torch.autograd.grad(loss, (w, v))]
+
+    return program
+
+
+@pytest.mark.parametrize("scale", [3.0, -1.0])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_writes_behind_autograd(name: str, scale: float) -> None:
+    hold(Trap(_program(FUNCTIONS[name], scale), traces=2, hits=3))
