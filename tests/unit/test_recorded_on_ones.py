@@ -45,3 +45,24 @@ def test_other_sizes_after_ones(function):
     for left, right in ((1, 1), (1, 3), (3, 1), (3, 3), (1, 3), (1, 1), (2, 2)):
         x, y = torch.randn(left, 4) * 5, torch.randn(right, 4) * 5
         torch.testing.assert_close(fast(x, y), function(x, y))
+
+
+@pytest.mark.parametrize("first", [(1, 1), (1, 4), (4, 1)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).t()[::2].clone(),
+        lambda x: x.mT + torch.ones(x.shape[-1], 1),
+        lambda x: (x.t() * 2).exp(),
+        lambda x: torch.cat([x, x]).unsqueeze(0).permute(2, 0, 1) * 2,
+    ],
+)
+def test_turned_tensors_lie_as_eagers_after_ones(function, first):
+    fast = framefuse.compile(function)
+    for sizes in (first, (4, 6), (5, 3), (6, 4)):
+        x = torch.randn(sizes)
+        found, expected = fast(x), function(x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    state = fast.__framefuse__
+    assert state.dispatch.hits >= 2 and len(state.products) <= 2

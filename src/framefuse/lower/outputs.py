@@ -11,9 +11,10 @@ import torch
 from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Late, Node, Output, Write
+from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, unclear
-from framefuse.ir.trace import Call, Ref, Trace, refs
+from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
@@ -279,7 +280,8 @@ class Outputs:
         if own and made.op == "result":
             sizes = self.builder.lying.get(made.inputs[0], ())
         else:
-            sizes = tuple(node.shape[axis] for axis in unclear(meta.sizes, meta.strides))
+            axes = unclear(meta.sizes, meta.strides) or self._hidden_axes(meta, made)
+            sizes = tuple(node.shape[axis] for axis in axes)
         for size in sizes:
             try:
                 self.builder.require("==", size, ONE, "the order of dimensions in memory")
@@ -287,6 +289,33 @@ class Outputs:
                 fact = f"Sizes that are known only while it runs decide how a result lies in memory ({error})."
                 line = self.definer[value].call.line
                 raise Stop(reason("memory-order", fact, line, "Return its .contiguous().")) from error
+
+    def _hidden_axes(self, meta: TensorMeta, node: Node) -> tuple[int, ...]:
+        """The axes of size 1 of a row-major tensor that is computed from turned ones: eager looks first whether all are
+        row-major at these sizes, and then gives that order.
+        """
+        ones = tuple(axis for axis, size in enumerate(meta.sizes) if size == 1)
+        rows = tuple(range(len(meta.sizes)))
+        turned = ones and dense_order(meta.sizes, meta.strides) == rows and self._rests_on_turned(node)
+        return ones if turned else ()
+
+    def _rests_on_turned(self, node: Node) -> bool:
+        """Whether axes are turned between a value and inputs or results of libraries, or an input is turned."""
+        waiting, met = [node], {node}
+        while waiting:
+            here = waiting.pop()
+            rows = list(range(len(here.shape)))
+            if here.op == "permute" and list(here.attr("axes")) != rows:
+                return True
+            if here.op == "input":
+                order = dense_order(self.builder.sizes(here.shape), self.builder.sizes(here.strides or ()))
+                if order is not None and list(order) != rows:
+                    return True
+            if TABLE[here.op].kind != CALL:
+                fresh = [operand for operand in here.inputs if operand not in met]
+                met.update(fresh)
+                waiting += fresh
+        return False
 
     def _input_node(self, value: int) -> Node:
         for node in self.builder.nodes:
