@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.capture.atoms import ATOMS, CARRIED, CONTAINERS, SEQUENCES, SETS, is_key
-from framefuse.capture.net import netted
 from framefuse.capture.numbers import integer, plain_number
 from framefuse.capture.sources import Place, Sources
 from framefuse.capture.texts import Text, bare_text
@@ -48,11 +47,6 @@ def _has(container: Value, key: Value) -> bool:
 LOST = Change(None, 0, None)
 
 
-@netted(
-    "self.sources.host", change="LOST", own="LOST", guard_length="None", guard_filled="None", item="value",
-    holds_moving_number="False", guard_membership="True", guard_extent="None", guard_shallow_contents="None",
-    guard_deep_contents="None", guard_empty_dicts="0",
-)  # fmt: skip
 class Contents:
     """What is known of the containers among the objects that existed before the call."""
 
@@ -64,19 +58,27 @@ class Contents:
 
     def change(self, container: Value) -> Change:
         """The record of a known container that is about to change."""
-        found = self.changed.get(id(container))
-        if found is None:
-            keys = tuple(elements(container)) if isinstance(container, (dict, *SETS)) else None
-            found = self.changed[id(container)] = Change(container, size(container), keys)
-        return found
+        try:
+            found = self.changed.get(id(container))
+            if found is None:
+                keys = tuple(elements(container)) if isinstance(container, (dict, *SETS)) else None
+                found = self.changed[id(container)] = Change(container, size(container), keys)
+            return found
+        except Exception as fault:
+            self.sources.host.fault(fault)
+            return LOST
 
     def own(self, container: Value) -> Change:
         """As :meth:`change`, with all of the old content stated, so that any change can be followed."""
-        if id(container) not in self.changed or not self.changed[id(container)].owned:
-            self.guard_shallow_contents(container)
-        found = self.change(container)
-        found.owned = True
-        return found
+        try:
+            if id(container) not in self.changed or not self.changed[id(container)].owned:
+                self.guard_shallow_contents(container)
+            found = self.change(container)
+            found.owned = True
+            return found
+        except Exception as fault:
+            self.sources.host.fault(fault)
+            return LOST
 
     def has_changed(self, container: Value) -> bool:
         """Whether the call changed a known container."""
@@ -86,18 +88,21 @@ class Contents:
 
     def guard_length(self, container: Value) -> None:
         """The length of a known container is what it was."""
-        entry = self.sources.known.get(id(container))
-        if entry is None or not self.sources.host.alive:
-            return
-        if not isinstance(container, CONTAINERS):
-            self.sources.refuse_hidden_state(container)
-            return
-        changed = self.changed.get(id(container))
-        if changed is not None and not self._followed(changed):
-            return
-        if id(container) not in self.sources.stated_lengths:
-            self.sources.stated_lengths.add(id(container))
-            self.sources.fact(entry[1], "length", size(container) if changed is None else changed.length)
+        try:
+            entry = self.sources.known.get(id(container))
+            if entry is None or not self.sources.host.alive:
+                return
+            if not isinstance(container, CONTAINERS):
+                self.sources.refuse_hidden_state(container)
+                return
+            changed = self.changed.get(id(container))
+            if changed is not None and not self._followed(changed):
+                return
+            if id(container) not in self.sources.stated_lengths:
+                self.sources.stated_lengths.add(id(container))
+                self.sources.fact(entry[1], "length", size(container) if changed is None else changed.length)
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
     def _followed(self, changed: Change) -> bool:
         """Whether facts about the old content are still needed and can be stated; states which keys are new."""
@@ -160,38 +165,45 @@ class Contents:
 
     def guard_filled(self, container: Value) -> None:
         """Whether a known container holds anything is what it was."""
-        changed = self.changed.get(id(container))
-        if changed is not None and changed.added > 0 and not changed.owned:
-            return
-        if isinstance(container, (list, dict, set, deque)) and size(container):
-            if self.count(container, True) == 0:
-                raise AssertionError("a container with elements has a length")
-        else:
-            self.guard_length(container)
+        try:
+            changed = self.changed.get(id(container))
+            if changed is not None and changed.added > 0 and not changed.owned:
+                return
+            if isinstance(container, (list, dict, set, deque)) and size(container):
+                if self.count(container, True) == 0:
+                    raise AssertionError("a container with elements has a length")
+            else:
+                self.guard_length(container)
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
     def item(self, container: Value, key: Value, value: Value, free: int = CARRIED) -> Value:
         """An element read from a container by an atom key; ``value`` is what stands there. The reader goes on with what
         it is given.
         """
-        free = free or CARRIED
-        entry = self.sources.known.get(id(container))
-        if entry is None or not self.sources.host.alive:
+        try:
+            free = free or CARRIED
+            entry = self.sources.known.get(id(container))
+            if entry is None or not self.sources.host.alive:
+                return value
+            if isinstance(container, dict) and is_key(key):
+                if type(key) is not str:
+                    self._hold_key(key)
+                place = (id(container), "item", (type(key), key))
+                changed = self.changed.get(id(container))
+                if changed is not None and changed.owned:
+                    return self.sources.written.get(place, value)
+                return self.sources.read_at(entry[1], place, "item", key, value, free)
+            if isinstance(container, SEQUENCES) and type(key) is int:
+                return self._element(container, entry[1], key, value, free)
+            if self._is_entry(container, key):
+                where: Place = (id(container), "entry", id(key))
+                return self.sources.read_at(entry[1], where, "entry", self.sources.known[id(key)][1], value, free)
+            self.guard_shallow_contents(container)
             return value
-        if isinstance(container, dict) and is_key(key):
-            if type(key) is not str:
-                self._hold_key(key)
-            place = (id(container), "item", (type(key), key))
-            changed = self.changed.get(id(container))
-            if changed is not None and changed.owned:
-                return self.sources.written.get(place, value)
-            return self.sources.read_at(entry[1], place, "item", key, value, free)
-        if isinstance(container, SEQUENCES) and type(key) is int:
-            return self._element(container, entry[1], key, value, free)
-        if self._is_entry(container, key):
-            where: Place = (id(container), "entry", id(key))
-            return self.sources.read_at(entry[1], where, "entry", self.sources.known[id(key)][1], value, free)
-        self.guard_shallow_contents(container)
-        return value
+        except Exception as fault:
+            self.sources.host.fault(fault)
+            return value
 
     def _hold_key(self, key: Value) -> None:
         """A function that names an entry is this very one at later calls; another one may have its code."""
@@ -232,66 +244,80 @@ class Contents:
 
     def guard_membership(self, container: Value, key: Value) -> bool:
         """States whether a known dict or set has ``key``; False when the whole container must be stated instead."""
-        entry = self.sources.known.get(id(container))
-        if entry is None or not self.sources.host.alive:
+        try:
+            entry = self.sources.known.get(id(container))
+            if entry is None or not self.sources.host.alive:
+                return True
+            changed = self.changed.get(id(container))
+            if changed is not None and changed.owned:
+                return True
+            if type(container) is frozenset and not entry[1].is_argument:
+                return True
+            if isinstance(container, (dict, *SETS)) and is_key(key):
+                if type(key) is not str:
+                    self._hold_key(key)
+                if (id(container), "item", (type(key), key)) not in self.sources.written:
+                    had = _has(container, key)
+                    self.sources.fact(entry[1], "present" if had else "absent", key, (type(key), key))
+                return True
+            if self._is_entry(container, key) and dict.__contains__(container, key):
+                self.item(container, key, dict.__getitem__(container, key))
+                return True
+            return False
+        except Exception as fault:
+            self.sources.host.fault(fault)
             return True
-        changed = self.changed.get(id(container))
-        if changed is not None and changed.owned:
-            return True
-        if type(container) is frozenset and not entry[1].is_argument:
-            return True
-        if isinstance(container, (dict, *SETS)) and is_key(key):
-            if type(key) is not str:
-                self._hold_key(key)
-            if (id(container), "item", (type(key), key)) not in self.sources.written:
-                had = _has(container, key)
-                self.sources.fact(entry[1], "present" if had else "absent", key, (type(key), key))
-            return True
-        if self._is_entry(container, key) and dict.__contains__(container, key):
-            self.item(container, key, dict.__getitem__(container, key))
-            return True
-        return False
 
     def guard_extent(self, container: Value) -> None:
         """The length or the keys of a known container, whose entries are then read one by one."""
-        entry = self.sources.known.get(id(container))
-        changed = self.changed.get(id(container))
-        if entry is None or not isinstance(container, (list, tuple, dict)):
-            self.guard_shallow_contents(container)
-        elif not isinstance(container, dict):
-            (self.guard_length if changed is None else self.guard_shallow_contents)(container)
-        elif self.sources.host.alive and (changed is None or self._followed(changed)):
-            self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
+        try:
+            entry = self.sources.known.get(id(container))
+            changed = self.changed.get(id(container))
+            if entry is None or not isinstance(container, (list, tuple, dict)):
+                self.guard_shallow_contents(container)
+            elif not isinstance(container, dict):
+                (self.guard_length if changed is None else self.guard_shallow_contents)(container)
+            elif self.sources.host.alive and (changed is None or self._followed(changed)):
+                self.guard_keys(elements(container) if changed is None else list(changed.keys or ()), entry[1])
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
     def holds_moving_number(self, container: dict[Value, Value]) -> bool:
         """Whether an entry of a known dict is a number that was seen to move, or one that a run decides."""
-        entry = self.sources.known.get(id(container))
-        if entry is None or not self.sources.host.alive:
+        try:
+            entry = self.sources.known.get(id(container))
+            if entry is None or not self.sources.host.alive:
+                return False
+            base, moving = entry[1], self.sources.host.moving
+            if base.is_argument and base.root.key in self.sources.volatile:
+                return any(type(value) in (int, float) for value in held(container))
+            return bool(moving) and any(
+                type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
+            )
+        except Exception as fault:
+            self.sources.host.fault(fault)
             return False
-        base, moving = entry[1], self.sources.host.moving
-        if base.is_argument and base.root.key in self.sources.volatile:
-            return any(type(value) in (int, float) for value in held(container))
-        return bool(moving) and any(
-            type(value) in (int, float) and Source("item", base, key) in moving for key, value in entries(container)
-        )
 
     def guard_shallow_contents(self, container: Value) -> None:
         """A known container is consumed by native code: its shallow content becomes facts, its children get sources."""
-        entry = self.sources.known.get(id(container))
-        if entry is None or not self.sources.host.alive:
-            return
-        if not isinstance(container, CONTAINERS):
-            self.sources.refuse_hidden_state(container)
-            return
-        changed = self.changed.get(id(container))
-        if changed is not None and not self._followed(changed):
-            self._plain(container)
-            return
-        if (id(container), "whole", None) not in self.sources.seen:
-            self.sources.seen[(id(container), "whole", None)] = True
-            self._state(container, entry[1], changed)
-        if changed is not None:
-            self._plain(container)
+        try:
+            entry = self.sources.known.get(id(container))
+            if entry is None or not self.sources.host.alive:
+                return
+            if not isinstance(container, CONTAINERS):
+                self.sources.refuse_hidden_state(container)
+                return
+            changed = self.changed.get(id(container))
+            if changed is not None and not self._followed(changed):
+                self._plain(container)
+                return
+            if (id(container), "whole", None) not in self.sources.seen:
+                self.sources.seen[(id(container), "whole", None)] = True
+                self._state(container, entry[1], changed)
+            if changed is not None:
+                self._plain(container)
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
     def _plain(self, container: Value) -> None:
         """Numbers that this call wrote into a dict stand there without their expression: whoever takes the whole dict
@@ -333,43 +359,50 @@ class Contents:
 
     def guard_deep_contents(self, value: Value, depth: int = 0) -> None:
         """As :meth:`guard_shallow_contents`, also for what lies inside known or new containers."""
-        if type(value) in ATOMS or depth > 6:
-            return
-        if not isinstance(value, CONTAINERS):
-            self.sources.refuse_hidden_state(value)
-        if isinstance(value, CONTAINERS):
-            self.guard_shallow_contents(value)
-            for child in held(value):
-                self.guard_deep_contents(child, depth + 1)
+        try:
+            if type(value) in ATOMS or depth > 6:
+                return
+            if not isinstance(value, CONTAINERS):
+                self.sources.refuse_hidden_state(value)
+            if isinstance(value, CONTAINERS):
+                self.guard_shallow_contents(value)
+                for child in held(value):
+                    self.guard_deep_contents(child, depth + 1)
+        except Exception as fault:
+            self.sources.host.fault(fault)
 
     def guard_empty_dicts(self, holder: Value, names: tuple[str, ...]) -> int:
         """States that the dicts at these names in the instance dict of a known object hold nothing; gives
         how many of the names that is done for.
         """
-        sources = self.sources
-        found = sources.instance_dict(holder)
-        base = sources.known[id(holder)][1]
-        if found is None or base.is_argument or not sources.host.alive:
-            return 0
-        content, facts, line = found[0], sources.facts, sources.host.line()
-        for done, name in enumerate(names):
-            value = content[name]
-            kind, number, place = type(value), id(value), (id(content), "item", (str, name))
-            if place in sources.written or number in self.changed:
-                return done
-            if place in sources.seen:
-                if sources.seen[place] is not value or number not in sources.stated_lengths:
+        try:
+            sources = self.sources
+            found = sources.instance_dict(holder)
+            base = sources.known[id(holder)][1]
+            if found is None or base.is_argument or not sources.host.alive:
+                return 0
+            content, facts, line = found[0], sources.facts, sources.host.line()
+            for done, name in enumerate(names):
+                value = content[name]
+                kind, number, place = type(value), id(value), (id(content), "item", (str, name))
+                if place in sources.written or number in self.changed:
                     return done
-                continue
-            if number in sources.known or value:
-                return done
-            source = Source("attr", base, name)
-            sources.known[number] = (value, source)
-            sources.seen[place] = value
-            facts[(id(source), "is", number)] = Fact(source, "is", value, line)
-            if kind is not dict:
-                sources.stated_types.add(number)
-                facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
-            sources.stated_lengths.add(number)
-            facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
-        return len(names)
+                if place in sources.seen:
+                    if sources.seen[place] is not value or number not in sources.stated_lengths:
+                        return done
+                    continue
+                if number in sources.known or value:
+                    return done
+                source = Source("attr", base, name)
+                sources.known[number] = (value, source)
+                sources.seen[place] = value
+                facts[(id(source), "is", number)] = Fact(source, "is", value, line)
+                if kind is not dict:
+                    sources.stated_types.add(number)
+                    facts[(id(source), "type", kind)] = Fact(source, "type", kind, line)
+                sources.stated_lengths.add(number)
+                facts[(id(source), "length", 0)] = Fact(source, "length", 0, line)
+            return len(names)
+        except Exception as fault:
+            self.sources.host.fault(fault)
+            return 0

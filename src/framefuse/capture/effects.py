@@ -12,7 +12,6 @@ from framefuse.capture.atoms import ATOMS
 from framefuse.capture.contents import Change, Contents
 from framefuse.capture.frame import MISSING
 from framefuse.capture.lookups import has_finalizer
-from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.settings import RESTORED, Setting
 from framefuse.capture.settle import Memo, settle, settle_class
@@ -54,7 +53,6 @@ PART = {
 EFFECT = {"slot": "attr", "local": "setattr", "grad": "setattr", "delslot": "delattr", "delglobal": "delitem"}
 
 
-@netted("self.host", place="None", global_variable="None", operation="None", content="None", settle="None")
 class Journal:
     """Writes in program order. Attributes, cells, globals and dict entries keep their final value; other changes of
     containers are replayed one by one, or the container's content is written whole.
@@ -102,34 +100,40 @@ class Journal:
 
     def place(self, kind: str, holder: Value, key: Value, value: Value, before: Value) -> None:
         """A slot of a known object takes ``value``; ``before`` is what it held (MISSING: nothing)."""
-        sources, contents = self.sources, self.contents
-        if not self.host.alive or not sources.knows(holder):
-            return
-        if type(before) not in ATOMS and before is not value and has_finalizer(type(before)):
-            self.host.kill("finalizer", f"{type(before).__name__}.__del__")
-            return
-        if kind in ("cell", "delcell"):
-            self._put((id(holder), "cell", None), kind, holder, key, value, before)
-            return
-        if kind in ("attr", "delattr"):
-            found = sources.instance_dict(holder)
-            if found is not None:
-                contents.change(found[0])
-        elif kind in ("item", "delitem"):
-            contents.change(holder)
-        self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
+        try:
+            sources, contents = self.sources, self.contents
+            if not self.host.alive or not sources.knows(holder):
+                return
+            if type(before) not in ATOMS and before is not value and has_finalizer(type(before)):
+                self.host.kill("finalizer", f"{type(before).__name__}.__del__")
+                return
+            if kind in ("cell", "delcell"):
+                self._put((id(holder), "cell", None), kind, holder, key, value, before)
+                return
+            if kind in ("attr", "delattr"):
+                found = sources.instance_dict(holder)
+                if found is not None:
+                    contents.change(found[0])
+            elif kind in ("item", "delitem"):
+                contents.change(holder)
+            self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def global_variable(self, function: types.FunctionType, key: str, value: Value, before: Value) -> None:
         """A global of ``function`` takes ``value``; MISSING deletes it."""
-        sources = self.sources
-        if not self.host.alive:
-            return
-        variables = function.__globals__
-        if id(variables) not in sources.globals:
-            sources.globals[id(variables)] = sources.globals_holder(function)
-            sources.keep.append(variables)
-        kind = "global" if value is not MISSING else "delglobal"
-        self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
+        try:
+            sources = self.sources
+            if not self.host.alive:
+                return
+            variables = function.__globals__
+            if id(variables) not in sources.globals:
+                sources.globals[id(variables)] = sources.globals_holder(function)
+                sources.keep.append(variables)
+            kind = "global" if value is not MISSING else "delglobal"
+            self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def _put(self, place: Place, kind: str, holder: Value, key: Value, value: Value, before: Value) -> None:
         sources = self.sources
@@ -146,18 +150,24 @@ class Journal:
 
     def operation(self, holder: Value, method: str, args: Arguments) -> None:
         """A known container changes by a method of its own."""
-        if self.host.alive and self.sources.knows(holder):
-            self.contents.change(holder)
-            self.writes.append(Write("call", holder, method, args, self.host.line()))
+        try:
+            if self.host.alive and self.sources.knows(holder):
+                self.contents.change(holder)
+                self.writes.append(Write("call", holder, method, args, self.host.line()))
+        except Exception as fault:
+            self.host.fault(fault)
 
     def content(self, holder: Value) -> None:
         """A known container changes in some way, and all facts about its old content stand: its final content is
         written whole.
         """
-        if not self.host.alive:
-            return
-        self.writes = [write for write in self.writes if write.holder is not holder or write.kind in BESIDE]
-        self.writes.append(Write("content", holder, None, None, self.host.line()))
+        try:
+            if not self.host.alive:
+                return
+            self.writes = [write for write in self.writes if write.holder is not holder or write.kind in BESIDE]
+            self.writes.append(Write("content", holder, None, None, self.host.line()))
+        except Exception as fault:
+            self.host.fault(fault)
 
     def effects(self, build: Callable[[Value], object]) -> tuple[Effect, ...]:
         """The effects of the trace; ``build`` makes recipes. A slot that holds again what it held before needs none."""
@@ -214,23 +224,26 @@ class Journal:
 
     def settle(self, memo: Memo) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
-        for made in self.sources.made.values():
-            if isinstance(made, type):
-                settle_class(made, memo)
-        for change in self.contents.changed.values():
-            _settle_elements(change, self.sources, memo)
-        for write in self.writes:
-            value = settle(write.value, memo)
-            if value is write.value or type(write.value) in TRACKED or write.kind in REPLAYED:
-                continue
-            if write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
-                object.__setattr__(write.holder, write.key, value)
-            elif write.kind == "slot" and getattr(write.holder, write.key, None) is write.value:
-                object.__setattr__(write.holder, write.key, value)
-            elif write.kind in ("item", "global") and write.holder.get(write.key) is write.value:
-                write.holder[write.key] = value
-            elif write.kind == "cell" and write.holder.cell_contents is write.value:
-                write.holder.cell_contents = value
+        try:
+            for made in self.sources.made.values():
+                if isinstance(made, type):
+                    settle_class(made, memo)
+            for change in self.contents.changed.values():
+                _settle_elements(change, self.sources, memo)
+            for write in self.writes:
+                value = settle(write.value, memo)
+                if value is write.value or type(write.value) in TRACKED or write.kind in REPLAYED:
+                    continue
+                if write.kind == "attr" and vars(write.holder).get(write.key) is write.value:
+                    object.__setattr__(write.holder, write.key, value)
+                elif write.kind == "slot" and getattr(write.holder, write.key, None) is write.value:
+                    object.__setattr__(write.holder, write.key, value)
+                elif write.kind in ("item", "global") and write.holder.get(write.key) is write.value:
+                    write.holder[write.key] = value
+                elif write.kind == "cell" and write.holder.cell_contents is write.value:
+                    write.holder.cell_contents = value
+        except Exception as fault:
+            self.host.fault(fault)
 
     def separate(self) -> None:
         """Objects that are written must be other objects than the further ones of their type, as they were when

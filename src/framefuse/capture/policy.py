@@ -20,7 +20,6 @@ from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.mutations import mutate
-from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.numpy_calls import numbers_of_numpy
 from framefuse.capture.sources import CODE_LIKE
@@ -35,7 +34,6 @@ from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.torch_calls import TABLE
 
 
-@netted("self.recorder", _policy="None", _unseen="True")
 class Natives:
     """Calls of native code."""
 
@@ -230,122 +228,129 @@ class Natives:
 
     def _unseen(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
         """Whether native code would run the user's function or advance an iterator that existed before the call."""
-        sources = self.recorder.sources
-        name = getattr(target, "__name__", "")
-        hands = (
-            type(target) is types.FunctionType and not name.startswith("_check") and id(target) not in HOLDS_FUNCTIONS
-        )
-        if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
-            for part in (*args, *kwargs.values()):
-                called: Value = part.__func__ if isinstance(part, types.MethodType) else part
-                if isinstance(called, types.FunctionType) and not runs_natively(called):
-                    return True
-        if target is iter and len(args) == 2:
-            return True
-        for part in args:
-            if sources.knows(part) and hasattr(type(part), "__next__"):
+        try:
+            sources = self.recorder.sources
+            name = getattr(target, "__name__", "")
+            is_python = type(target) is types.FunctionType
+            hands = is_python and not name.startswith("_check") and id(target) not in HOLDS_FUNCTIONS
+            if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
+                for part in (*args, *kwargs.values()):
+                    called: Value = part.__func__ if isinstance(part, types.MethodType) else part
+                    if isinstance(called, types.FunctionType) and not runs_natively(called):
+                        return True
+            if target is iter and len(args) == 2:
                 return True
-        return False
+            for part in args:
+                if sources.knows(part) and hasattr(type(part), "__next__"):
+                    return True
+            return False
+        except Exception as fault:
+            self.recorder.fault(fault)
+            return True
 
     def _policy(self, target: Value, args: Arguments, kwargs: Keywords) -> str | None:
         """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what
         it is given), or None.
         """
-        kind = type(target)
-        recorder = self.recorder
-        if kind is weakref.ReferenceType and recorder.sources.is_made(target):
-            return "new"
-        if kind is types.FunctionType:
-            module = target.__globals__.get("__name__", "")
-            if module.startswith("torch.distributed"):
-                allowed = collectives.may_record(recorder, target, args, kwargs)
-                return ("collective" if id(target) in collectives.COLLECTIVES else "torch") if allowed else None
-            if module.partition(".")[0] == "torch":
-                code = leaves.torch_function_stop(target)
+        try:
+            kind = type(target)
+            recorder = self.recorder
+            if kind is weakref.ReferenceType and recorder.sources.is_made(target):
+                return "new"
+            if kind is types.FunctionType:
+                module = target.__globals__.get("__name__", "")
+                if module.startswith("torch.distributed"):
+                    allowed = collectives.may_record(recorder, target, args, kwargs)
+                    return ("collective" if id(target) in collectives.COLLECTIVES else "torch") if allowed else None
+                if module.partition(".")[0] == "torch":
+                    code = leaves.torch_function_stop(target)
+                    if code is not None:
+                        self.refused = code
+                        return None
+                    return "torch"
+                return "pure" if module in leaves.PURE_MODULES else None
+            if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+                return "torch"
+            if kind in leaves.NATIVE_KINDS:
+                holder = getattr(target, "__self__", None)
+                if is_numpy_number(holder):
+                    held = recorder.sources.is_fixed_number(holder)
+                    return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
+                if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
+                    return "wait"
+                if leaves.is_torch_native(target):
+                    return "torch"
+                if leaves.is_pure(target):
+                    return "pure"
+                if isinstance(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
+                    return "pure" if not recorder.sources.knows(holder) else None
+                if isinstance(holder, torch.Generator):
+                    return "generator" if records_generator(recorder, target, args, kwargs) else None
+                if isinstance(holder, leaves.MUTABLE_TYPES):
+                    return self._container_method(holder, target.__name__, args, kwargs)
+                owner = getattr(target, "__objclass__", None)
+                if owner is not None and holder is None:
+                    if issubclass(owner, leaves.MUTABLE_TYPES) and args:
+                        return self._container_method(args[0], target.__name__, args[1:], kwargs)
+                    return (
+                        "pure"
+                        if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES))
+                        else None
+                    )
+                if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
+                    if isinstance(holder, type):
+                        return self._class_method(holder, target, args)
+                    if isinstance(holder, (int, float, complex, str, bytes)):  # of the user's class: no fact tells it
+                        recorder.sources.refuse_hidden_state(holder)
+                    return "pure"
+                if kind is types.MethodWrapperType and target.__name__ in (
+                    "__init__",
+                    "__repr__",
+                    "__str__",
+                    "__eq__",
+                    "__ne__",
+                    "__hash__",
+                ):
+                    return "pure" if target.__objclass__ is object else None
+                return None
+            if isinstance(target, type):
+                if numbers_of_numpy(target, args, kwargs):
+                    return "pure"
+                code = leaves.class_stop(target)
                 if code is not None:
                     self.refused = code
                     return None
-                return "torch"
-            return "pure" if module in leaves.PURE_MODULES else None
-        if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-            return "torch"
-        if kind in leaves.NATIVE_KINDS:
-            holder = getattr(target, "__self__", None)
-            if is_numpy_number(holder):
-                held = recorder.sources.is_fixed_number(holder)
-                return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
-            if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
-                return "wait"
-            if leaves.is_torch_native(target):
-                return "torch"
-            if leaves.is_pure(target):
-                return "pure"
-            if isinstance(holder, (BaseException, types.MappingProxyType)):  # somebody else may change what it shows
-                return "pure" if not recorder.sources.knows(holder) else None
-            if isinstance(holder, torch.Generator):
-                return "generator" if records_generator(recorder, target, args, kwargs) else None
-            if isinstance(holder, leaves.MUTABLE_TYPES):
-                return self._container_method(holder, target.__name__, args, kwargs)
-            owner = getattr(target, "__objclass__", None)
-            if owner is not None and holder is None:
-                if issubclass(owner, leaves.MUTABLE_TYPES) and args:
-                    return self._container_method(args[0], target.__name__, args[1:], kwargs)
-                return (
-                    "pure"
-                    if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES))
-                    else None
+                if leaves.is_pure(target):
+                    return (
+                        "new"
+                        if target in CONTAINER_TYPES_KEEPING and not any(recorder.sources.knows(a) for a in args)
+                        else "pure"
+                    )
+                if issubclass(target, BaseException):
+                    return "new"
+                if issubclass(target, torch.nn.Parameter) or issubclass(target, torch.Tensor):
+                    return "torch"
+                plain_new = (
+                    type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
                 )
-            if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
-                if isinstance(holder, type):
-                    return self._class_method(holder, target, args)
-                if isinstance(holder, (int, float, complex, str, bytes)):  # of a class of the user's: no fact tells it
-                    recorder.sources.refuse_hidden_state(holder)
-                return "pure"
-            if kind is types.MethodWrapperType and target.__name__ in (
-                "__init__",
-                "__repr__",
-                "__str__",
-                "__eq__",
-                "__ne__",
-                "__hash__",
-            ):
-                return "pure" if target.__objclass__ is object else None
-            return None
-        if isinstance(target, type):
+                if plain_new or (issubclass(target, tuple) and not written_in_c(target)):
+                    return "new"
+                if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
+                    return "pure"
+                return None
             if numbers_of_numpy(target, args, kwargs):
                 return "pure"
-            code = leaves.class_stop(target)
-            if code is not None:
-                self.refused = code
-                return None
-            if leaves.is_pure(target):
-                return (
-                    "new"
-                    if target in CONTAINER_TYPES_KEEPING and not any(recorder.sources.knows(a) for a in args)
-                    else "pure"
-                )
-            if issubclass(target, BaseException):
-                return "new"
-            if issubclass(target, torch.nn.Parameter) or issubclass(target, torch.Tensor):
-                return "torch"
-            plain_new = (
-                type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
-            )
-            if plain_new or (issubclass(target, tuple) and not written_in_c(target)):
-                return "new"
-            if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
+            if type(target).__module__ in ("operator", "functools") and type(target).__name__ in (
+                "itemgetter",
+                "attrgetter",
+            ):
                 return "pure"
+            if isinstance(target, torch.jit.ScriptFunction):
+                return None
             return None
-        if numbers_of_numpy(target, args, kwargs):
-            return "pure"
-        if type(target).__module__ in ("operator", "functools") and type(target).__name__ in (
-            "itemgetter",
-            "attrgetter",
-        ):
-            return "pure"
-        if isinstance(target, torch.jit.ScriptFunction):
+        except Exception as fault:
+            self.recorder.fault(fault)
             return None
-        return None
 
     def _class_method(self, holder: type, target: Value, args: Arguments) -> str | None:
         if leaves.is_pure(holder) or target.__name__ in (

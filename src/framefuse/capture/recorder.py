@@ -17,7 +17,6 @@ from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
 from framefuse.capture.frame import InterpretedGenerator
 from framefuse.capture.lookups import LOOKUPS, Lookup
-from framefuse.capture.net import netted
 from framefuse.capture.numbers import Float, Integer, floating, form_of, integer, strip
 from framefuse.capture.recording_mode import RecordingMode
 from framefuse.capture.relations import Relations
@@ -59,10 +58,6 @@ class Prepared(NamedTuple):
     grad_enabled: bool
 
 
-@netted(
-    "self", line="None", number="None", sizes="tensor.shape", size="tensor.shape[dim]", argument="None",
-    _prepare="None", _note="None",
-)  # fmt: skip
 class Recorder:
     """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
 
@@ -207,15 +202,19 @@ class Recorder:
 
     def line(self) -> Line | None:
         """The user's line that runs now."""
-        machine = self.machine
-        if machine is None:
+        try:
+            machine = self.machine
+            if machine is None:
+                return None
+            if machine.frames:
+                top = machine.frames[-1]
+                shown = top.shown
+                if shown is not None and shown[0] == top.step:  # one instruction states many facts
+                    return shown[1]
+            return machine.line()
+        except Exception as fault:
+            self.fault(fault)
             return None
-        if machine.frames:
-            top = machine.frames[-1]
-            shown = top.shown
-            if shown is not None and shown[0] == top.step:  # one instruction states many facts
-                return shown[1]
-        return machine.line()
 
     def placed(self) -> Line | None:
         """The user's line that runs now, with the instruction that does."""
@@ -264,19 +263,23 @@ class Recorder:
 
     def number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
-        found = self.numbers.get(id(tensor))
-        if found is not None or not self.alive:
-            return found
-        source = self.sources.source_of(tensor)
-        with torch._C.DisableTorchFunction():
-            kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
-            if kind is not None:
-                self.kill("tensor-kind", kind)
-                return None
-            if source is None:
-                self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
-                return None
-            return self._add_input(tensor, source)
+        try:
+            found = self.numbers.get(id(tensor))
+            if found is not None or not self.alive:
+                return found
+            source = self.sources.source_of(tensor)
+            with torch._C.DisableTorchFunction():
+                kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
+                if kind is not None:
+                    self.kill("tensor-kind", kind)
+                    return None
+                if source is None:
+                    self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
+                    return None
+                return self._add_input(tensor, source)
+        except Exception as fault:
+            self.fault(fault)
+            return None
 
     def _add_input(self, tensor: torch.Tensor, source: Source) -> int:
         number = self._add(tensor)
@@ -305,19 +308,27 @@ class Recorder:
 
     def sizes(self, tensor: torch.Tensor) -> torch.Size:
         """The sizes of a tensor as run-time numbers."""
-        with torch._C.DisableTorchFunction():
-            shape = tensor.shape
-            number = self.number(tensor)
-        if number is None:
-            return shape
-        return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
+        try:
+            with torch._C.DisableTorchFunction():
+                shape = tensor.shape
+                number = self.number(tensor)
+            if number is None:
+                return shape
+            return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
+        except Exception as fault:
+            self.fault(fault)
+            return tensor.shape
 
     def size(self, tensor: torch.Tensor, dim: int) -> int:
         """One size of a tensor as a run-time number."""
-        with torch._C.DisableTorchFunction():
-            value = tensor.shape[dim]
-            number = self.number(tensor)
-            return value if number is None else self._size(number, dim % tensor.ndim, value)
+        try:
+            with torch._C.DisableTorchFunction():
+                value = tensor.shape[dim]
+                number = self.number(tensor)
+                return value if number is None else self._size(number, dim % tensor.ndim, value)
+        except Exception as fault:
+            self.fault(fault)
+            return tensor.shape[dim]
 
     def _size(self, number: int, dim: int, value: int) -> int:
         symbol = self.size_symbols.get((number, dim))
@@ -388,40 +399,44 @@ class Recorder:
 
     def argument(self, value: Value) -> object:
         """An argument of a torch call as the trace holds it."""
-        kind = type(value)
-        if kind in PLAIN_ARGUMENTS:
-            return value
-        if isinstance(value, torch.Tensor):
-            number = self.number(value)
-            self._operands.append(value)
-            return Ref(number) if number is not None else None
-        if kind is Integer or kind is Float:
-            self._has_numbers = True
-            return form_of(value)
-        if kind is Text:
-            self._has_numbers = True
-            return value.plain()
-        if kind is tuple or kind is torch.Size:
-            return tuple([self.argument(part) for part in self.parts(value)])
-        if kind is list:
-            return [self.argument(part) for part in self.parts(value)]
-        if kind is dict:
-            self.contents.guard_extent(value)
-            return {key: self.argument(self.contents.item(value, key, part)) for key, part in value.items()}
-        if kind is slice:
-            return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
-        if isinstance(value, tuple):
-            return tuple([self.argument(part) for part in self.parts(value)])
-        if isinstance(value, (type, range)):
-            return value
-        if isinstance(value, torch.Generator) and self.sources.source_of(value) is not None:
-            return self.sources.source_of(value)  # read again at each call
-        if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
-            return int.__int__(value) if isinstance(value, int) else float.__float__(value)
-        if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.is_fixed_number(value):
-            return value.item()  # torch takes it for that number
-        self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
-        return None
+        try:
+            kind = type(value)
+            if kind in PLAIN_ARGUMENTS:
+                return value
+            if isinstance(value, torch.Tensor):
+                number = self.number(value)
+                self._operands.append(value)
+                return Ref(number) if number is not None else None
+            if kind is Integer or kind is Float:
+                self._has_numbers = True
+                return form_of(value)
+            if kind is Text:
+                self._has_numbers = True
+                return value.plain()
+            if kind is tuple or kind is torch.Size:
+                return tuple([self.argument(part) for part in self.parts(value)])
+            if kind is list:
+                return [self.argument(part) for part in self.parts(value)]
+            if kind is dict:
+                self.contents.guard_extent(value)
+                return {key: self.argument(self.contents.item(value, key, part)) for key, part in value.items()}
+            if kind is slice:
+                return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+            if isinstance(value, tuple):
+                return tuple([self.argument(part) for part in self.parts(value)])
+            if isinstance(value, (type, range)):
+                return value
+            if isinstance(value, torch.Generator) and self.sources.source_of(value) is not None:
+                return self.sources.source_of(value)  # read again at each call
+            if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
+                return int.__int__(value) if isinstance(value, int) else float.__float__(value)
+            if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.is_fixed_number(value):
+                return value.item()  # torch takes it for that number
+            self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
+            return None
+        except Exception as fault:
+            self.fault(fault)
+            return None
 
     def parts(self, values: Value) -> Sequence[Value]:
         """The elements of a sequence as they are known."""
@@ -449,61 +464,70 @@ class Recorder:
 
     def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
         """What is known of a torch call before it runs."""
-        self._operands, self._has_numbers = [], False
-        recorded = tuple([self.argument(value) for value in args])
-        named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
-        operands, self._operands = self._operands, []
-        if not self.alive:
+        try:
+            self._operands, self._has_numbers = [], False
+            recorded = tuple([self.argument(value) for value in args])
+            named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
+            operands, self._operands = self._operands, []
+            if not self.alive:
+                return None
+            state = devices.random_states() if queries.may_be_random(name, kwargs) else None
+            # The inner mode may say otherwise.
+            tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
+        except Exception as fault:
+            self.fault(fault)
             return None
-        state = devices.random_states() if queries.may_be_random(name, kwargs) else None
-        tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()  # the inner mode may say otherwise
-        return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
 
     def _note(
         self, function: Function, name: str, args: Arguments, kwargs: Keywords, prepared: Prepared, out: Value
     ) -> None:
         """Records a torch call that gave ``out``."""
-        operands, state = prepared.operands, prepared.random_state
-        written = self._written(function, name, prepared, args, kwargs)
-        if written:
-            self.count_versions(written)
+        try:
+            operands, state = prepared.operands, prepared.random_state
+            written = self._written(function, name, prepared, args, kwargs)
+            if written:
+                self.count_versions(written)
+                if not self.alive:
+                    return
+                if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
+                    with torch._C.DisableTorchFunction():
+                        self.entrances.wrote(function, args, kwargs)
+            advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
+            if prepared.named:
+                # A generator that is an argument moves too.
+                advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())
+            data = queries.sizes_from_data(name, args, kwargs)
+            if self.data_sized:
+                data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
+            if self.readers and not data and queries.sized_by_numbers(name):
+                data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
+            first = len(self.metas)
+            result = self._result(out, data)
             if not self.alive:
                 return
-            if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
-                with torch._C.DisableTorchFunction():
-                    self.entrances.wrote(function, args, kwargs)
-        advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
-        if prepared.named:
-            advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())  # a generator
-        data = queries.sizes_from_data(name, args, kwargs)
-        if self.data_sized:
-            data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
-        if self.readers and not data and queries.sized_by_numbers(name):
-            data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
-        first = len(self.metas)
-        result = self._result(out, data)
-        if not self.alive:
-            return
-        places = [meta.device for meta in self.metas[first:]]
-        devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
-        if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
-            self.kill("native-call", name)
-            return
-        self.calls.append(
-            Call(
-                function,
-                name,
-                prepared.recorded,
-                prepared.named,
-                None if result is NO_TENSOR else result,
-                self.placed(),
-                written,
-                advanced,
-                prepared.grad_enabled,
-                casts_now(),
-                () if written or not prepared.grad_enabled else self._unreached(operands, first),
+            places = [meta.device for meta in self.metas[first:]]
+            devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
+            if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
+                self.kill("native-call", name)
+                return
+            self.calls.append(
+                Call(
+                    function,
+                    name,
+                    prepared.recorded,
+                    prepared.named,
+                    None if result is NO_TENSOR else result,
+                    self.placed(),
+                    written,
+                    advanced,
+                    prepared.grad_enabled,
+                    casts_now(),
+                    () if written or not prepared.grad_enabled else self._unreached(operands, first),
+                )
             )
-        )
+        except Exception as fault:
+            self.fault(fault)
 
     def _unreached(self, operands: list[torch.Tensor], first: int) -> tuple[int, ...]:
         """The operands of a call to which no gradient flows, though they require one."""

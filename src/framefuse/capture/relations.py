@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from framefuse.capture.net import netted
 from framefuse.capture.owner import Places
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole, constant_real, expr, is_large
@@ -27,7 +26,6 @@ class Host(Protocol):
     def volatile_pinned(self) -> None: ...
 
 
-@netted("self.host", relate="None", derive="None", short="real", pin_real="None", pin_sizes="None")
 class Relations:
     """What is known of the run-time numbers of one recording; the owner of each of them.
 
@@ -102,16 +100,19 @@ class Relations:
 
     def relate(self, op: str, left: Expr, right: Expr) -> None:
         """The program learnt that ``left op right`` holds."""
-        if not self.alive or (op, left, right) in self.stated:
-            return
-        line = self.host.placed()
-        relation = Relation(op, left, right, str(line) if line is not None else "", line)
-        if relation.constant is True:
-            return
-        if (left.symbols | right.symbols) & self.data_symbols:
-            self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
-            return
-        self.stated[(op, left, right)] = relation
+        try:
+            if not self.alive or (op, left, right) in self.stated:
+                return
+            line = self.host.placed()
+            relation = Relation(op, left, right, str(line) if line is not None else "", line)
+            if relation.constant is True:
+                return
+            if (left.symbols | right.symbols) & self.data_symbols:
+                self._asked(left.symbols | right.symbols, line.text if line is not None else "a branch")
+                return
+            self.stated[(op, left, right)] = relation
+        except Exception as fault:
+            self.host.fault(fault)
 
     def relate_real(self, op: str, left: Real, right: Real, holds: bool) -> None:
         """The program compared two floats."""
@@ -132,27 +133,35 @@ class Relations:
 
     def derive(self, made: Whole, value: int) -> Symbol | None:
         """A symbol for a number that is made of others; None where a size known only during the run is among them."""
-        if not made.symbols.isdisjoint(self.data_symbols):
+        try:
+            if not made.symbols.isdisjoint(self.data_symbols):
+                return None
+            found = self.definitions.get(made)
+            if found is None:
+                found = self.new_symbol("n" if value >= 0 else "m", value)
+                self.definitions[replace(made, line=self.host.placed())] = found
+                if not self.volatile_names.isdisjoint(made.names):
+                    self.volatile_names.add(found)
+            assert isinstance(found, Symbol)
+            return found
+        except Exception as fault:
+            self.host.fault(fault)
             return None
-        found = self.definitions.get(made)
-        if found is None:
-            found = self.new_symbol("n" if value >= 0 else "m", value)
-            self.definitions[replace(made, line=self.host.placed())] = found
-            if not self.volatile_names.isdisjoint(made.names):
-                self.volatile_names.add(found)
-        assert isinstance(found, Symbol)
-        return found
 
     def short(self, real: Real) -> Real:
         """The float itself, or a name for one that grew large, where no size known only during the run is in it."""
-        if not is_large(real) or not real.symbols.isdisjoint(self.data_symbols):
+        try:
+            if not is_large(real) or not real.symbols.isdisjoint(self.data_symbols):
+                return real
+            found = self.definitions.get(real)
+            if found is None:
+                found = self.definitions[real] = self.new_real(real.evaluate(self.hints, self.real_hints))
+                if not self.volatile_names.isdisjoint(real.names):
+                    self.volatile_names.add(found)
+            return Real("symbol", (found,))
+        except Exception as fault:
+            self.host.fault(fault)
             return real
-        found = self.definitions.get(real)
-        if found is None:
-            found = self.definitions[real] = self.new_real(real.evaluate(self.hints, self.real_hints))
-            if not self.volatile_names.isdisjoint(real.names):
-                self.volatile_names.add(found)
-        return Real("symbol", (found,))
 
     def is_from_data(self, number: Expr | Real) -> bool:
         """Whether an int, which may be a size, is known only while the trace runs."""
@@ -167,32 +176,38 @@ class Relations:
 
     def pin_real(self, real: Real) -> None:
         """The program used the value of a float: everything that it is made of is fixed."""
-        if not self.alive:
-            return
-        made = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
-        names: set[str] = set()
-        waiting = [real]
-        while waiting:
-            part = waiting.pop()
-            for symbol in part.symbols:
-                self.relate("==", symbol.expr, expr(self.hints[symbol]))
-            fresh = {name for name in part.names if isinstance(name, str)} - names
-            names |= fresh
-            waiting += [made[name] for name in fresh if name in made]
-        for name in names - made.keys():
-            value = self.real_hints[name]
-            for fact in self.places.binding(name):
-                if fact.kind == "real":
-                    self.places.fact(fact.source, "float", value, repr(value))
-                else:
-                    if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
-                        self.host.kill("item", "Tensor.item")
-                        return
-                    self.relate_real("==", Real("symbol", (name,)), constant_real(value), True)
+        try:
+            if not self.alive:
+                return
+            made = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
+            names: set[str] = set()
+            waiting = [real]
+            while waiting:
+                part = waiting.pop()
+                for symbol in part.symbols:
+                    self.relate("==", symbol.expr, expr(self.hints[symbol]))
+                fresh = {name for name in part.names if isinstance(name, str)} - names
+                names |= fresh
+                waiting += [made[name] for name in fresh if name in made]
+            for name in names - made.keys():
+                value = self.real_hints[name]
+                for fact in self.places.binding(name):
+                    if fact.kind == "real":
+                        self.places.fact(fact.source, "float", value, repr(value))
+                    else:
+                        if value != value or value == 0:  # an equation tells neither one NaN nor one zero from another
+                            self.host.kill("item", "Tensor.item")
+                            return
+                        self.relate_real("==", Real("symbol", (name,)), constant_real(value), True)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def pin_sizes(self) -> None:
         """Something that may depend on every size was read: all sizes are fixed."""
-        for symbol, value in list(self.hints.items()):
-            if symbol not in self.element_symbols:
-                self.relate("==", symbol.expr, expr(value))
+        try:
+            for symbol, value in list(self.hints.items()):
+                if symbol not in self.element_symbols:
+                    self.relate("==", symbol.expr, expr(value))
+        except Exception as fault:
+            self.host.fault(fault)
 

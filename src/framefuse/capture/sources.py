@@ -16,7 +16,6 @@ import torch
 from framefuse.capture.atoms import ATOMS, CARRIED, SINGLETONS, TEXTS
 from framefuse.capture.bound import BOUND_KINDS
 from framefuse.capture.kinds import is_plain
-from framefuse.capture.net import netted
 from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
 from framefuse.capture.owner import Question
 from framefuse.capture.relations import Relations
@@ -55,13 +54,6 @@ class Host(Protocol):
 LOST = Source("object", None, None)
 
 
-@netted(
-    "self.host", source_of="None", root="LOST", fact="None", guard_value="value", assign_source="None",
-    read="value", read_at="value", instance_dict="None", guard_absent="None", guard_absent_names="None",
-    guard_type="None", guard_version="None", guard_function="None", read_global="value", globals_holder="LOST",
-    assign_cells="None", enter_function="None", read_cell="value", refuse_hidden_state="None", tell_apart="None",
-    guard_partition="None",
-)  # fmt: skip
 class Sources:
     """Where each object came from, and what was true of it.
 
@@ -96,8 +88,12 @@ class Sources:
 
     def source_of(self, value: Value) -> Source | None:
         """The source of an object, None if it was made during the call or is an atom."""
-        entry = self.known.get(id(value))
-        return entry[1] if entry is not None else None
+        try:
+            entry = self.known.get(id(value))
+            return entry[1] if entry is not None else None
+        except Exception as fault:
+            self.host.fault(fault)
+            return None
 
     def knows(self, value: Value) -> bool:
         """Whether an object existed before the call and has a source."""
@@ -150,66 +146,77 @@ class Sources:
 
     def root(self, value: Value) -> Source:
         """The source of a long-lived object that needs no path: a type, a module, a function."""
-        entry = self.known.get(id(value))
-        if entry is not None:
-            return entry[1]
-        made = Source("object", None, value)
-        self.known[id(value)] = (value, made)
-        return made
+        try:
+            entry = self.known.get(id(value))
+            if entry is not None:
+                return entry[1]
+            made = Source("object", None, value)
+            self.known[id(value)] = (value, made)
+            return made
+        except Exception as fault:
+            self.host.fault(fault)
+            return LOST
 
     def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None:
         """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
-        key = (id(source), kind, value if mark is None else mark)
-        if key not in self.facts:  # which keep the sources alive
-            self.facts[key] = Fact(source, kind, value, self.host.line())
+        try:
+            key = (id(source), kind, value if mark is None else mark)
+            if key not in self.facts:  # which keep the sources alive
+                self.facts[key] = Fact(source, kind, value, self.host.line())
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_value(self, source: Source, value: Value, free: int = False) -> Value:
         """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
 
         ``free`` numbers become symbols that take their value at each call.
         """
-        kind = type(value)
-        if kind in TRACKED and value.owner is not self.relations:  # of an earlier recording, where none could settle it
-            value = bare(value)
+        try:
             kind = type(value)
-        if free == CARRIED:
-            free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
-        if kind in SINGLETONS:
-            self.fact(source, "is", value, id(value))
-        elif kind is int:
-            if free and self.host.symbolic and -(2**63) <= value < 2**63:
-                symbol = self.relations.new_symbol("n" if value >= 0 else "m", value)
-                self.fact(source, "integer", symbol)
-                self._volatile(source, symbol)
-                return _found(integer(value, symbol.expr, self.relations), value, source)
-            self.fact(source, "int", value)
-        elif kind is float:
-            if free and self.host.symbolic:
-                name = self.relations.new_real(value)
-                self.fact(source, "real", name)
-                self._volatile(source, name)
-                return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
-            self.fact(source, "float", value, repr(value))
-        elif kind is str and free is True and source.is_argument and self._is_free(source):
-            self.relations.note_tracked()
-            self._volatile(source, str(source))
-            self.fact(source, "type", str)
-            return _found(text(value, Build("source", source), (), self.relations), value, source)
-        elif kind in TEXTS:
-            self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
-        elif kind is torch.device:
-            self.fact(source, "type", kind)
-            self.guard_value(Source("getattr", source, "type"), value.type)
-            self.guard_value(Source("getattr", source, "index"), value.index)
-        elif kind is tuple and free is True and id(value) not in self.known and not source.is_argument:
-            self.known[id(value)] = (value, source)  # by its content: another one may stand there
-            self.fact(source, "type", tuple)
-            self.moving_tuples.add(id(value))
-        elif kind is slice and free and id(value) not in self.known:
-            return self._bounds(source, value)
-        else:
-            self.assign_source(source, value)
-        return value
+            if kind in TRACKED and value.owner is not self.relations:  # of an earlier recording, where none settled it
+                value = bare(value)
+                kind = type(value)
+            if free == CARRIED:
+                free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
+            if kind in SINGLETONS:
+                self.fact(source, "is", value, id(value))
+            elif kind is int:
+                if free and self.host.symbolic and -(2**63) <= value < 2**63:
+                    symbol = self.relations.new_symbol("n" if value >= 0 else "m", value)
+                    self.fact(source, "integer", symbol)
+                    self._volatile(source, symbol)
+                    return _found(integer(value, symbol.expr, self.relations), value, source)
+                self.fact(source, "int", value)
+            elif kind is float:
+                if free and self.host.symbolic:
+                    name = self.relations.new_real(value)
+                    self.fact(source, "real", name)
+                    self._volatile(source, name)
+                    return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
+                self.fact(source, "float", value, repr(value))
+            elif kind is str and free is True and source.is_argument and self._is_free(source):
+                self.relations.note_tracked()
+                self._volatile(source, str(source))
+                self.fact(source, "type", str)
+                return _found(text(value, Build("source", source), (), self.relations), value, source)
+            elif kind in TEXTS:
+                self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
+            elif kind is torch.device:
+                self.fact(source, "type", kind)
+                self.guard_value(Source("getattr", source, "type"), value.type)
+                self.guard_value(Source("getattr", source, "index"), value.index)
+            elif kind is tuple and free is True and id(value) not in self.known and not source.is_argument:
+                self.known[id(value)] = (value, source)  # by its content: another one may stand there
+                self.fact(source, "type", tuple)
+                self.moving_tuples.add(id(value))
+            elif kind is slice and free and id(value) not in self.known:
+                return self._bounds(source, value)
+            else:
+                self.assign_source(source, value)
+            return value
+        except Exception as fault:
+            self.host.fault(fault)
+            return value
 
     def _is_free(self, source: Source) -> bool:
         """Whether a string among the arguments may be another one at the next call."""
@@ -245,55 +252,58 @@ class Sources:
 
     def assign_source(self, source: Source, value: Value) -> None:
         """Gives an object its source and states its identity or type."""
-        entry = self.known.get(id(value))
-        argument = source.is_argument
-        if entry is None and not argument and is_plain(type(value)):
-            self.known[id(value)] = (value, source)
-            self.fact(source, "is", value, id(value))
-            return
-        if entry is not None and entry[1] is not source:
-            if argument or entry[1].is_argument:
-                self.fact(source, "same", entry[1])
-            elif issubclass(type(value), torch.Tensor):
-                self.fact(source, "same", entry[1])
-            else:
+        try:
+            entry = self.known.get(id(value))
+            argument = source.is_argument
+            if entry is None and not argument and is_plain(type(value)):
+                self.known[id(value)] = (value, source)
                 self.fact(source, "is", value, id(value))
-            return
-        kind = type(value)  # an object asked for its ``__class__`` may run the program's code
-        if issubclass(kind, torch.Tensor):
-            self.known[id(value)] = (value, source)
-        elif kind is types.MethodType:
-            self.known[id(value)] = (value, source)
-            self.fact(source, "type", types.MethodType)
-            self.guard_value(Source("func", source), value.__func__)
-            self.guard_value(Source("self", source), value.__self__)
-        elif kind is types.FunctionType and argument:
-            self.known[id(value)] = (value, source)
-            self.fact(source, "type", types.FunctionType)
-            self.guard_function(value)
-        elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
-            bound = issubclass(kind, BOUND_KINDS) and not isinstance(
-                value.__self__, (types.ModuleType, type, type(None))
-            )
-            if bound:
-                # A bound method of C is a fresh object at each read: its owner and name are what counts.
-                wrapper = isinstance(value, types.MethodWrapperType)
-                owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
-                self.guard_value(owner, value.__self__)
-                self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
-                if wrapper:
-                    self.guard_value(Source("getattr", source, "__objclass__"), value.__objclass__)
-                if argument:
-                    self.known[id(value)] = (value, source)
                 return
-            self.known[id(value)] = (value, source)
-            self.fact(source, "is", value, id(value))
-        else:
-            self.known[id(value)] = (value, source)
-            self.fact(source, "type", type(value))
-            if type(value) in (slice, range):
-                for name in ("start", "stop", "step"):
-                    self.guard_value(Source("getattr", source, name), getattr(value, name))
+            if entry is not None and entry[1] is not source:
+                if argument or entry[1].is_argument:
+                    self.fact(source, "same", entry[1])
+                elif issubclass(type(value), torch.Tensor):
+                    self.fact(source, "same", entry[1])
+                else:
+                    self.fact(source, "is", value, id(value))
+                return
+            kind = type(value)  # an object asked for its ``__class__`` may run the program's code
+            if issubclass(kind, torch.Tensor):
+                self.known[id(value)] = (value, source)
+            elif kind is types.MethodType:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", types.MethodType)
+                self.guard_value(Source("func", source), value.__func__)
+                self.guard_value(Source("self", source), value.__self__)
+            elif kind is types.FunctionType and argument:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", types.FunctionType)
+                self.guard_function(value)
+            elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
+                bound = issubclass(kind, BOUND_KINDS) and not isinstance(
+                    value.__self__, (types.ModuleType, type, type(None))
+                )
+                if bound:
+                    # A bound method of C is a fresh object at each read: its owner and name are what counts.
+                    wrapper = isinstance(value, types.MethodWrapperType)
+                    owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
+                    self.guard_value(owner, value.__self__)
+                    self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
+                    if wrapper:
+                        self.guard_value(Source("getattr", source, "__objclass__"), value.__objclass__)
+                    if argument:
+                        self.known[id(value)] = (value, source)
+                    return
+                self.known[id(value)] = (value, source)
+                self.fact(source, "is", value, id(value))
+            else:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", type(value))
+                if type(value) in (slice, range):
+                    for name in ("start", "stop", "step"):
+                        self.guard_value(Source("getattr", source, name), getattr(value, name))
+        except Exception as fault:
+            self.host.fault(fault)
 
     def forget_readings(self) -> None:
         """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
@@ -306,24 +316,32 @@ class Sources:
 
     def read(self, holder: Value, part: str, key: Value, value: Value, free: int = False) -> Value:
         """A value read from ``holder``: ``part`` is the kind of the source, ``key`` its key."""
-        entry = self.known.get(id(holder))
-        if entry is None or not self.host.alive:
+        try:
+            entry = self.known.get(id(holder))
+            if entry is None or not self.host.alive:
+                return value
+            return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
+        except Exception as fault:
+            self.host.fault(fault)
             return value
-        return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
 
     def read_at(self, base: Source, place: Place, part: str, key: Value, value: Value, free: int = False) -> Value:
         """As :meth:`read` for a place below the source ``base``."""
-        if place in self.written:
-            value = self.written[place]
-        elif place in self.seen:
-            value = self.seen[place]
-        else:
-            if self.volatile and free is not True and type(value) in (int, float, str):
-                free = True if base.is_argument and base.root.key in self.volatile else free
-            value = self.seen[place] = self.guard_value(Source(part, base, key), value, free)
-        if not free and type(value) is slice:
-            pin_nested(value)
-        return value if free else plain_number(value)
+        try:
+            if place in self.written:
+                value = self.written[place]
+            elif place in self.seen:
+                value = self.seen[place]
+            else:
+                if self.volatile and free is not True and type(value) in (int, float, str):
+                    free = True if base.is_argument and base.root.key in self.volatile else free
+                value = self.seen[place] = self.guard_value(Source(part, base, key), value, free)
+            if not free and type(value) is slice:
+                pin_nested(value)
+            return value if free else plain_number(value)
+        except Exception as fault:
+            self.host.fault(fault)
+            return value
 
     def binding(self, name: str) -> list[Fact]:
         """The facts from which the float of this name takes its value."""
@@ -339,36 +357,46 @@ class Sources:
 
     def instance_dict(self, holder: Value) -> tuple[dict[str, Value], Source] | None:
         """The instance dict of a known object with its source."""
-        entry = self.known.get(id(holder))
-        if entry is None:
+        try:
+            entry = self.known.get(id(holder))
+            if entry is None:
+                return None
+            content = object.__getattribute__(holder, "__dict__")
+            found = self.known.get(id(content))
+            if found is None:
+                made = Source("dict", entry[1])
+                self.known[id(content)] = (content, made)
+                return content, made
+            return content, found[1]
+        except Exception as fault:
+            self.host.fault(fault)
             return None
-        content = object.__getattribute__(holder, "__dict__")
-        found = self.known.get(id(content))
-        if found is None:
-            made = Source("dict", entry[1])
-            self.known[id(content)] = (content, made)
-            return content, made
-        return content, found[1]
 
     def tell_apart(self, value: Value) -> None:
         """The program finds out which of the objects that it asks this of are one: it hashes them, or compares them."""
-        entry = self.known.get(id(value))
-        if entry is not None:
-            self.told_apart[id(value)] = entry
-        elif isinstance(value, torch.Tensor):
-            self.host.compared(value)
+        try:
+            entry = self.known.get(id(value))
+            if entry is not None:
+                self.told_apart[id(value)] = entry
+            elif isinstance(value, torch.Tensor):
+                self.host.compared(value)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_partition(self) -> None:
         """States that the objects which the program told apart are as many as they were: two places that hold one
         have that fact since they were met.
         """
-        kinds: dict[type, list[tuple[Value, Source]]] = {}
-        for value, source in self.told_apart.values():
-            kinds.setdefault(type(value), []).append((value, source))
-        for entries in kinds.values():
-            if len(entries) > 1 and not all(is_held(value, source) for value, source in entries):
-                (_, first), *others = entries
-                self.fact(first, "distinct", tuple([source for _, source in others]), "")
+        try:
+            kinds: dict[type, list[tuple[Value, Source]]] = {}
+            for value, source in self.told_apart.values():
+                kinds.setdefault(type(value), []).append((value, source))
+            for entries in kinds.values():
+                if len(entries) > 1 and not all(is_held(value, source) for value, source in entries):
+                    (_, first), *others = entries
+                    self.fact(first, "distinct", tuple([source for _, source in others]), "")
+        except Exception as fault:
+            self.host.fault(fault)
 
     def address(self, value: Value) -> int:
         """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
@@ -387,66 +415,81 @@ class Sources:
 
     def guard_absent(self, holder: Value, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
-        if (id(holder), name) in self.stated_absences:
-            return
-        if self.written and place_of(holder, "attr", name) in self.written:
-            return
-        if not self.host.alive:
-            return
-        self.stated_absences.add((id(holder), name))
-        found = self.instance_dict(holder)
-        if found is not None:
-            self.fact(found[1], "absent", name)
+        try:
+            if (id(holder), name) in self.stated_absences:
+                return
+            if self.written and place_of(holder, "attr", name) in self.written:
+                return
+            if not self.host.alive:
+                return
+            self.stated_absences.add((id(holder), name))
+            found = self.instance_dict(holder)
+            if found is not None:
+                self.fact(found[1], "absent", name)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_absent_names(self, holder: Value, names: tuple[str, ...]) -> None:
         """As :meth:`guard_absent` for several names."""
-        found = self.instance_dict(holder)
-        if found is None or not self.host.alive:
-            return
-        for name in names:
-            if (id(holder), name) in self.stated_absences:
-                continue
-            if self.written and (id(found[0]), "item", (str, name)) in self.written:
-                continue
-            self.stated_absences.add((id(holder), name))
-            self.fact(found[1], "absent", name)
+        try:
+            found = self.instance_dict(holder)
+            if found is None or not self.host.alive:
+                return
+            for name in names:
+                if (id(holder), name) in self.stated_absences:
+                    continue
+                if self.written and (id(found[0]), "item", (str, name)) in self.written:
+                    continue
+                self.stated_absences.add((id(holder), name))
+                self.fact(found[1], "absent", name)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_type(self, holder: Value) -> None:
         """The type of a known object is what it was."""
-        if id(holder) in self.stated_types:
-            return
-        entry = self.known.get(id(holder))
-        if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
-            self.stated_types.add(id(holder))
-            self.fact(entry[1], "type", type(holder))
+        try:
+            if id(holder) in self.stated_types:
+                return
+            entry = self.known.get(id(holder))
+            if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
+                self.stated_types.add(id(holder))
+                self.fact(entry[1], "type", type(holder))
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_version(self, cls: type) -> None:
         """No attribute on the MRO of ``cls`` was assigned since."""
-        if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
-            return
-        self.stated_versions.add(id(cls))
-        if id(cls) in self.made:  # nobody else knows it; its bases are others'
-            for base in cls.__mro__[1:]:
-                self.guard_version(base)
-            return
-        self.fact(self.root(cls), "version")
+        try:
+            if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
+                return
+            self.stated_versions.add(id(cls))
+            if id(cls) in self.made:  # nobody else knows it; its bases are others'
+                for base in cls.__mro__[1:]:
+                    self.guard_version(base)
+                return
+            self.fact(self.root(cls), "version")
+        except Exception as fault:
+            self.host.fault(fault)
 
     def guard_function(self, function: types.FunctionType) -> None:
         """The code, defaults and closure of a known function are what they were."""
-        entry = self.known.get(id(function))
-        if entry is not None and self.host.alive:
-            value = (function.__code__, function.__defaults__, function.__kwdefaults__)
-            stated = self.stated_functions.get(id(function))
-            if stated is not None and all(map(operator.is_, stated, value)):
-                return
-            if not function.__kwdefaults__:
-                self.stated_functions[id(function)] = value
-            self.fact(entry[1], "code", value, tuple(map(id, value)))
-            self._defaults(function.__defaults__ or ())
-            if function.__kwdefaults__:  # a dict that may change in place
-                self.root(function.__kwdefaults__)
-                for key, part in function.__kwdefaults__.items():
-                    self.read(function.__kwdefaults__, "item", key, part)
+        try:
+            entry = self.known.get(id(function))
+            if entry is not None and self.host.alive:
+                value = (function.__code__, function.__defaults__, function.__kwdefaults__)
+                stated = self.stated_functions.get(id(function))
+                if stated is not None and all(map(operator.is_, stated, value)):
+                    return
+                if not function.__kwdefaults__:
+                    self.stated_functions[id(function)] = value
+                self.fact(entry[1], "code", value, tuple(map(id, value)))
+                self._defaults(function.__defaults__ or ())
+                if function.__kwdefaults__:  # a dict that may change in place
+                    self.root(function.__kwdefaults__)
+                    for key, part in function.__kwdefaults__.items():
+                        self.read(function.__kwdefaults__, "item", key, part)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def _defaults(self, parts: tuple[Value, ...]) -> None:
         for key, value in enumerate(parts):
@@ -455,59 +498,80 @@ class Sources:
 
     def read_global(self, function: types.FunctionType, name: str, value: Value, free: int) -> Value:
         """A global or builtin read by ``function``."""
-        if not self.host.alive:
+        try:
+            if not self.host.alive:
+                return value
+            variables = function.__globals__
+            base = self.globals.get(id(variables))
+            if base is None:
+                base = self.globals[id(variables)] = self.globals_holder(function)
+                self.keep.append(variables)
+            return self.read_at(base, (id(variables), "item", (str, name)), "global", name, value, free)
+        except Exception as fault:
+            self.host.fault(fault)
             return value
-        variables = function.__globals__
-        base = self.globals.get(id(variables))
-        if base is None:
-            base = self.globals[id(variables)] = self.globals_holder(function)
-            self.keep.append(variables)
-        return self.read_at(base, (id(variables), "item", (str, name)), "global", name, value, free)
 
     def globals_holder(self, function: types.FunctionType) -> Source:
         """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""
-        entry = self.known.get(id(function))
-        if entry is not None and not entry[1].is_argument:
-            return entry[1]
-        bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
-        return self.root(bare)
+        try:
+            entry = self.known.get(id(function))
+            if entry is not None and not entry[1].is_argument:
+                return entry[1]
+            bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
+            return self.root(bare)
+        except Exception as fault:
+            self.host.fault(fault)
+            return LOST
 
     def enter_function(self, function: types.FunctionType) -> None:
         """The program enters a function: it and what it closes over are as they were, unless the call made it."""
-        if self.host.alive and id(function) not in self.known and id(function) not in self.made:
-            self.root(function)
-        self.guard_function(function)
-        self.assign_cells(function)
+        try:
+            if self.host.alive and id(function) not in self.known and id(function) not in self.made:
+                self.root(function)
+            self.guard_function(function)
+            self.assign_cells(function)
+        except Exception as fault:
+            self.host.fault(fault)
 
     def assign_cells(self, function: types.FunctionType) -> None:
         """The cells of a known function get sources."""
-        entry = self.known.get(id(function))
-        if entry is None or function.__closure__ is None:
-            return
-        for number, cell in enumerate(function.__closure__):
-            if id(cell) not in self.known:
-                # A cell is no value of the program; its content is at ("cell", function, number).
-                self.known[id(cell)] = (cell, Source("cell", entry[1], number))
+        try:
+            entry = self.known.get(id(function))
+            if entry is None or function.__closure__ is None:
+                return
+            for number, cell in enumerate(function.__closure__):
+                if id(cell) not in self.known:
+                    # A cell is no value of the program; its content is at ("cell", function, number).
+                    self.known[id(cell)] = (cell, Source("cell", entry[1], number))
+        except Exception as fault:
+            self.host.fault(fault)
 
     def read_cell(self, cell: types.CellType, value: Value, free: int) -> Value:
         """The content of a cell that existed before the call."""
-        entry = self.known.get(id(cell))
-        if entry is None or not self.host.alive:
+        try:
+            entry = self.known.get(id(cell))
+            if entry is None or not self.host.alive:
+                return value
+            place = (id(cell), "cell", None)
+            if place in self.written:
+                return self.written[place]
+            if place not in self.seen:
+                self.seen[place] = self.guard_value(entry[1], value, free)
+            return self.seen[place]
+        except Exception as fault:
+            self.host.fault(fault)
             return value
-        place = (id(cell), "cell", None)
-        if place in self.written:
-            return self.written[place]
-        if place not in self.seen:
-            self.seen[place] = self.guard_value(entry[1], value, free)
-        return self.seen[place]
 
     def refuse_hidden_state(self, value: Value) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
-        kind = type(value)
-        if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
-            if is_numpy_number(value) and self.is_fixed_number(value):
-                return
-            self.host.kill("argument", f"the state of a {type(value).__name__}")
+        try:
+            kind = type(value)
+            if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
+                if is_numpy_number(value) and self.is_fixed_number(value):
+                    return
+                self.host.kill("argument", f"the state of a {type(value).__name__}")
+        except Exception as fault:
+            self.host.fault(fault)
 
     def is_fixed_number(self, number: Value) -> bool:
         """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""

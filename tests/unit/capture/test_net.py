@@ -1,7 +1,10 @@
 """A fault in the recorder's own work ends the recording and nothing else: the call goes on as eager does."""
 
+import ast
+import inspect
 import logging
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.capture import contents, effects, net, outcome, policy, recorder, relations, sources
+from framefuse.capture import contents, effects, outcome, policy, recorder, relations, sources
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 
@@ -156,38 +159,42 @@ def test_the_programs_own_errors_are_none_of_ours() -> None:
     assert compiled(torch.ones(2))[1] == f(torch.ones(2))[1]
 
 
-class Host:
-    def __init__(self) -> None:
-        self.faults: list[Exception] = []
-
-    def fault(self, error: Exception) -> None:
-        self.faults.append(error)
-
-
-@net.netted("self.host", divide="numerator", nothing="None")
-class Example:
-    def __init__(self) -> None:
-        self.host = Host()
-
-    def divide(self, numerator: float, denominator: float = 2) -> float:
-        """A text."""
-        return numerator / denominator
-
-    def nothing(self) -> None:
-        """Only a text."""
-
-    def free(self) -> float:
-        return 1 / 0
+# Methods whose body is one ``try``: what they do is the recorder's own, so no exception of the program comes from them.
+NETS = {
+    sources.Sources: (
+        "source_of root fact guard_value assign_source read read_at instance_dict guard_absent "
+        "guard_absent_names guard_type guard_version guard_function read_global globals_holder assign_cells "
+        "enter_function read_cell refuse_hidden_state tell_apart guard_partition"
+    ),
+    contents.Contents: (
+        "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "
+        "guard_shallow_contents guard_deep_contents guard_empty_dicts"
+    ),
+    effects.Journal: "place global_variable operation content settle",
+    relations.Relations: "relate derive short pin_real pin_sizes",
+    recorder.Recorder: "line number sizes size argument _prepare _note",
+    policy.Natives: "_policy _unseen",
+}
 
 
-def test_netted_methods() -> None:
-    made = Example()
-    assert made.divide(3) == 1.5 and made.divide(3, 0) == 3
-    assert [type(fault) for fault in made.host.faults] == [ZeroDivisionError]
-    assert made.nothing() is None
-    assert Example.divide.__doc__ == "A text." and Example.divide.__qualname__ == "Example.divide"
-    line = Example.divide.__code__.co_firstlineno
-    fault = made.host.faults[0].__traceback__
-    assert fault is not None and line < fault.tb_lineno < line + 4
-    with pytest.raises(ZeroDivisionError):
-        made.free()
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NETS.items() for name in names.split()])
+def test_a_fault_in_a_netted_method_ends_the_recording(kind: type, name: str) -> None:
+    (method,) = ast.parse(textwrap.dedent(inspect.getsource(vars(kind)[name]))).body
+    assert isinstance(method, ast.FunctionDef)
+    net = method.body[-1]
+    assert isinstance(net, ast.Try) and not net.orelse and not net.finalbody
+    assert len(method.body) == 1 or (ast.get_docstring(method) is not None and len(method.body) == 2)
+    (handler,) = net.handlers
+    assert handler.type is not None and ast.unparse(handler.type) == "Exception" and handler.name == "fault"
+    assert ast.unparse(handler.body[0]).endswith("fault(fault)")
+    assert len(handler.body) == 2 or (method.returns is not None and ast.unparse(method.returns) == "None")
+
+
+def test_no_other_method_of_these_hides_a_fault() -> None:
+    for kind, names in NETS.items():
+        found = [
+            name
+            for name, method in vars(kind).items()
+            if inspect.isfunction(method) and "except Exception as fault" in inspect.getsource(method)
+        ]
+        assert sorted(found) == sorted(names.split())
