@@ -10,7 +10,10 @@ import hypothesis
 import pytest
 import torch
 
+from framefuse.driver.wiring import connect
 from framefuse.runtime import function
+
+connect()  # many tests record without a compiled function, whose making does so
 
 # `make test` gives the same answer each time; `pytest --hypothesis-profile=default` draws new examples.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)

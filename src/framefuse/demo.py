@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from framefuse.api import compile
-from framefuse.explain.report import explain
+from framefuse.explain import explain
 
 CALLS, PASSES = 6, 50  # calls in one measurement, short beside the turns of other processes; measurements of each
 LINE = "{:<34} {:>9} {:>9} {:>6} {:>10}  {}"

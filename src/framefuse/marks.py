@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
 
-from framefuse.capture import marks
-from framefuse.capture.tensors import DIMENSIONS
 from framefuse.errors import UserError
+from framefuse.ir.marks import DIMENSIONS, graph_break
 from framefuse.runtime.function import compiled_function
 
+__all__ = [
+    "allow_in_graph", "assume_constant_result", "disable", "graph_break", "mark_dynamic", "mark_static",
+]  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -58,7 +62,7 @@ def allow_in_graph(function: F) -> F:
     Raises:
         UserError: ``function`` is not callable.
     """
-    marks.keep_in_graph(_callable(function))
+    _recorder().keep_in_graph(_callable(function))
     return function
 
 
@@ -69,15 +73,8 @@ def assume_constant_result(function: F) -> F:
     Raises:
         UserError: ``function`` is not callable.
     """
-    marks.take_as_constant(_callable(function))
+    _recorder().take_as_constant(_callable(function))
     return function
-
-
-def graph_break() -> None:
-    """Ends the graph here and begins another one; does nothing in code that is not compiled."""
-
-
-marks.break_at(graph_break)
 
 
 def disable(function: Callable[..., Any] | None = None) -> Any:
@@ -94,6 +91,11 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
 
     eager.__framefuse_disabled__ = True  # type: ignore[attr-defined]
     return eager
+
+
+def _recorder() -> ModuleType:
+    """What the recorder makes of marked functions; the recorder is imported when it is first needed."""
+    return importlib.import_module("framefuse.capture.marks")
 
 
 def _callable(function: Any) -> Any:

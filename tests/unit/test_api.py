@@ -306,7 +306,7 @@ def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, c
 
     monkeypatch.setenv("FRAMEFUSE_CHECK", "0")
     broken = tree.compiler((passes.Pass("lower", fail, "graph"),))
-    monkeypatch.setattr("framefuse.backends.registry.NATIVE", broken)
+    monkeypatch.setattr("framefuse.backends.registry.native", lambda: broken)
     compiled = framefuse.compile(chain)
     x = torch.randn(4)
     for _ in range(3):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch.fx
 
-from framefuse.driver import passes
-from framefuse.driver.tree import compiler
 from framefuse.errors import UserError
 from framefuse.runtime.function import Compiler
 
@@ -48,14 +49,24 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
 def compiler_of(backend: str | FxBackend) -> Compiler:
     """The compiler for a backend; raises UserError naming the choices for an unknown one."""
     if backend == "native":
-        return NATIVE
+        return native()
     if isinstance(backend, str):
         if backend not in _named:
             raise UserError(f"unknown backend {backend!r}. Choose one of: {', '.join(list_backends())}, or a callable")
         backend = _named[backend]
     if not callable(backend):
         raise UserError(f"backend is a {type(backend).__name__}. Give a name or (gm, inputs) -> callable")
-    return compiler(passes.through_backend(backend))
+    made: Compiler = _driver().through(backend)
+    return made
 
 
-NATIVE = compiler(passes.NATIVE)
+@functools.cache
+def native() -> Compiler:
+    """framefuse's own compiler."""
+    made: Compiler = _driver().native()
+    return made
+
+
+def _driver() -> ModuleType:
+    """All stages of the compiler: imported for the first function that is compiled, not with the package."""
+    return importlib.import_module("framefuse.driver.tree")

@@ -26,13 +26,14 @@ from framefuse.capture.services import Interpreter, Place
 from framefuse.capture.settle import HELD, ITSELF, Memo
 from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
-from framefuse.capture.tensors import DIMENSIONS, Entrance, describe, keys_of, lies_in_module, special, versions_of
+from framefuse.capture.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
 from framefuse.capture.texts import Text
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
 from framefuse.ir.facts import Source
+from framefuse.ir.marks import DIMENSIONS
 from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number

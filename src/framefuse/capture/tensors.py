@@ -23,8 +23,6 @@ class Entrance(NamedTuple):
     fixed: bool
 
 
-# Attribute of a tensor that the user marked: dimension -> True where its size varies, False where it is a constant.
-DIMENSIONS = "_framefuse_dimensions"
 PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from framefuse.capture.points import Point, Points
 from framefuse.capture.record import Recording, Segment, record, resume
 from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug
-from framefuse.driver.passes import Pass, check_order, run
+from framefuse.driver.passes import NATIVE, Pass, check_order, run, through_backend
 from framefuse.driver.wiring import connect
 from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
@@ -25,6 +25,16 @@ from framefuse.runtime.function import CompiledFunction, Compiler, Continuation,
 
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
 WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
+
+
+def native() -> Compiler:
+    """framefuse's own compiler."""
+    return compiler(NATIVE)
+
+
+def through(backend: Callable[..., Callable[..., Any]]) -> Compiler:
+    """What hands the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
+    return compiler(through_backend(backend))
 
 
 def compiler(passes: tuple[Pass, ...]) -> Compiler:

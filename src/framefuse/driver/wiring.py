@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from framefuse import _native
-from framefuse.capture import host
+from framefuse.capture import host, marks
+from framefuse.ir.marks import graph_break
 
 
 def connect() -> None:
     """Opens the doors between the stages; called before anything is recorded, and again without harm."""
     host.register(_native.Dispatch, _native.at_frame, _native.headroom)
+    marks.break_at(graph_break)

@@ -1,5 +1,26 @@
-"""Answers on one screen what framefuse did with a function: did it work, what got faster, why not more."""
+"""Says what was compiled, what not, and why: `framefuse.explain`, with its pages of work, guards, stops and time."""
 
-from framefuse.explain.report import Explanation, explain
+from __future__ import annotations
 
-__all__ = ["Explanation", "explain"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from framefuse.explain.report import Explanation
+
+
+def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Explanation:
+    """Explains what :func:`framefuse.compile` or :func:`framefuse.install` made of a function or module.
+
+    Nothing of the program runs: ``args`` and ``kwargs``, if given, are only compared with the guards, to say which
+    graph takes such a call. With ``time=True`` calls on them are timed, compiled beside eager. What these change in
+    tensors and random generators is put back; a call that changes anything else (attributes, containers, what runs at
+    a break) is not made, and the explanation says what it would have changed. A parameter of the function that is
+    called ``time`` can be given by position.
+
+    Raises:
+        UserError: ``compiled`` is not a result of ``framefuse.compile``.
+    """
+    # Imported when it is first needed: it knows all stages, which cost more to import than many programs to run.
+    found: Explanation = importlib.import_module("framefuse.explain.report").explain(compiled, args, kwargs, time)
+    return found

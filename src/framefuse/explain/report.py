@@ -102,18 +102,8 @@ class Explanation:
         return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
 
 
-def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Explanation:
-    """Explains what :func:`framefuse.compile` or :func:`framefuse.install` made of a function or module.
-
-    Nothing of the program runs: ``args`` and ``kwargs``, if given, are only compared with the guards, to say which
-    graph takes such a call. With ``time=True`` calls on them are timed, compiled beside eager. What these change in
-    tensors and random generators is put back; a call that changes anything else (attributes, containers, what runs at
-    a break) is not made, and the explanation says what it would have changed. A parameter of the function that is
-    called ``time`` can be given by position.
-
-    Raises:
-        UserError: ``compiled`` is not a result of ``framefuse.compile``.
-    """
+def explain(compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any], time: bool) -> Explanation:
+    """What :func:`framefuse.explain` gives for these arguments."""
     if type(compiled) is functools.partial:
         given = (*compiled.args, *args), {**compiled.keywords, **kwargs}
         compiled, (args, kwargs) = compiled.func, given if args or kwargs or time else ((), {})

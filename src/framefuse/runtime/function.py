@@ -9,7 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
 
@@ -20,8 +20,10 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
-from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.pickles import Reduced, reduced
+
+if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
+    from framefuse.runtime.compilation import Compilation
 
 
 @dataclass(slots=True)

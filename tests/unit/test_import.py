@@ -1,0 +1,59 @@
+"""`import framefuse` costs little beside torch: the compiler is imported for the first function that is compiled."""
+
+import json
+import subprocess
+import sys
+
+AFTER = """
+import json, resource, sys, time
+import torch
+before, kilobytes = set(sys.modules), lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+held, begun = kilobytes(), time.process_time()
+import framefuse
+seconds, grown = time.process_time() - begun, kilobytes() - held
+{more}
+print(json.dumps([sorted(set(sys.modules) - before), seconds, grown]))
+"""
+STAGES = ("capture", "guards", "lower", "autodiff", "fuse", "codegen", "driver")
+LIBRARIES = ("llvmlite", "networkx", "rich", "matplotlib", "jinja2", "platformdirs", "triton", "torch._dynamo")
+
+
+def imported(more=""):
+    """The modules that come with framefuse after torch, the seconds of the CPU, and the kilobytes."""
+    command = [sys.executable, "-c", AFTER.format(more=more)]
+    modules, seconds, grown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return set(modules), seconds, grown
+
+
+def below(modules, names):
+    return {name for name in modules for part in names if name == part or name.startswith(part + ".")}
+
+
+def test_the_package_imports_no_stage_and_no_library():
+    modules, seconds, grown = imported()
+    assert not below(modules, [f"framefuse.{stage}" for stage in STAGES])
+    assert not below(modules, LIBRARIES)
+    assert len(below(modules, ["framefuse"])) < 40
+    assert grown < 15 * 1024
+    assert seconds < 0.5, "0.06 s where nothing else runs"
+
+
+def test_what_compiles_imports_the_compiler_before_the_first_call():
+    code = "f = framefuse.compile(lambda x: x * 2 + 1)\nthen = set(sys.modules)\n"
+    run = "f(torch.ones(3)), f(torch.ones(3))\nassert f.hits == 1\n"
+    late = "late = [name for name in set(sys.modules) - then if name.startswith('framefuse.')]\nassert not late, late\n"
+    modules, _, _ = imported(code + run + late)
+    assert {f"framefuse.{stage}" for stage in STAGES} <= modules and "llvmlite" in modules
+
+
+def test_marks_and_explain_need_no_compiler_before_they_are_used():
+    used = (
+        "framefuse.mark_dynamic(torch.ones(2), 0)\nframefuse.disable(len)\nframefuse.graph_break()\n"
+        "framefuse.list_backends(), framefuse.is_compiling()\n"
+        f"assert not [name for name in sys.modules if name.startswith({tuple(f'framefuse.{s}' for s in STAGES)})]\n"
+        "try: framefuse.explain(len)\nexcept framefuse.UserError: pass\n"
+        "assert callable(framefuse.explain), 'the function, not the folder of its name'\n"
+        "@framefuse.allow_in_graph\ndef f(x): return x"
+    )
+    modules, _, _ = imported(used)
+    assert {"framefuse.explain.report", "framefuse.capture.marks"} <= modules
