@@ -62,14 +62,8 @@ class Blocks:
     @property
     def choice(self) -> Choice:
         """What was chosen, to be chosen again."""
-        return Choice(self.points, self.width, self.warps, self.stages)
-
-    @property
-    def width(self) -> int:
-        """The points of one turn of the vector loops; 0 in forms without turns."""
-        if self.form == "across" and self.rank == 2:
-            return self.shape[0]
-        return self.shape[-1] if self.form in ("rows", "across") else 0
+        width = self.shape[-1] if self.form in ("rows", "across") else 0
+        return Choice(self.points, width, self.warps, self.stages)
 
     @property
     def may_shrink(self) -> bool:
@@ -137,10 +131,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     form = "across" if across else "rows"
     if points > 1:
         assert parallel is not None
-        if across:  # neighbours in memory are neighbours in the last dimension, where a warp's threads lie
-            found = {loop: replace(dimension, place=0) for loop, dimension in found.items()}
-        found[id(parallel)] = Dimension(int(across), points, False)
-        shape = (width, points) if across else (points, width)
+        found[id(parallel)] = Dimension(0, points, False)
+        shape = points, width
         count = warps(points * width, 2 * share if across else share)
         stages = _stages(loops, points * width) if across and longest > width else 1
         return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
