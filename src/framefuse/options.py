@@ -62,7 +62,7 @@ class Options:
     check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
     numerics: str = _row("default", NUMERICS, ("default", "eager"))
     log: str = _row("", "What is printed while compiling.", ("", "calls", "graphs", "kernels"))
-    report: str = _row("", "A folder that receives the trace, graph, kernels and plan of each compile as files.")
+    report: str = _row("", "A folder that receives the trace, graph, passes, kernels and plan of each compile.")
 
     @property
     def graphs(self) -> bool:

@@ -37,15 +37,18 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     },
     "fuse": {
         "costs": set(),
+        "setting": set(),
         "addressing": {"costs"},
         "graph": {"costs", "addressing"},
-        "grouping": {"costs", "addressing", "graph"},
+        "grouping": {"costs", "setting", "addressing", "graph"},
         "nest": {"costs", "addressing", "grouping"},
         "nest.cpu": {"costs", "addressing", "grouping", "nest"},
         "nest.gpu": {"costs", "addressing", "grouping", "nest"},
-        "memory": {"costs", "addressing"},
-        "verify": {"costs", "addressing"},
-        "schedule": {"costs", "addressing", "graph", "grouping", "nest", "nest.cpu", "nest.gpu", "memory"},
+        "memory": {"costs", "setting", "addressing"},
+        "writer": {"setting", "addressing", "graph", "grouping", "nest", "nest.cpu", "nest.gpu", "memory"},
+        "text": {"addressing", "grouping", "memory"},
+        "verify": {"costs", "addressing", "grouping", "memory"},
+        "passes": {"setting", "graph", "grouping", "memory", "writer", "text", "verify"},
     },
 }
 
@@ -196,9 +199,9 @@ def test_a_wrong_arrow_is_seen(where, text):
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("framefuse.fuse.schedule", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
+        ("framefuse.fuse.passes", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
         ("framefuse.codegen.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
-        ("framefuse.fuse.__init__", "from .schedule import fuse"),
+        ("framefuse.fuse.__init__", "from .passes import fuse"),
         ("framefuse.fuse.grouping.cells", "from framefuse.fuse import costs\nfrom ..graph.copies import a"),
         ("framefuse.fuse.nest.gpu.rows", "from framefuse.fuse.nest.forms import rows_of\nfrom . import decode"),
         ("framefuse.guards.check", "from framefuse import _native"),

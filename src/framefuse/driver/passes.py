@@ -18,10 +18,9 @@ from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
 from framefuse.driver.faults import report_bug
 from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
-from framefuse.errors import CompilerBug, Stop, UserError
+from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
-from framefuse.fuse.verify import problems
 from framefuse.guards.program import build
 from framefuse.ir.code import LaunchedCode
 from framefuse.ir.comparisons import Relation
@@ -141,19 +140,16 @@ def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
 def _scheduled(
     graph: Graph, options: Options, offers: bool = False, products: frozenset[tuple[int, bool]] = frozenset()
 ) -> Schedule:
-    schedule = fuse(
+    return fuse(
         graph,
         threads=options.threads,
         exact=options.exact,
         targets=targets(options.cpu_target),
         offers=offers,
         products=products,
+        check=options.check,
+        dump=bool(options.report),
     )
-    if options.check:
-        found = problems(schedule)
-        if found:
-            raise CompilerBug("the schedule breaks its rules: " + "; ".join(found))
-    return schedule
 
 
 def _codegen(planned: Schedule, graph: Graph, chosen: Chosen, options: Options) -> GraphCode:

@@ -18,6 +18,7 @@ from framefuse.ir.code import KernelCode
 from framefuse.ir.loops import Kernel
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.loops.print import kernel_text
+from framefuse.ir.passes import Step
 from framefuse.ir.plan_printer import plan_text
 from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
@@ -71,6 +72,9 @@ def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "3_fx.py", lambda: str(module.code)
     if "graph" in made:
         yield "3_graph.py", lambda: graph_text(stages.graph)
+    for number, step in enumerate(_steps(stages), 1):
+        if step.text:
+            yield f"3_pass_{number:02}_{step.name.replace(' ', '_')}.txt", functools.partial(str, step.text)
     for index, (kernel, compiled) in enumerate(_kernels(stages)):
         stem = f"4_{index}_{re.sub(r'[^A-Za-z0-9_]+', '_', kernel.title)}"
         yield f"{stem}.txt", functools.partial(kernel_text, kernel)
@@ -78,6 +82,12 @@ def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
         yield f"{stem}.{suffix}", text
     if "plan" in made:
         yield "5_plan.txt", lambda: plan_text(stages.plan)
+
+
+def _steps(stages: Compilation) -> tuple[Step, ...]:
+    """What the passes of fuse did; their texts are there where the option ``report`` asked for them."""
+    schedule = stages.planned if stages.code is None else stages.code.schedule
+    return schedule.steps if schedule is not None else ()
 
 
 def _kernels(stages: Compilation) -> list[tuple[Kernel, KernelCode | None]]:

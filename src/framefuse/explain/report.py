@@ -11,6 +11,7 @@ from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
 from framefuse.explain.saved import saved_bytes
 from framefuse.explain.timing import Answer, Timing, answering, timed
+from framefuse.ir.passes import Step
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
@@ -51,8 +52,9 @@ class GraphReport:
     ``saved`` are the bytes that it keeps for its backward pass, and those that eager keeps (None: not known);
     ``backward`` is what the cases of its backward pass run, compiled when they were first asked, and ``uncompiled`` why
     some have no compiled code, with how often they ran. ``tuning`` is what measuring gave, backward included, in the
-    modes that measure; ``replays`` are the captured graphs of the forward, and those of each case of the backward, in
-    the modes that replay. ``why`` is what the trace before it did not hold for, if there was one.
+    modes that measure; ``passes`` is what each pass of fuse did, in order; ``replays`` are the
+    captured graphs of the forward, and those of each case of the backward, in the modes that replay. ``why`` is what
+    the trace before it did not hold for, if there was one.
     """
 
     name: str
@@ -68,6 +70,7 @@ class GraphReport:
     replays: Replays | None = None
     backward_replays: tuple[Replays | None, ...] = ()
     why: str | None = None
+    passes: tuple[Step, ...] = ()
 
     def count(self, kind: str) -> int:
         """How many pieces of that kind run on each call."""
@@ -167,9 +170,16 @@ def _graph(product: Product, beginning: Line | None) -> GraphReport:
         backward=tuple(_work(case) for case in cases),
         uncompiled=tuple(told for derivative in derivatives for told in derivative.reasons.items()),
         tuning=total(measured) if measured else None,
+        passes=_passes(product),
         replays=_replays(product),
         backward_replays=tuple(_replays(case) for case in cases),
     )
+
+
+def _passes(product: Product) -> tuple[Step, ...]:
+    """What each pass of fuse did."""
+    code = product.stages.code
+    return () if code is None else code.schedule.steps
 
 
 def _replays(product: Product) -> Replays | None:
@@ -334,7 +344,22 @@ def _compile(e: Explanation) -> list[str]:
     trains = any(graph.saved is not None for graph in e.graphs)  # others only pass through autodiff
     told = [(name, seconds) for name, seconds in total.items() if trains or name != "autodiff"]
     parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in told)
-    return [f"  compile  {sum(total.values()) * 1e3:.1f} ms: {parts}"]
+    return [f"  compile  {sum(total.values()) * 1e3:.1f} ms: {parts}", *_passes_of_fuse(e)]
+
+
+def _passes_of_fuse(e: Explanation) -> list[str]:
+    """The passes of fuse that changed something in a graph, and the rest of them."""
+    total: dict[str, float] = {}
+    changed: set[str] = set()
+    for graph in e.graphs:
+        for step in graph.passes:
+            total[step.name] = total.get(step.name, 0.0) + step.seconds
+            changed |= {step.name} if step.changed else set()
+    parts = [f"{name} {seconds * 1e3:.1f}" for name, seconds in total.items() if name in changed]
+    if len(changed) < len(total):
+        rest = sum(seconds for name, seconds in total.items() if name not in changed)
+        parts.append(f"{len(total) - len(changed)} without effect {rest * 1e3:.1f}")
+    return [f"  fuse     {sum(total.values()) * 1e3:.1f} ms: {', '.join(parts)}"] if total else []
 
 
 def _count(number: int, noun: str) -> str:

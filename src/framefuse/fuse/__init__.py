@@ -1,5 +1,5 @@
 """Turns a graph of primitives into a schedule: loop nests, matrix products and library calls, with a memory plan."""
 
-from framefuse.fuse.schedule import fuse
+from framefuse.fuse.passes import fuse
 
 __all__ = ["fuse"]

@@ -1,18 +1,44 @@
-"""Turns a schedule into a list of what is wrong with it: reads before writes, overlapping memory, foreign operands."""
+"""Says what is wrong with groups, drafts and schedules: nodes in no memory, reads before writes, overlaps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from framefuse.errors import CompilerBug
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import estimate
+from framefuse.fuse.grouping.cells import Group
+from framefuse.fuse.grouping.groups import Groups
+from framefuse.fuse.memory.draft import Draft, Value
+from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, Symbol
-from framefuse.ir.schedule import Allocate, Commit, Item, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
+
+
+def verify_groups(groups: Groups, after: str) -> None:
+    """Raises CompilerBug for groups that break a rule, naming the pass ``after`` which they do."""
+    _refuse(_undecided(groups), after)
+
+
+def verify_draft(draft: Draft, after: str) -> None:
+    """The same for a draft."""
+    _refuse((*_unmade(draft), *_numbers(draft.items, draft.values)), after)
+
+
+def verify_schedule(schedule: Schedule, after: str) -> None:
+    """The same for a schedule."""
+    _refuse(problems(schedule), after)
+
+
+def _refuse(wrong: Iterable[str], after: str) -> None:
+    found = "; ".join(wrong)
+    if found:
+        raise CompilerBug(f"after {after}: {found}")
 
 
 def problems(schedule: Schedule) -> list[str]:
     """One sentence for each broken rule; empty for a schedule that may run."""
-    return [*_order(schedule), *_overlaps(schedule), *_numbers(schedule)]
+    return [*_order(schedule), *_overlaps(schedule), *_numbers(schedule.items, schedule.memories)]
 
 
 def reads_and_writes(item: Item) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -126,9 +152,9 @@ def _span(schedule: Schedule, number: int, hints: Mapping[Symbol, int]) -> tuple
     return start, start + count
 
 
-def _numbers(schedule: Schedule) -> Iterator[str]:
+def _numbers(items: Sequence[Item], buffers: Sequence[Memory | Value]) -> Iterator[str]:
     """A kernel is called with as many buffers and numbers as it has, of its kinds."""
-    for position, item in enumerate(schedule.items):
+    for position, item in enumerate(items):
         if not isinstance(item, RunKernel):
             continue
         kernel = item.kernel
@@ -138,7 +164,57 @@ def _numbers(schedule: Schedule) -> Iterator[str]:
             if number.real != isinstance(value, Real) or not isinstance(value, (Real, Expr)):
                 yield f"item {position} gives {kernel.title} {value} for {number.symbol}"
         for buffer, where in zip(kernel.buffers, item.buffers, strict=False):
-            if schedule.memories[where].device != item.device:
+            if buffers[where].device != item.device:
                 yield f"item {position} gives {kernel.title} on {item.device} buffer {where} of another device"
-            if buffer.dtype is not schedule.memories[where].dtype:
+            if buffer.dtype is not buffers[where].dtype:
                 yield f"item {position} gives {kernel.title} buffer {where} for {buffer.name} of another dtype"
+
+
+def _undecided(groups: Groups) -> Iterator[str]:
+    """Every cell has a kind, and what is loaded, read or required is left in memory by a group that runs before."""
+    place = {group: number for number, group in enumerate(groups.order)}
+
+    def kept(node: Node, user: Group | None) -> bool:
+        if node.op == "input":
+            return True
+        home = groups.home.get(node)
+        return home in place and (user is None or place[home] < place[user])
+
+    for group in groups.order:
+        for cell in group.cells.values():
+            if not cell.kind:
+                yield f"group {group.number} does not say how it gets {cell.node}"
+            elif cell.kind == "load" and not kept(cell.node, group):
+                yield f"group {group.number} loads {cell.node}, which no group before it keeps"
+    for (caller, number), view in groups.views.items():
+        user = next((group for group in groups.readers[view.base] if caller in (group.node, *group.roots)), None)
+        if user is None or not kept(view.base, user):
+            yield f"operand {number} of {caller} is not in memory"
+    yield from (f"{node} is required and in no memory" for node in groups.required if not _stays(node, groups))
+
+
+def _stays(node: Node, groups: Groups) -> bool:
+    """Whether a node is in memory at the end; a library call is required for what it does."""
+    return node.op == "input" or node in groups.home or any(group.node is node for group in groups.order)
+
+
+def _unmade(draft: Draft) -> Iterator[str]:
+    """No item reads a buffer that no item before it writes, and results are written."""
+    values = draft.values
+    made = {number for number, value in enumerate(values) if value.place == "input" and value.taken < 0}
+
+    def root(number: int) -> int:
+        while values[number].base >= 0:
+            number = values[number].base
+        return number
+
+    for position, item in enumerate(draft.items):
+        reads, writes = reads_and_writes(item)
+        for number in reads:
+            if root(number) not in made and number not in made:
+                yield f"item {position} reads buffer {number}, which nothing has written"
+        made.update(writes)
+        made.update(root(number) for number in writes)
+    for number in (*draft.outputs, *(write[1] for write in draft.writes)):
+        if root(number) not in made:
+            yield f"result {number} is not written"

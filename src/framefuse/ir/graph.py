@@ -113,6 +113,8 @@ class Graph:
     and values that are computed whole. ``consumed`` are the numbers of the inputs that nobody reads after the run: each
     is an entry of a list among the arguments, and leaves it when its last reader has run. ``lasting`` are the nodes
     whose values eager's autograd keeps as they were, whatever the program puts into inputs and results behind its back.
+    ``sizes`` are further symbols that sizes are over, in order, each with what it is the largest of: one expression,
+    over symbols before it.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Graph:
     kept: tuple[Node, ...] = ()
     consumed: tuple[int, ...] = ()
     lasting: frozenset[Node] = frozenset()
+    sizes: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
 
     @property
     def trains(self) -> bool:

@@ -47,6 +47,18 @@ def free_symbols(graph: Graph) -> dict[str, Any]:
     return {str(symbol): symbol for symbols in found for symbol in symbols}
 
 
+def node_names(graph: Graph) -> dict[Node, str]:
+    """What each node is called in the graph's text."""
+    names: dict[Node, str] = {}
+    for node in graph.nodes:
+        names[node] = _name(node, len(names) - len(graph.inputs))
+    return names
+
+
+def _name(node: Node, number: int) -> str:
+    return f"x{node.attr('index')}" if node.op == "input" else f"t{number}"
+
+
 def graph_text(graph: Graph) -> str:
     """The graph as Python; executed with ``torch`` (and ``constants``) as globals it defines a function."""
     return program(graph).text
@@ -114,9 +126,9 @@ class _Printer:
 
     def _node(self, node: Node) -> None:
         if node.op == "input":
-            self.names[node] = f"x{node.attr('index')}"
+            self.names[node] = _name(node, 0)
             return
-        name = self.names[node] = f"t{len(self.names) - len(self.graph.inputs)}"
+        name = self.names[node] = _name(node, len(self.names) - len(self.graph.inputs))
         text = self._text(node)
         if node in self.in_memory:
             kind = TABLE[node.op].kind

@@ -4,13 +4,14 @@ expressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.passes import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,9 @@ class Schedule:
 
     ``writes`` are (buffer of a graph input, buffer with its new contents, version bumps), done with ``copy_`` after
     all items; those that a Commit among the items names are done by kernels. ``notes`` explain, for ``explain``, what
-    each item does and why neighbours were not fused. ``largest`` are symbols that sizes, offsets in the arena and its
-    size are over, in order: each is the largest of some expressions, or what the only one says. ``offers`` are
-    what else could be done.
+    each item does and why neighbours were not fused, and ``steps`` what each pass of fuse did. ``largest`` are symbols
+    that sizes, offsets in the arena and its size are over, in order: each is the largest of some expressions, or what
+    the only one says. ``offers`` are what else could be done.
     """
 
     graph: Graph
@@ -146,3 +147,8 @@ class Schedule:
     largest: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
     arenas: tuple[tuple[str, Expr], ...] = ()
     offers: tuple[Offer, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def with_steps(self, steps: tuple[Step, ...]) -> Schedule:
+        """The schedule that tells how it came to be."""
+        return replace(self, steps=steps)

@@ -102,7 +102,7 @@ class Builder:
 
     def take(self, a: Node, index: Node, axis: int = 0, wrap: bool = False) -> Node:
         shape = (*a.shape[:axis], *index.shape, *a.shape[axis + 1 :])
-        return self.node("take", (a, index), shape, a.dtype, axis=axis, wrap=wrap, error=IndexError)
+        return self.node("take", (a, index), shape, a.dtype, axis=axis, wrap=wrap)
 
     def gather(self, a: Node, index: Node, axis: int) -> Node:
         return self.node("gather", (a, index), index.shape, a.dtype, axis=axis)
@@ -115,8 +115,7 @@ class Builder:
         reduced = {axis % len(a.shape) for axis in axes}
         shape = [size for axis, size in enumerate(a.shape) if axis not in reduced]
         dtype = {"any": BOOL, "all": BOOL, "argmax": INT64, "argmin": INT64}.get(op, a.dtype)
-        attrs = {"axes": tuple(axes), **({"dtype": dtype} if op in ("sum", "prod") else {})}
-        node = self.node(op, (a,), shape, dtype, **attrs)
+        node = self.node(op, (a,), shape, dtype, axes=tuple(sorted(reduced)))
         kept = [expr(1) if axis in reduced else size for axis, size in enumerate(a.shape)]
         return self.reshape(node, *kept) if keep else node
 
@@ -163,7 +162,7 @@ def text_of(graph: Graph) -> str:
     names = {node: f"v{number}" for number, node in enumerate(graph.nodes)}
     lines = [
         f"{names[n]} = {n.op}({', '.join(names[i] for i in n.inputs)}) {list(n.shape)} "
-        + str({key: value for key, value in n.attrs if key not in ("target", "error")})
+        + str({key: value for key, value in n.attrs if key != "target"})
         for n in graph.nodes
     ]
     return "\n".join([*lines, "return " + ", ".join(names[output.node] for output in graph.outputs)])

@@ -14,19 +14,17 @@ from framefuse.ir.graph import Graph
 from framefuse.ir.numbers import BUILD, Atom, Binary, Expr, Symbol, expr
 from framefuse.ir.rename import renamed
 
-Definitions = tuple[tuple[Symbol, tuple[Expr, ...]], ...]  # in order, each over the graph's symbols
 
-
-def with_named_sizes(graph: Graph) -> tuple[Graph, Definitions]:
-    """The graph with a symbol for each size that is a division's result, but for a factor and something to add; and
-    what the symbols are. Sizes that only a library call tells stay as they are.
+def with_named_sizes(graph: Graph) -> Graph:
+    """The graph with a symbol for each size that is a division's result, but for a factor and something to add. Sizes
+    that only a library call tells stay as they are.
     """
     names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound})
     for node in graph.nodes:
         names.name(node.shape)
     if not names.definitions:
-        return graph, ()
-    return replace(renamed(graph, names.rewritten), hints=names.hints), tuple(names.definitions)
+        return graph
+    return replace(renamed(graph, names.rewritten), hints=names.hints, sizes=(*graph.sizes, *names.definitions))
 
 
 class _Names:

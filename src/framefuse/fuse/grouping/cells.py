@@ -103,6 +103,10 @@ class Group:
             node = node.inputs[0]
         return self.cell(node, index, mask)
 
+    def load(self, cell: Cell) -> None:
+        """Decides that the kernel reads ``cell`` from the memory of its node."""
+        cell.kind = "load"
+
     def expand(self, cell: Cell) -> None:
         """Decides that the kernel computes ``cell``: demands its operands."""
         cell.kind = "op"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +17,11 @@ import torch
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ONE, ZERO, address, row_major
 from framefuse.fuse.addressing.strided import Strides, View, is_product_layout
-from framefuse.fuse.grouping.cells import Cell, Group
-from framefuse.fuse.grouping.fused_products import FusedProduct, fused_product
-from framefuse.fuse.grouping.grouping import Grouping
+from framefuse.fuse.grouping.cells import Cell
+from framefuse.fuse.grouping.choices import Activated, FusedProduct
+from framefuse.fuse.grouping.fused_products import fused_product
+from framefuse.fuse.grouping.groups import Groups
+from framefuse.fuse.setting import Setting
 from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr
@@ -37,29 +39,6 @@ GELU_TANH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Activated:
-    """The call ``node`` on ``operands`` that does the work of ``product`` and of its kernel; ``flat``, its result, is
-    the kernel's root as a matrix.
-    """
-
-    product: FusedProduct
-    node: Node
-    operands: tuple[View, ...]
-    flat: Node
-
-    @property
-    def group(self) -> Group:
-        """The kernel that is not needed."""
-        return self.product.group
-
-    @property
-    def root(self) -> Node:
-        """What the kernel would leave in memory."""
-        (root,) = self.group.roots
-        return root
-
-
 @functools.cache
 def activating_call() -> Any:
     """torch's product with bias and activation; None where this torch has another, or is told not to use the library
@@ -72,14 +51,22 @@ def activating_call() -> Any:
     return target
 
 
-def activated(grouping: Grouping) -> Iterator[Activated]:
-    """The products that the library computes with the activation that alone reads them, in program order."""
-    for node in grouping.graph.nodes:
-        target = grouping.targets(node.device) if node.op == "library" else None
+def with_activations(groups: Groups, setting: Setting) -> Groups:
+    """The groups with the products that the library computes with the activation that alone reads them. Exact kernels
+    have none: eager rounds the product before its activation.
+    """
+    found = () if setting.exact else tuple(_activated(groups, setting))
+    return replace(groups, activated=found) if found else groups
+
+
+def _activated(groups: Groups, setting: Setting) -> Iterator[Activated]:
+    """In program order."""
+    for node in groups.graph.nodes:
+        target = setting.targets(node.device) if node.op == "library" else None
         if target is None or not target.epilogues or activating_call() is None:
             continue
-        product = fused_product(grouping, node, DTYPES, costs.EPILOGUE_LEAST)
-        found = _call(grouping, product) if product is not None and _is_gelu(product) else None
+        product = fused_product(groups, node, setting, DTYPES, costs.EPILOGUE_LEAST)
+        found = _call(groups, product) if product is not None and _is_gelu(product) else None
         if found is not None:
             yield found
 
@@ -116,7 +103,7 @@ def _formula(cell: Cell, product: Cell, known: dict[Cell, str]) -> str:
     return found
 
 
-def _call(grouping: Grouping, product: FusedProduct) -> Activated | None:
+def _call(groups: Groups, product: FusedProduct) -> Activated | None:
     """The call, where the library computes it in one kernel from memory as it is, and its result lies as the kernel's
     would.
     """
@@ -127,7 +114,7 @@ def _call(grouping: Grouping, product: FusedProduct) -> Activated | None:
     if not factors.terms.constant:  # of a sum without terms it does not compute the activation
         return None
     place = address(product.cell.index, row_major(product.cell.node.shape))
-    if address(cell.index, grouping.strides_of(root)) is not place:
+    if address(cell.index, groups.strides_of(root)) is not place:
         return None
     shapes = ((factors.columns,), (factors.rows, factors.terms), (factors.terms, factors.columns))
     operands: list[View] = []
@@ -135,7 +122,7 @@ def _call(grouping: Grouping, product: FusedProduct) -> Activated | None:
         strides = tuple(steps[-len(shape) :])
         if len(shape) == 2 and not is_product_layout(*shape, *strides):
             return None
-        operands.append(_view(grouping, base, shape, strides, offset))
+        operands.append(_view(groups, base, shape, strides, offset))
     old = product.node
     attrs = (
         ("target", activating_call()),
@@ -151,8 +138,8 @@ def _call(grouping: Grouping, product: FusedProduct) -> Activated | None:
     return Activated(product, node, tuple(operands), flat)
 
 
-def _view(grouping: Grouping, base: Node, shape: Strides, strides: Strides, offset: Expr) -> View:
-    if base.shape == shape and grouping.strides_of(base) == strides and offset is ZERO:
+def _view(groups: Groups, base: Node, shape: Strides, strides: Strides, offset: Expr) -> View:
+    if base.shape == shape and groups.strides_of(base) == strides and offset is ZERO:
         return View(base, base, strides, offset)
     node = Node("reshape", (base,), (), base.dtype, shape, None, base.line, base.device)
     return View(node, base, strides, offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,13 +11,14 @@ import torch
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.addressing.strided import View, one_batch_stride
-from framefuse.fuse.grouping.cells import Cell, Group
-from framefuse.fuse.grouping.grouping import Grouping
+from framefuse.fuse.grouping.cells import Group
+from framefuse.fuse.grouping.choices import Factors, FusedProduct, Line
+from framefuse.fuse.grouping.groups import Groups
+from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import Expr, Symbol, product
 
 DTYPES = ("float16", "bfloat16")  # float32 depends on settings that may change, and float64 has no tiles
-Line = tuple[Expr, Expr, Expr]  # the offset of a matrix, the steps between its rows and between its columns
 
 
 def _callables(*names: str) -> tuple[Any, ...]:
@@ -30,67 +31,40 @@ PLAIN = _callables("matmul", "__matmul__", "mm")
 ADDED = _callables("addmm")
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """``left`` times ``right``, plus ``bias`` if there is one: the memory that holds each, and how it lies there. The
-    result has as many ``rows`` and ``columns``, each a sum of so many ``terms``.
+def with_fused_products(groups: Groups, setting: Setting) -> Groups:
+    """The groups with the products that a kernel of ours could compute with what is done with them, where somebody asks
+    for offers or takes one.
     """
-
-    left: tuple[Node, Line]
-    right: tuple[Node, Line]
-    bias: tuple[Node, Line] | None
-    rows: Expr
-    columns: Expr
-    terms: Expr
-    layout: str = "nn"  # n: as it is multiplied; t: transposed
-    whole: tuple[bool, bool] = (False, False)  # whether an operand is all of that memory, in its order
+    if not setting.offers and not setting.products:
+        return groups
+    position = {node: number for number, node in enumerate(groups.graph.nodes)}
+    found = {(position[each.node], bool(each.before)): each for each in _fused_products(groups, setting)}
+    return replace(groups, products=found) if found else groups
 
 
-@dataclass(frozen=True, slots=True)
-class FusedProduct:
-    """The product ``node`` of the library whose only reader is the kernel ``group``; ``cell`` is its result there.
-    With ``kept`` the result itself is wanted too: it is saved for a backward pass. ``before`` are kernels that make an
-    operand for this product alone, by the number of the operand (0 or 1): then it is computed where it is multiplied.
-    """
-
-    node: Node
-    group: Group
-    cell: Cell
-    factors: Factors
-    kept: bool = False
-    before: tuple[tuple[int, Group], ...] = ()
-
-    @property
-    def groups(self) -> frozenset[int]:
-        """The numbers of the groups that become this one kernel."""
-        return frozenset((self.group.number, *(group.number for _, group in self.before)))
-
-
-def fused_products(grouping: Grouping) -> Iterator[FusedProduct]:
-    """The products that a kernel of their own could compute with what is done with them, in program order; again with
-    what makes their operands, where something does.
-    """
-    for node in grouping.graph.nodes:
+def _fused_products(groups: Groups, setting: Setting) -> Iterator[FusedProduct]:
+    """In program order; again with what makes their operands, where something does."""
+    for node in groups.graph.nodes:
         if node.op == "library":
-            found = fused_product(grouping, node, DTYPES, costs.PRODUCT_LEAST)
+            found = fused_product(groups, node, setting, DTYPES, costs.PRODUCT_LEAST)
             if found is not None:
                 yield found
-                before = tuple(_before(grouping, found))
+                before = tuple(_before(groups, found))
                 if before:
                     yield replace(found, before=before)
 
 
-def _before(grouping: Grouping, found: FusedProduct) -> Iterator[tuple[int, Group]]:
+def _before(groups: Groups, found: FusedProduct) -> Iterator[tuple[int, Group]]:
     """The kernels that make one operand, which only the product reads."""
     factors = found.factors
     for number, (base, _) in enumerate((factors.left, factors.right)):
-        group = grouping.home.get(base)
+        group = groups.home.get(base)
         if group is None or group is found.group or group.node is not None or group.rows is not None:
             continue
-        if not factors.whole[number] or base in grouping.required or factors.left[0] is factors.right[0]:
+        if not factors.whole[number] or base in groups.required or factors.left[0] is factors.right[0]:
             continue
-        users, loads = grouping.readers.get(base, []), [c for c in group.cells.values() if c.kind == "load"]
-        alone = [user.node for user in users] == [found.node] and set(grouping.demands.get(base, {})) <= {group}
+        users, loads = groups.readers.get(base, []), [c for c in group.cells.values() if c.kind == "load"]
+        alone = [user.node for user in users] == [found.node] and set(groups.demands.get(base, {})) <= {group}
         large = len(group.cells) > costs.OPERAND_CELLS or len(loads) > costs.OPERAND_LOADS
         if not alone or len(group.roots) > 1 or large:
             continue
@@ -101,20 +75,22 @@ def _before(grouping: Grouping, found: FusedProduct) -> Iterator[tuple[int, Grou
             yield number, group
 
 
-def fused_product(grouping: Grouping, node: Node, dtypes: Collection[str], least: int) -> FusedProduct | None:
+def fused_product(
+    groups: Groups, node: Node, setting: Setting, dtypes: Collection[str], least: int
+) -> FusedProduct | None:
     """The call ``node`` if it is a product of one of these dtypes, with at least so many rows, columns and terms at the
     recorded sizes, whose only reader is one pointwise kernel.
     """
-    target = grouping.targets(node.device)
+    target = setting.targets(node.device)
     if target is None or not target.tiles or node.attr("random") or node.attr("kwargs") not in ({}, ()):
         return None
-    results = grouping.results.get(node, [])
+    results = groups.results.get(node, [])
     if len(results) != 1:
         return None
     (result,) = results
-    users = grouping.demands.get(result, {})
-    bound = any(held is result for _, held, _ in grouping.graph.bound)
-    if len(users) != 1 or bound or result in grouping.readers:
+    users = groups.demands.get(result, {})
+    bound = any(held is result for _, held, _ in groups.graph.bound)
+    if len(users) != 1 or bound or result in groups.readers:
         return None  # what else reads it might have to run before the kernel
     ((group, cells),) = users.items()
     if len(cells) != 1 or cells[0].mask or group.node is not None or group.rows is not None:
@@ -123,22 +99,22 @@ def fused_product(grouping: Grouping, node: Node, dtypes: Collection[str], least
         return None  # what is at a position is checked
     if group.covered(cells[0]) != frozenset(group.domain):
         return None
-    factors = _factors(grouping, node, result) if result.dtype.name in dtypes else None
-    if factors is None or any(_hint(grouping, size) < least for size in (factors.rows, factors.columns, factors.terms)):
+    factors = _factors(groups, node, result) if result.dtype.name in dtypes else None
+    if factors is None or any(_hint(groups, size) < least for size in (factors.rows, factors.columns, factors.terms)):
         return None
-    found = FusedProduct(node, group, cells[0], factors, result in grouping.required)
+    found = FusedProduct(node, group, cells[0], factors, result in groups.required)
     return found if axes_of(found) is not None else None
 
 
-def _hint(grouping: Grouping, size: Expr) -> int:
-    hints = grouping.graph.hints
+def _hint(groups: Groups, size: Expr) -> int:
+    hints = groups.graph.hints
     return size.evaluate({symbol: hints.get(symbol, costs.UNKNOWN) for symbol in size.symbols})
 
 
 # ---- what a call multiplies
 
 
-def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
+def _factors(groups: Groups, node: Node, result: Node) -> Factors | None:
     """The matrices of a call of the library; None for another call, or for matrices that no steps describe."""
     target, args = node.attr("target"), node.attr("args")
     if any(node.inputs[n].dtype is not result.dtype for n in range(len(node.inputs))):
@@ -157,7 +133,7 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
         return None
     if left is None or right is None:
         return None
-    first, second = (grouping.views[(node, arg.index)] for arg in (left, right))
+    first, second = (groups.views[(node, arg.index)] for arg in (left, right))
     if len(second.node.shape) != 2 or len(first.node.shape) < 2:
         return None
     a, b = _matrix(first, layout[0] == "t"), _matrix(second, layout[1] == "t")
@@ -168,17 +144,17 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
     columns = second.node.shape[1 if layout[1] == "n" else 0]
     if product(result.shape[:-1]) is not rows or result.shape[-1] is not columns:
         return None
-    common = _equal(grouping, terms, second.node.shape[0 if layout[1] == "n" else 1])
+    common = _equal(groups, terms, second.node.shape[0 if layout[1] == "n" else 1])
     if common is None:
         return None
     added = None
     if bias is not None:
-        view = grouping.views[(node, bias.index)]
-        line = _bias(grouping, view, rows, columns)
+        view = groups.views[(node, bias.index)]
+        line = _bias(groups, view, rows, columns)
         if line is None:
             return None
         added = view.base, line
-    known = _constants(grouping)
+    known = _constants(groups)
 
     def plain(line: Line) -> Line:
         offset, down, along = (step.substitute(known) for step in line)
@@ -189,22 +165,22 @@ def _factors(grouping: Grouping, node: Node, result: Node) -> Factors | None:
     return Factors((first.base, plain(a)), (second.base, plain(b)), shown, rows, columns, common, layout, whole)
 
 
-def _constants(grouping: Grouping) -> dict[Symbol, Expr]:
+def _constants(groups: Groups) -> dict[Symbol, Expr]:
     """Sizes of which guards say what they are, such as those that meet a weight's."""
     found = {}
-    for relation in grouping.graph.relations:
+    for relation in groups.graph.relations:
         for left, right in ((relation.left, relation.right), (relation.right, relation.left)):
             if relation.op == "==" and right.constant is not None:
                 found.update({symbol: right for symbol in left.symbols if left is symbol.expr})
     return found
 
 
-def _equal(grouping: Grouping, left: Expr, right: Expr) -> Expr | None:
+def _equal(groups: Groups, left: Expr, right: Expr) -> Expr | None:
     """Two sizes as one, a constant if one of them is; None where no guard says that they are equal, so that an operand
     might be read beyond its end.
     """
     if left is not right and not any(
-        r.op == "==" and (r.left, r.right) in ((left, right), (right, left)) for r in grouping.graph.relations
+        r.op == "==" and (r.left, r.right) in ((left, right), (right, left)) for r in groups.graph.relations
     ):
         return None
     return right if right.constant is not None else left
@@ -218,14 +194,14 @@ def _matrix(view: View, transposed: bool) -> Line | None:
     return None if row is None else (view.offset, row, strides[-1])
 
 
-def _bias(grouping: Grouping, view: View, rows: Expr, columns: Expr) -> Line | None:
+def _bias(groups: Groups, view: View, rows: Expr, columns: Expr) -> Line | None:
     """One row for all, or a whole matrix."""
     sizes, strides = view.node.shape, view.strides
-    if not sizes or len(sizes) > 2 or _equal(grouping, sizes[-1], columns) is None:
+    if not sizes or len(sizes) > 2 or _equal(groups, sizes[-1], columns) is None:
         return None
     if len(sizes) == 1 or sizes[0].constant == 1:
         return view.offset, ZERO, strides[-1]
-    return None if _equal(grouping, sizes[0], rows) is None else (view.offset, strides[0], strides[-1])
+    return None if _equal(groups, sizes[0], rows) is None else (view.offset, strides[0], strides[-1])
 
 
 def axes_of(found: FusedProduct) -> tuple[list[Symbol], list[Symbol]] | None:

@@ -11,33 +11,37 @@ from typing import Any
 from framefuse.errors import CompilerBug
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.indexing import MOVES, Split, operand_index
-from framefuse.fuse.addressing.layout import Order, dense_strides, lies_in, preferred_orders
+from framefuse.fuse.addressing.layout import Order, lies_in, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
+from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping.calls import may_see_views
 from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights
+from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
-from framefuse.ir.target import Targets, on_cpu
+
+
+def grouped(graph: Graph, setting: Setting) -> Groups:
+    """The groups of a graph whose results have memory of their own."""
+    return Grouping(graph, setting).run()
 
 
 @dataclass
 class Grouping:
-    """The decisions about one graph; nodes are decided from the last to the first, so consumers are always known.
+    """The decisions about one graph while they are made; nodes are decided from the last to the first, so consumers are
+    always known.
 
     ``home`` is the group that leaves a node in memory. ``views`` are the operands of products and library calls.
     """
 
     graph: Graph
-    required: set[Node]
-    output_orders: dict[Node, Order]
-    threads: bool
-    targets: Targets = on_cpu
-    written: frozenset[Node] = frozenset()  # new contents of inputs, which are best made last, in the inputs' memory
+    setting: Setting
     groups: list[Group] = field(default_factory=list)
     home: dict[Node, Group] = field(default_factory=dict)
     views: dict[tuple[Node, int], View] = field(default_factory=dict)
@@ -49,6 +53,10 @@ class Grouping:
     position: dict[Node, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        needed = wanted(self.graph)
+        self.required, self.output_orders = needed.required, needed.orders
+        # New contents of inputs, which are best made last, in the inputs' memory.
+        self.written = frozenset(write.node for write in self.graph.writes)
         self.orders: dict[Node, Order] = {**preferred_orders(self.graph), **self.output_orders}
         self.weights: dict[Node, Weight] = weights(self.graph)
         called = (operand for node in self.graph.nodes if node.op == "library" for operand in node.inputs)
@@ -60,26 +68,28 @@ class Grouping:
         self.results: dict[Node, list[Node]] = {}
         self.last_random: Group | None = None
 
-    def run(self) -> None:
-        """Decides every node."""
+    def run(self) -> Groups:
+        """Decides every node; only once."""
         for node in self.graph.nodes:
             if node.op == "result":
                 self.results.setdefault(node.inputs[0], []).append(node)
         for node in reversed(self.graph.nodes):
             self.decide(node)
+        return Groups(
+            self.graph, tuple(self.sequence()), self.home, self.required, self.demands, self.readers, self.views,
+            self.results, self.orders, self.output_orders,
+        )  # fmt: skip
 
     def strides_of(self, node: Node) -> Strides:
         """The layout of a node that is in memory."""
-        if node.strides is not None and node.op in ("input", "result"):
-            return node.strides
-        return dense_strides(node.shape, self.orders.get(node) if node.op != "matmul" else self.output_orders.get(node))
+        return strides_of(node, self.orders, self.output_orders)
 
     def decide(self, node: Node) -> None:
         """Where ``node`` is computed: nowhere, inside its consumers, or in a group that keeps it in memory."""
         if node.op in ("input", "result"):
-            for cells in self.demands.get(node, {}).values():
+            for group, cells in self.demands.get(node, {}).items():
                 for cell in cells:
-                    cell.kind = "load"
+                    group.load(cell)
             return
         if node.op == "library":
             self.call(node)
@@ -132,7 +142,7 @@ class Grouping:
         """Whether a call that may keep its operands takes one that was a view under eager too as a tensor over the
         memory of its base, which costs less than a kernel that copies it; what writes its operands takes a copy.
         """
-        target = self.targets(node.device)
+        target = self.setting.targets(node.device)
         return target is not None and target.launch > costs.VIEW and not getattr(node.attr("target"), "commits", False)
 
     def call_group(self, node: Node) -> Group:
@@ -226,8 +236,8 @@ class Grouping:
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
         if group.node is not None or group.adds or len(cells) != 1:
             return False
-        target = self.targets(cells[0].node.device)
-        few = costs.CPU_FEW_ROWS if self.threads else None
+        target = self.setting.targets(cells[0].node.device)
+        few = costs.CPU_FEW_ROWS if self.setting.threads else None
         if target is not None and target.tiles:
             few = costs.GPU_FEW_ROWS
         return may_join_reduction(group, cells[0], self.orders, few)
@@ -377,7 +387,7 @@ class Grouping:
             if user is not group:
                 self.precede(group, user)
                 for cell in cells:
-                    cell.kind = "load"
+                    user.load(cell)
         for user in self.readers.get(node, ()):
             self.precede(group, user)
 

@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.fuse import costs
+from framefuse.fuse.memory.draft import Draft
 from framefuse.ir.loops import Kernel, Loop, LoopKind, Number
 from framefuse.ir.loops.key import Key, key_of, with_lines
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Item, RunKernel
 
 
+def with_shared_kernels(draft: Draft) -> Draft:
+    """The draft whose kernels take a length as a further number where that leaves fewer of them to compile."""
+    items = tuple(share(draft.items))
+    return replace(draft, items=items) if any(a is not b for a, b in zip(items, draft.items, strict=True)) else draft
+
+
 def share(items: Sequence[Item]) -> list[Item]:
-    """The items with a length as a further number where that leaves fewer kernels to compile."""
+    """The items, some of them general."""
     general: dict[int, RunKernel] = {}
     lengths: dict[Key, set[object]] = {}
     made: dict[Key, Kernel | None] = {}

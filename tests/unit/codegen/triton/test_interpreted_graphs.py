@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.codegen.triton import interpreted
 from tests.unit.fuse import graphs as machine
 from tests.unit.fuse.graphs import Builder, check, kernels, symbol, text_of
-from tests.unit.fuse.test_random_graphs import graphs
+from tests.unit.fuse.nest.test_random_graphs import graphs
 from tests.unit.fuse.test_schedule import *  # noqa: F403
 from tests.unit.fuse.test_schedule import ROWS, layer_norm, softmax
 
@@ -67,7 +67,7 @@ def limits(request):
 def test_random_graphs(graph, sizes, limits):
     values = {Symbol("s0"): sizes[0], Symbol("s1"): sizes[1]}
     note(text_of(graph))
-    schedule = fuse(graph, targets=lambda device: GPU)
+    schedule = fuse(graph, targets=lambda device: GPU, check=True)
     note("\n".join(map(kernel_text, kernels(schedule))))
     tensors = [
         torch.randn([size.evaluate(values) for size in node.shape], dtype=node.dtype.torch) for node in graph.inputs
@@ -103,41 +103,6 @@ def test_few_long_rows_are_split(axis, monkeypatch):
     graph, schedule = fused(lambda b, x: b.mul(b.reduce("amax", x, axis), 2.0), shape)
     assert len(titles(schedule)) == 2
     check(graph, schedule, torch.randn(shape))
-
-
-def extremes_here_and_there(shape, axes):
-    """Ties in many chunks, each extreme several times; then NaN in two of them."""
-    ties = torch.randint(0, 3, shape).float()
-    broken = torch.randn(shape)
-    for place in (2000, 5000):
-        broken.select(axes[0], min(place, shape[axes[0]] - 1)).fill_(float("nan"))
-    return ties, torch.full(shape, -float("inf")), broken
-
-
-@pytest.mark.parametrize("op", ["argmax", "argmin"])
-@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
-def test_positions_of_extremes_are_found_in_two_stages(op, axes, monkeypatch):
-    monkeypatch.setattr(costs, "GPU_ALONE", 1000)
-    monkeypatch.setattr(costs, "GPU_CHUNK", (512, 512))
-    shape = (7000, 3) if axes[0] == 0 else (3, 7000)
-    graph, schedule = fused(lambda b, x: (b.reduce(op, x, *axes), b.reduce("sum", x, *axes)), shape)
-    assert [title.split("_")[-1] for title in titles(schedule)] == ["chunks", "total"]
-    for values in extremes_here_and_there(shape, axes):
-        check(graph, schedule, values)
-
-
-@pytest.mark.parametrize(("columns", "stages"), [(256, 3), (255, 1), (65, 1)])
-def test_turns_overlap_only_where_they_move_whole_vectors(columns, stages):
-    _, schedule = fused(lambda b, x: b.reduce("sum", x, 1), (400, 300, columns))
-    (kernel,) = kernels(schedule)
-    found = blocks.choose(kernel, {})
-    assert (found.form, found.points, found.stages) == ("across", 64, stages)
-
-
-def test_few_columns_are_read_in_long_turns():
-    _, schedule = fused(lambda b, x: b.reduce("sum", x, 0), (1 << 20, 8))
-    first = blocks.choose(kernels(schedule)[0], {})
-    assert first.form == "across" and first.shape == (8, 256)
 
 
 def test_columns_are_read_along_memory():

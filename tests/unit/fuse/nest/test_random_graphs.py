@@ -174,7 +174,7 @@ def threads(request):
 def test_random_graphs(graph, sizes, threads):
     values = {Symbol("s0"): sizes[0], Symbol("s1"): sizes[1]}
     note(text_of(graph))
-    schedule = fuse(graph, threads=threads)
+    schedule = fuse(graph, threads=threads, check=True)
     note("\n".join(map(kernel_text, kernels(schedule))))
     tensors = [
         torch.randn([size.evaluate(values) for size in node.shape], dtype=node.dtype.torch) for node in graph.inputs

@@ -1,0 +1,82 @@
+"""The passes of fuse, in order: a graph becomes groups, the groups a draft, the draft a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from framefuse.fuse.graph.copies import with_single_copies
+from framefuse.fuse.graph.empty import without_empty
+from framefuse.fuse.graph.named_sizes import with_named_sizes
+from framefuse.fuse.graph.results import with_own_results
+from framefuse.fuse.graph.scatters import with_own_sums
+from framefuse.fuse.grouping.epilogues import with_activations
+from framefuse.fuse.grouping.fused_products import with_fused_products
+from framefuse.fuse.grouping.grouping import grouped
+from framefuse.fuse.memory.lifetimes import with_lifetimes
+from framefuse.fuse.memory.needless import without_needless
+from framefuse.fuse.memory.offers import with_aliases, with_offers
+from framefuse.fuse.memory.overwrite import with_overwrites
+from framefuse.fuse.memory.places import with_places
+from framefuse.fuse.memory.sharing import with_shared_kernels
+from framefuse.fuse.setting import ProductName, Setting
+from framefuse.fuse.text import draft_text, graph_change_text, groups_text, schedule_text
+from framefuse.fuse.verify import verify_draft, verify_groups, verify_schedule
+from framefuse.fuse.writer import written
+from framefuse.ir.graph import Graph
+from framefuse.ir.passes import Pass, Stage, run
+from framefuse.ir.schedule import Schedule
+from framefuse.ir.target import Targets, on_cpu
+from framefuse.ir.verify import verify
+
+
+def _alone(change: Callable[[Any], Any]) -> Callable[[Any, Setting], Any]:
+    """A pass that needs no setting."""
+    return lambda value, setting: change(value)
+
+
+GRAPH, GROUPS, DRAFT, SCHEDULE = "graph", "groups", "draft", "schedule"
+STAGES = {
+    GRAPH: Stage(verify, graph_change_text),
+    GROUPS: Stage(verify_groups, groups_text),
+    DRAFT: Stage(verify_draft, draft_text),
+    SCHEDULE: Stage(verify_schedule, schedule_text),
+}
+PASSES = (
+    Pass("empty values", GRAPH, _alone(without_empty)),
+    Pass("named sizes", GRAPH, _alone(with_named_sizes)),
+    Pass("single copies", GRAPH, _alone(with_single_copies)),
+    Pass("own sums", GRAPH, _alone(with_own_sums)),
+    Pass("own results", GRAPH, _alone(with_own_results)),
+    Pass("grouping", GROUPS, grouped),
+    Pass("activations", GROUPS, with_activations),
+    Pass("fused products", GROUPS, with_fused_products),
+    Pass("nests", DRAFT, written),
+    Pass("overwriting", DRAFT, with_overwrites),
+    Pass("memory offers", DRAFT, _alone(with_offers)),
+    Pass("places", DRAFT, _alone(with_places)),
+    Pass("aliases", DRAFT, _alone(with_aliases)),
+    Pass("shared kernels", DRAFT, _alone(with_shared_kernels)),
+    Pass("needless kernels", DRAFT, _alone(without_needless)),
+    Pass("lifetimes", SCHEDULE, _alone(with_lifetimes)),
+)
+
+
+def fuse(
+    graph: Graph,
+    *,
+    threads: bool = True,
+    exact: bool = False,
+    targets: Targets = on_cpu,
+    offers: bool = False,
+    products: frozenset[ProductName] = frozenset(),
+    check: bool = False,
+    dump: bool = False,
+) -> Schedule:
+    """The schedule of ``graph``, with what each pass did; the others are as in :class:`Setting`. With ``check`` what
+    each pass changed is verified, with ``dump`` it is printed into the schedule's steps.
+    """
+    setting = Setting(threads, exact, targets, offers, products)
+    schedule, steps = run(PASSES, graph, setting, STAGES, check=check, dump=dump)
+    found: Schedule = schedule
+    return found.with_steps(steps)

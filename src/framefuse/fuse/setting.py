@@ -1,0 +1,31 @@
+"""What every pass of fuse is told beside the value that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from framefuse.errors import CompilerBug
+from framefuse.ir.target import Target, Targets, on_cpu
+
+ProductName = tuple[int, bool]  # the number of the library's call, and whether what makes its operands is part of it
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``threads`` False leaves out what only several threads repay; ``exact`` kernels take eager's mathematical
+    functions. ``targets`` knows every device on which something is to be computed. With ``offers`` the schedule says
+    which products could be kernels of ours; those in ``products`` are.
+    """
+
+    threads: bool = True
+    exact: bool = False
+    targets: Targets = on_cpu
+    offers: bool = False
+    products: frozenset[ProductName] = frozenset()
+
+    def target(self, device: str) -> Target:
+        """What compiles the kernels of a device."""
+        found = self.targets(device)
+        if found is None:
+            raise CompilerBug(f"nothing compiles kernels for {device}")
+        return found

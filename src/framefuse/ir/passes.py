@@ -1,0 +1,69 @@
+"""Runs a list of named passes over a value: times each, verifies what it gave, and keeps what it changed as text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A row of a list: ``run(value, setting)`` takes what the pass before it gave and returns a value of ``stage``, the
+    same object where it changes nothing. It changes nothing in place.
+    """
+
+    name: str
+    stage: str
+    run: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What is known of the values between passes: ``verify(value, name)`` raises CompilerBug for one that breaks a rule
+    after the pass of that name, ``text(value, before)`` prints it and what became of the value ``before`` the pass,
+    which may be of another stage.
+    """
+
+    verify: Callable[[Any, str], None]
+    text: Callable[[Any, Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass that ran: the ``seconds`` that it took, whether it ``changed`` the value, and the value's ``text`` where
+    it did and somebody asked.
+    """
+
+    name: str
+    stage: str
+    seconds: float
+    changed: bool
+    text: str = ""
+
+
+def run(
+    passes: Sequence[Pass],
+    value: Any,
+    setting: Any,
+    stages: Mapping[str, Stage],
+    *,
+    check: bool = False,
+    dump: bool = False,
+) -> tuple[Any, tuple[Step, ...]]:
+    """The value behind the last pass, and what each of them did. With ``check`` every changed value is verified, with
+    ``dump`` it is printed.
+    """
+    steps: list[Step] = []
+    for each in passes:
+        start = time.perf_counter()
+        made = each.run(value, setting)
+        seconds = time.perf_counter() - start
+        changed = made is not value
+        if check and changed:
+            stages[each.stage].verify(made, each.name)
+        text = stages[each.stage].text(made, value) if dump and changed else ""
+        steps.append(Step(each.name, each.stage, seconds, changed, text))
+        value = made
+    return value, tuple(steps)
