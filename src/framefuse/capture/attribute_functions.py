@@ -7,10 +7,11 @@ import types
 import torch
 
 from framefuse.capture.continuations import PUSH_TRUE, PushDefault
-from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.numbers import bare, plain_number
 from framefuse.capture.registry import specials
 from framefuse.capture.tracebacks import variables

@@ -14,11 +14,12 @@ import torch
 from framefuse.capture import stacks
 from framefuse.capture.atoms import CARRIED
 from framefuse.capture.continuations import DROP, AskGetattr, PushCached
-from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
+from framefuse.capture.frame import Frame, FrameView
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import TRACKED, bare, plain_number
 from framefuse.capture.services import Found
 from framefuse.capture.sources import place_of

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.capture import stacks
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.questions import Question, answered
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import special

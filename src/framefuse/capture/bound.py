@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import types
 
-from framefuse.capture.values import Value
+from framefuse.capture.values import Arguments, Value
 from framefuse.ir.classes import of_extension
 
 BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -45,3 +45,9 @@ def bind(function: Value, holder: Value) -> Value:
     if issubclass(type(holder), function.__objclass__):
         return function.__get__(holder, type(holder))  # without it CPython 3.11 crashes on methods of heap types
     return getattr(holder, function.__name__)
+
+
+def unbound(target: Value, args: Arguments) -> tuple[Value, Arguments]:
+    """A callable that outlives the call, and its arguments: methods of C are functions that take their owner."""
+    found = taken_apart(target) if is_bound(target) else None
+    return (found[0], (found[1], *args)) if found is not None else (target, args)

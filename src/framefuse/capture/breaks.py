@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from framefuse.capture.frame import Frame, Outcome, Pending
+from framefuse.capture.frame import Frame, Pending
+from framefuse.capture.markers import Outcome
 from framefuse.capture.values import Arguments, Function, Keywords
 
 

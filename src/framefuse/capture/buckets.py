@@ -13,24 +13,26 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from framefuse.capture.breaks import Break
-from framefuse.capture.frame import Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Handler, Machine
+from framefuse.capture.markers import Outcome
 from framefuse.capture.parallel import running
+from framefuse.capture.registry import ENTERING
 
 LIMITS = 1 << 20, 25 << 20  # bytes of the first bucket and of the others, by torch's default
 
 
-def cut_before(known_boundaries: dict[int, dict[int, torch.nn.Module]], frame: Frame) -> None:
+def cut_before(machine: Machine, frame: Frame) -> None:
     """Has the recording cut at the first instruction of a frame that is about to run, where the forward of a module
     begins before which a bucket ends.
     """
     active = running()
     if active is None or frame.code.code.co_name != "forward" or not frame.locals:
         return
-    known = known_boundaries.get(id(active))
+    known = machine.exits.boundaries.get(id(active))
     if known is None:
         with torch._C.DisableTorchFunction():
-            known = known_boundaries[id(active)] = boundaries(active)
+            known = machine.exits.boundaries[id(active)] = boundaries(active)
     if known.pop(id(frame.locals[0]), None) is None:
         return
     handler, argument = frame.code.steps[frame.step]
@@ -77,3 +79,6 @@ def _bytes(module: torch.nn.Module) -> int:
     """The bytes of the gradients of a module's own parameters."""
     own = module._parameters.values()
     return sum(part.numel() * part.element_size() for part in own if part is not None and part.requires_grad)
+
+
+ENTERING.append(cut_before)

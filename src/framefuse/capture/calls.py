@@ -10,20 +10,14 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 
 from framefuse.capture import leaves
+from framefuse.capture.bound import unbound
 from framefuse.capture.continuations import PushInstance
-from framefuse.capture.frame import (
-    MISSING,
-    SWITCH,
-    Frame,
-    Outcome,
-    Pending,
-    enter,
-)
+from framefuse.capture.frame import Frame, Pending, enter
 from framefuse.capture.host import HOST
 from framefuse.capture.leaves import is_wrapper, runs_natively
 from framefuse.capture.lookups import has_finalizer, is_python_metaclass, python_method, type_get
 from framefuse.capture.machine import Machine, Special
-from framefuse.capture.policy import unbound
+from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.registry import (
     ASKED,
     CLASS_MAKERS,

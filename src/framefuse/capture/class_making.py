@@ -9,11 +9,12 @@ import sys
 import types
 
 from framefuse.capture import twins
-from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
+from framefuse.capture.frame import Frame, enter
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.lookups import is_python_metaclass, python_method, type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
+from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.numbers import pin_nested
 from framefuse.capture.registry import CLASS_MAKERS, special
 from framefuse.capture.settle import settle

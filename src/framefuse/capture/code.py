@@ -7,32 +7,27 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from types import CodeType
-from typing import Any
+from typing import TypeAlias
 
+from framefuse.capture.markers import Outcome
 from framefuse.capture.versions import CURRENT
 from framefuse.capture.versions.listing import exception_table, local_names
 from framefuse.ir.source import Line
 
+# What executes an instruction: it is given the machine, the frame and the argument.
+Step: TypeAlias = Callable[..., Outcome]
 # Handlers by opcode name; the modules of capture.opcodes fill it.
-HANDLERS: dict[str, Callable[..., Any]] = {}
+HANDLERS: dict[str, Step] = {}
 
 COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
-def handles(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers the function as handler of these opcodes: ``handler(machine, frame, argument)``, SWITCH after a
-    change of frame.
-    """
-
-    def register(handler: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return register
-
-
 GROWING = frozenset("append appendleft extend insert add update setdefault pop popleft popitem remove discard".split())
+
+
+def unknown(*given: object) -> Outcome:
+    """Stands for an opcode without a handler: code that has one is never run here."""
+    raise AssertionError("an opcode without a handler")
 
 
 class Code:
@@ -50,11 +45,11 @@ class Code:
         self.missing = next((i.name for i in found if i.name not in HANDLERS), None)
         if self.missing is None and code.co_flags & COROUTINE_FLAGS:
             self.missing = "coroutine"
-        self.steps: list[tuple[Any, int]] = []
+        self.steps: list[tuple[Step, int]] = []
         for instruction in found:
             target = instruction.target
             argument = instruction.argument if target is None else self.index[target]
-            self.steps.append((HANDLERS.get(instruction.name), argument))
+            self.steps.append((HANDLERS.get(instruction.name, unknown), argument))
         self.offsets = [instruction.offset for instruction in found]
         self.handlers = exception_table(code)
         self.names, self.constants = code.co_names, code.co_consts

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from framefuse.capture.frame import MISSING, Ended, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Continuation, Machine, Recovery, Resumption, exception_of
+from framefuse.capture.markers import MISSING, Ended
 from framefuse.capture.numbers import bare
 from framefuse.capture.protocols import checked
 from framefuse.capture.services import Attempt

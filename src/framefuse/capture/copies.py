@@ -9,9 +9,10 @@ import types
 import torch
 
 from framefuse.capture.atoms import ATOMS, SETS
-from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome, enter
+from framefuse.capture.frame import Frame, enter
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import special

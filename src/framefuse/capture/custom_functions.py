@@ -6,9 +6,10 @@ import types
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.registry import special
 from framefuse.capture.values import Arguments, Keywords, Value
 

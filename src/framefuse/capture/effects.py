@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.contents import Change, Contents
-from framefuse.capture.frame import MISSING
 from framefuse.capture.lookups import has_finalizer
+from framefuse.capture.markers import MISSING
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.settings import RESTORED, Setting
-from framefuse.capture.settle import Memo, settle, settle_class
+from framefuse.capture.settle import settle, settle_class
 from framefuse.capture.sources import Place, Sources, place_of
-from framefuse.capture.values import Arguments, Function, Value
+from framefuse.capture.values import Arguments, Function, Memo, Value
 from framefuse.ir.containers import base_of, elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line

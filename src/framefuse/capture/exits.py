@@ -8,10 +8,11 @@ from itertools import pairwise
 import torch
 
 from framefuse.capture.breaks import Before, Break
-from framefuse.capture.buckets import cut_before
-from framefuse.capture.frame import Frame, Outcome, Pending
+from framefuse.capture.frame import Frame, Pending
 from framefuse.capture.leaves import is_installed, library_of
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import Outcome
+from framefuse.capture.registry import ENTERING
 from framefuse.capture.retreat import undone, watched
 from framefuse.capture.services import Breaks, Place
 from framefuse.capture.settle import settle
@@ -203,6 +204,7 @@ class Exits:
             return
         if self.points.learnt:
             frame.code = self.points.cut(frame.code)
-        cut_before(self.boundaries, frame)
+        for tell in ENTERING:
+            tell(self.machine, frame)
         if self.watching:
             frame.code = watched(frame.code)

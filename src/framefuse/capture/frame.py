@@ -5,31 +5,13 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from framefuse.capture.code import Code, decode
+from framefuse.capture.markers import UNBOUND
 from framefuse.capture.twins import REAL
 from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.source import Line, Site
-
-
-class Marker:
-    """A value of the interpreter's own that no program can see."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
-
-
-NULL = Marker("null")
-UNBOUND = Marker("unbound")
-MISSING = Marker("missing")
-SWITCH = Marker("switch")
-DONE = Marker("done")
-
-Outcome: TypeAlias = Marker | None  # of a handler: SWITCH after a change of frames, DONE, or None to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +22,6 @@ class Pending:
         """The steps at which the frame may go on, other than the next one."""
         target: int | None = getattr(self, "target", None)
         return () if target is None else (target,)
-
-
-class Ended:
-    """Stands for the end of an iterator whose elements are taken one by one by opaque steps; known by identity."""
 
 
 class Frame:

@@ -6,8 +6,9 @@ import builtins
 import inspect
 import sys
 
-from framefuse.capture.frame import MISSING, Frame, FrameView, Outcome
+from framefuse.capture.frame import Frame, FrameView
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.registry import specials
 from framefuse.capture.settle import settle
 from framefuse.capture.stacks import frames

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Function, Keywords

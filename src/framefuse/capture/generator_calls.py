@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import Integer
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.registry import specials

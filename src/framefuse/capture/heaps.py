@@ -6,8 +6,9 @@ import heapq
 import inspect
 import types
 
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords, Value
 

@@ -9,9 +9,10 @@ import torch
 from framefuse.capture import leaves
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.continuations import PushChecked
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.registry import specials

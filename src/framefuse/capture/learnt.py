@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.continuations import DROP, PushTruth
-from framefuse.capture.frame import NULL, Frame, Outcome, Pending
+from framefuse.capture.frame import Frame, Pending
 from framefuse.capture.machine import Handler, Machine
+from framefuse.capture.markers import NULL, Outcome
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
 from framefuse.capture.values import Arguments, Function, Value
 

@@ -6,8 +6,8 @@ import abc
 import threading
 import types
 
-from framefuse.capture.frame import MISSING
 from framefuse.capture.leaves import runs_natively
+from framefuse.capture.markers import MISSING
 from framefuse.capture.values import Value
 
 # An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.

@@ -9,8 +9,9 @@ from types import FunctionType
 from typing import TypeAlias
 
 from framefuse.capture.breaks import Break
-from framefuse.capture.frame import DONE, MISSING, Frame, Outcome, Pending, enter
+from framefuse.capture.frame import Frame, Pending, enter
 from framefuse.capture.host import HOST
+from framefuse.capture.markers import DONE, MISSING, Outcome
 from framefuse.capture.recorder import Recorder
 from framefuse.capture.services import (
     AttributeProtocol,

@@ -13,9 +13,10 @@ import torch
 from torch.nn.modules import module as modules
 
 from framefuse.capture.code import decode
-from framefuse.capture.frame import MISSING, Frame, Pending
+from framefuse.capture.frame import Frame, Pending
 from framefuse.capture.lookups import LOOKUPS, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING
 from framefuse.capture.registry import SHORTCUTS
 from framefuse.capture.values import Arguments, Keywords, Value
 

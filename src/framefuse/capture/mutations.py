@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.atoms import ATOMS, is_key
-from framefuse.capture.frame import MISSING
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING
 from framefuse.capture.numbers import bare, pin_nested, plain_number, strip
 from framefuse.capture.recipe import by_identity
 from framefuse.capture.unseen import key_in

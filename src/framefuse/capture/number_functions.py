@@ -6,8 +6,9 @@ import math
 import operator
 from collections.abc import Callable
 
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import (
     NUMBERS,
     Float,

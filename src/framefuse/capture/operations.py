@@ -9,10 +9,11 @@ from collections import deque
 import torch
 
 from framefuse.capture.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
-from framefuse.capture.frame import MISSING, Frame, InterpretedGenerator, Outcome, Pending
+from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested, plain_kind, plain_number, reads_values
 from framefuse.capture.protocols import checked
 from framefuse.capture.services import Attempt

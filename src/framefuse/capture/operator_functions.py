@@ -5,8 +5,9 @@ from __future__ import annotations
 import operator
 
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Handler, Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
 from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Keywords

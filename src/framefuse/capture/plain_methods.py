@@ -7,9 +7,9 @@ import functools
 import types
 from dataclasses import dataclass
 
-from framefuse.capture.frame import MISSING
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING
 from framefuse.capture.values import Value
 from framefuse.capture.versions import CURRENT
 

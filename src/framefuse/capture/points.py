@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from framefuse.capture.code import HANDLERS, Code, decode
-from framefuse.capture.frame import Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.learnt import can_step, step
 from framefuse.capture.leaves import library_of
 from framefuse.capture.machine import Handler, Machine
+from framefuse.capture.markers import Outcome
 from framefuse.capture.snapshot import Part, Taken, Unrepresentable
 from framefuse.capture.values import Value
 from framefuse.errors import Reason

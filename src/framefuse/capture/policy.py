@@ -12,13 +12,14 @@ import weakref
 import torch
 
 from framefuse.capture import collectives, leaves, queries
-from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
-from framefuse.capture.frame import MISSING, Frame, FrameView, Pending
+from framefuse.capture.bound import BOUND_KINDS, unbound
+from framefuse.capture.frame import Frame, FrameView, Pending
 from framefuse.capture.generator_calls import of_generator, records_generator
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
+from framefuse.capture.markers import MISSING
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.numpy_calls import numbers_of_numpy
@@ -510,12 +511,6 @@ def kind_hashable(target: Value) -> bool:
 # Builtins that read the value of a tensor they are given.
 READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, hex, oct, bin, list, tuple, set, hash))
 READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its hash is its identity
-
-
-def unbound(target: Value, args: Arguments) -> tuple[Value, Arguments]:
-    """A callable that outlives the call, and its arguments: methods of C are functions that take their owner."""
-    found = taken_apart(target) if is_bound(target) else None
-    return (found[0], (found[1], *args)) if found is not None else (target, args)
 
 
 def strip_shallow(args: Arguments) -> Arguments:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.frame import Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import Outcome
 from framefuse.capture.recording_mode import unrecorded
 from framefuse.capture.registry import specials
 from framefuse.capture.values import Arguments, Function, Keywords

@@ -23,12 +23,12 @@ from framefuse.capture.relations import Relations
 from framefuse.capture.saved import Entrances, unreached_by_call
 from framefuse.capture.scalars import Scalars
 from framefuse.capture.services import Interpreter, Place
-from framefuse.capture.settle import HELD, ITSELF, Memo
+from framefuse.capture.settle import HELD, ITSELF
 from framefuse.capture.sources import Sources
 from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
 from framefuse.capture.texts import Text
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word

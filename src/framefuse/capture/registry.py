@@ -14,12 +14,14 @@ from typing import TypeAlias, TypeVar
 import torch
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.frame import InterpretedGenerator, Pending
+from framefuse.capture.code import HANDLERS
+from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine, Special
+from framefuse.capture.machine import Handler, Machine, Special
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
+H = TypeVar("H", bound=Handler)
 
 # What is done in place of the call, by the callable, or by name and class where a method is bound.
 SPECIALS: dict[Hashable, Special] = {}
@@ -34,9 +36,21 @@ NAMED_TWINS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], 
 # Enters the frames of a call at once; False where the function must be interpreted.
 Shortcut: TypeAlias = Callable[[Machine, Arguments, Keywords, Pending | None], bool]
 SHORTCUTS: dict[Hashable, Shortcut] = {}
+# What is told of frames that are about to run.
+ENTERING: list[Callable[[Machine, Frame], None]] = []
 # Makes a class as the native ``__new__`` of its metaclass does; MISSING where that shall do it.
 ClassMaker: TypeAlias = Callable[[Machine, Function, Arguments, Keywords], Value]
 CLASS_MAKERS: dict[Hashable, ClassMaker] = {}
+
+
+def handles(*names: str) -> Callable[[H], H]:
+    """Registers a function as the handler of these opcodes."""
+
+    def register(handler: H) -> H:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
 
 
 def special(*targets: Hashable) -> Callable[[S], S]:

@@ -14,10 +14,11 @@ import torch
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.breaks import Before
 from framefuse.capture.code import HANDLERS, Code
-from framefuse.capture.frame import NULL, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.leaves import MUTABLE_TYPES, NATIVE_KINDS
 from framefuse.capture.machine import Handler, Machine
+from framefuse.capture.markers import NULL, Outcome
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.values import Value
 

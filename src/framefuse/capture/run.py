@@ -5,6 +5,7 @@ from __future__ import annotations
 from framefuse.capture import (
     attribute_functions,
     autocast,
+    buckets,
     class_making,
     constructors,
     copies,
@@ -51,6 +52,7 @@ def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:
 ROWS = (
     attribute_functions,
     autocast,
+    buckets,
     class_making,
     constructors,
     copies,

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Protocol, TypeAlias
 
+from torch.nn import Module
+
 from framefuse.capture.breaks import Before
 from framefuse.capture.code import Code
-from framefuse.capture.frame import Frame, InterpretedGenerator, Outcome, Pending
-from framefuse.capture.settle import Memo
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
+from framefuse.capture.markers import Outcome
+from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
 from framefuse.ir.source import Line, Site
 
 Found: TypeAlias = tuple[Value] | Outcome  # (value,), or SWITCH after a frame was entered that gives it
@@ -117,6 +119,7 @@ class ExitProtocol(Protocol):
     sealed: int
     renewed: bool
     reads_elements: bool
+    boundaries: dict[int, dict[int, Module]]  # by DistributedDataParallel: modules before which to cut
     before: Before | None  # what the instruction at hand found, once numbers were read from tensors
 
     def breakable(self) -> bool: ...

@@ -14,15 +14,15 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.bound import BOUND_KINDS, bind, is_bound, taken_apart
-from framefuse.capture.frame import FrameView, InterpretedGenerator, Marker, native_generator
+from framefuse.capture.frame import FrameView, InterpretedGenerator, native_generator
 from framefuse.capture.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced
+from framefuse.capture.markers import Marker
 from framefuse.capture.numbers import TRACKED, bare
 from framefuse.capture.sources import CODE_LIKE
-from framefuse.capture.values import Value
+from framefuse.capture.values import Memo, Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import base_of, elements, entries
 
-Memo = dict[int, tuple[Value, Value]]  # by id: the object, kept alive, and what stands for it
 ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
 HELD = 0  # no id: what keeps those alive
 

@@ -7,10 +7,11 @@ import types
 from collections.abc import Callable
 
 from framefuse.capture.continuations import PUSH_NONE, PushChecked
-from framefuse.capture.frame import MISSING, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.registry import SPECIALS
 from framefuse.capture.values import Arguments, Keywords
 

@@ -14,7 +14,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.bound import BOUND_KINDS, is_bound, taken_apart
-from framefuse.capture.frame import UNBOUND, Frame, FrameView, InterpretedGenerator, Marker, Pending
+from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator, Pending
 from framefuse.capture.iterators import (
     NATIVE_ITERATORS,
     VIEW_OBJECTS,
@@ -27,6 +27,7 @@ from framefuse.capture.iterators import (
 )
 from framefuse.capture.liveness import live
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import UNBOUND, Marker
 from framefuse.capture.numbers import TRACKED
 from framefuse.capture.recipe import Recipes
 from framefuse.capture.recorder import Recorder

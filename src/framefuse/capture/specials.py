@@ -19,11 +19,12 @@ from torch.nn.parallel import DistributedDataParallel
 from framefuse.capture import twins
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.continuations import PUSH_TRUTH, NextCall, PushChecked
-from framefuse.capture.frame import MISSING, SWITCH, UNBOUND, Frame, FrameView, InterpretedGenerator, Outcome
+from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.machine import Machine, Special
+from framefuse.capture.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered

@@ -14,8 +14,8 @@ import torch
 
 from framefuse.capture import leaves, stacks
 from framefuse.capture.atoms import ATOMS, CARRIED
-from framefuse.capture.frame import MISSING
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING
 from framefuse.capture.numbers import TRACKED, bare, strip
 from framefuse.capture.settings import RESTORED
 from framefuse.capture.sources import Place

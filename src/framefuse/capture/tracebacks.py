@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from torch.overrides import handle_torch_function
 
-from framefuse.capture.frame import UNBOUND, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.leaves import INTERPRETED_OURS
+from framefuse.capture.markers import UNBOUND
 from framefuse.capture.values import Value
 
 OURS = ("framefuse.capture", "framefuse.errors")

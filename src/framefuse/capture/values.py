@@ -12,3 +12,4 @@ Value: TypeAlias = Any  # an object of the program, or a tracked number in its p
 Function: TypeAlias = Callable[..., Value]  # what the program calls
 Arguments: TypeAlias = tuple[Value, ...]
 Keywords: TypeAlias = dict[str, Value]
+Memo: TypeAlias = dict[int, tuple[Value, Value]]  # by id: the object, kept alive, and what stands for it

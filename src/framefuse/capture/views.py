@@ -8,8 +8,9 @@ from collections import OrderedDict, defaultdict
 
 from framefuse.capture import twins
 from framefuse.capture.code import HANDLERS
-from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, NULL
 from framefuse.capture.registry import TWIN_TYPES, TWINS
 from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import entries

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from framefuse.capture import continuations
-from framefuse.capture.frame import Ended, Pending
+from framefuse.capture.frame import Pending
 from framefuse.capture.machine import Continuation, Recovery, Resumption
+from framefuse.capture.markers import Ended
 from framefuse.capture.resume import MAKERS
 from framefuse.capture.snapshot import _Taker
 

@@ -9,15 +9,17 @@ from types import FunctionType
 import torch
 
 from framefuse.capture.atoms import ATOMS
-from framefuse.capture.code import HANDLERS, handles
+from framefuse.capture.code import HANDLERS
 from framefuse.capture.continuations import DROP
-from framefuse.capture.frame import MISSING, NULL, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, NULL, Outcome
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number, strip
 from framefuse.capture.protocols import checked
 from framefuse.capture.queries import own_writes
+from framefuse.capture.registry import handles
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, key_in
 from framefuse.capture.values import Value

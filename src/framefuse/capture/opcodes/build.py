@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from framefuse.capture.code import handles
-from framefuse.capture.frame import MISSING, NULL, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, NULL
 from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import TRACKED, bare, key_of, made_of, pin_nested
 from framefuse.capture.protocols import checked
+from framefuse.capture.registry import handles
 from framefuse.capture.settle import settle
 from framefuse.capture.texts import Text
 from framefuse.capture.unseen import compared, hashed, shown

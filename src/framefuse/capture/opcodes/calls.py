@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from framefuse.capture.code import handles
-from framefuse.capture.frame import NULL, SWITCH, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import NULL, SWITCH, Outcome
 from framefuse.capture.opcodes.build import callable_title
+from framefuse.capture.registry import handles
 
 
 @handles("KW_NAMES")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import types
 
-from framefuse.capture.code import handles
 from framefuse.capture.continuations import Raise
-from framefuse.capture.frame import MISSING, SWITCH, Frame, Outcome
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.registry import handles
 from framefuse.capture.values import Value
 
 

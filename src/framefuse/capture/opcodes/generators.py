@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from framefuse.capture.code import handles
 from framefuse.capture.continuations import Delegation
-from framefuse.capture.frame import DONE, SWITCH, Frame, InterpretedGenerator, Outcome
+from framefuse.capture.frame import Frame, InterpretedGenerator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine, Resumption
+from framefuse.capture.markers import DONE, SWITCH, Outcome
+from framefuse.capture.registry import handles
 from framefuse.capture.values import Value
 
 

@@ -6,9 +6,9 @@ import dis
 import functools
 from types import FunctionType
 
-from framefuse.capture.code import handles
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.registry import handles
 from framefuse.capture.values import Function, Value
 from framefuse.capture.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
 

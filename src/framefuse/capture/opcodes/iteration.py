@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from framefuse.capture.code import handles
 from framefuse.capture.continuations import ForLoop, PushNext
-from framefuse.capture.frame import SWITCH, Ended, Frame, InterpretedGenerator, Outcome
+from framefuse.capture.frame import Frame, InterpretedGenerator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import SWITCH, Ended, Outcome
+from framefuse.capture.registry import handles
 
 ListIterator: type = type(iter([]))
 

@@ -6,11 +6,12 @@ import sys
 from types import CellType
 
 from framefuse.capture.atoms import CARRIED
-from framefuse.capture.code import handles
-from framefuse.capture.frame import MISSING, NULL, UNBOUND, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import MISSING, NULL, UNBOUND
 from framefuse.capture.numbers import bare
+from framefuse.capture.registry import handles
 from framefuse.capture.settle import cell_contents
 from framefuse.capture.values import Value
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.capture.code import handles
-from framefuse.capture.frame import NULL, Frame
+from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
+from framefuse.capture.markers import NULL
+from framefuse.capture.registry import handles
 
 
 @handles("POP_TOP")
