@@ -104,6 +104,7 @@ class Dispatch:
     enabled: bool
     bypass: bool
     __wrapped__: Any
+    __framefuse__: Any  # the Python half, a CompiledFunction
     __name__: str
     __qualname__: str
     __doc__: str | None

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch.fx
 
 from framefuse.errors import UserError
+from framefuse.ir.values import Function, FxBackend, Value
 from framefuse.runtime.function import Compiler
 
-FxBackend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
-
-def eager(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+def eager(gm: torch.fx.GraphModule, example_inputs: list[Value]) -> Function:
     """Runs the captured graph as it is: shows whether a fault lies in capture or in what comes after it."""
     return gm.forward
 

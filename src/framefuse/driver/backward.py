@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
+from framefuse import _native
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads
 from framefuse.capture.saved import unreached
 from framefuse.capture.state import global_state
@@ -24,12 +24,13 @@ from framefuse.ir.numbers import Symbol, expr
 from framefuse.ir.rename import rebuilt
 from framefuse.ir.strides import dense_order, dense_strides
 from framefuse.ir.trace import Build, Ref, Trace
-from framefuse.runtime.derivative import Derivative, Values
+from framefuse.runtime.derivative import Derivative, Gradients, Values
+from framefuse.runtime.function import Product
 
 SAVED, TANGENTS, NUMBERS, WANTED = (Source("arg", None, place) for place in range(4))
 
 # (graph, its trace) -> the native entry and what the stages made; raises what they raise
-Compile = Callable[[Graph, Trace], tuple[Any, Any]]
+Compile = Callable[[Graph, Trace], tuple[_native.Compiled, Product]]
 
 
 def unwritten(graph: Graph, trace: Trace) -> frozenset[int]:
@@ -101,7 +102,7 @@ class _Cases:
     stages: Compile
     report: Callable[[Exception], Reason]
 
-    def compile(self, values: Values, again: bool) -> tuple[Any, Any] | Reason:
+    def compile(self, values: Values, again: bool) -> tuple[_native.Compiled, Product] | Reason:
         """The native entry for these values, with what the stages made; the reason where none can be made."""
         try:
             with collector_paused():
@@ -111,7 +112,7 @@ class _Cases:
         except Exception as error:
             return self.report(error)
 
-    def _compiled(self, values: Values, again: bool) -> tuple[Any, Any]:
+    def _compiled(self, values: Values, again: bool) -> tuple[_native.Compiled, Product]:
         backward = self.graph(values, again)
         entry, product = self.stages(backward.graph, self.recorded(backward, values, again))
         checked = entry.guards.check(values)
@@ -120,7 +121,7 @@ class _Cases:
             raise CompilerBug(f"the backward of {self.piece.primal.name} does not hold for its own values: {text}")
         return entry, product
 
-    def reference(self, values: Values, again: bool) -> tuple[Any, ...]:
+    def reference(self, values: Values, again: bool) -> Gradients:
         """The gradients, computed primitive by primitive."""
         saved, tangents, numbers, _ = values
         backward = self.graph(values, again)
@@ -193,7 +194,7 @@ class _Cases:
             effects=(),
         )
 
-    def spec(self, number: int, tensor: Any, graph: Graph, again: bool, taped: bool) -> TensorSpec:
+    def spec(self, number: int, tensor: torch.Tensor, graph: Graph, again: bool, taped: bool) -> TensorSpec:
         """What is checked of a tensor that comes to backward: its sizes follow from the numbers. One that is ``taped``
         goes to torch's autograd as it is, however it lies.
         """
@@ -218,7 +219,7 @@ class _Cases:
         )
 
 
-    def order(self, node: Node, tensor: Any, hints: dict[Symbol, int]) -> tuple[int, ...] | None:
+    def order(self, node: Node, tensor: torch.Tensor, hints: dict[Symbol, int]) -> tuple[int, ...] | None:
         """The order of dimensions of which the strides of the graph's node are; that of the recorded sizes and that of
         these are others where a size is 1.
         """
@@ -231,7 +232,7 @@ class _Cases:
         return None
 
 
-def _lies(entry: Saved, tensor: Any) -> Shape:
+def _lies(entry: Saved, tensor: torch.Tensor) -> Shape:
     """The strides of a saved value: what forward guarded of an input; how a result lies only the tensor tells."""
     if entry.kind == "input":
         assert entry.node.strides is not None, "inputs have strides"
@@ -239,7 +240,7 @@ def _lies(entry: Saved, tensor: Any) -> Shape:
     return _strides(tensor, entry.node.shape)
 
 
-def _strides(tensor: Any, shape: Shape) -> Shape:
+def _strides(tensor: torch.Tensor, shape: Shape) -> Shape:
     """The strides of a tensor, over the symbols of its shape."""
     order = dense_order(tuple(tensor.shape), tensor.stride())
     if order is not None:
@@ -247,7 +248,7 @@ def _strides(tensor: Any, shape: Shape) -> Shape:
     return tuple(expr(stride) for stride in tensor.stride())
 
 
-def with_cuts(graph: Graph, tensors: Sequence[Any], numbers: Mapping[str, Any]) -> Graph:
+def with_cuts(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Mapping[str, float]) -> Graph:
     """The graph in which gradients that torch computes are cut off from those operands to which none flows back from
     them: only torch knows which, so it makes these calls once.
     """

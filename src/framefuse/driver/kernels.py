@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from framefuse import _native
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
@@ -31,7 +30,7 @@ class Uncompiled(Exception):
         self.device = device
 
 
-def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any], Tuning | None]:
+def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, KernelCode], Tuning | None]:
     """The code of each kernel by the number of its item, and what measuring gave in a mode that measures.
 
     Raises Uncompiled.
@@ -43,11 +42,10 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
         for index, item in wanted.items()
     }
     distinct: dict[Hashable, RunKernel] = {key: wanted[index] for index, key in reversed(keys.items())}
-    made: dict[Hashable, Any]
 
     tuner = _tuner(schedule, options) if options.measures and distinct else None
 
-    def compile(item: RunKernel) -> Any:
+    def compile(item: RunKernel) -> KernelCode | Unsupported:
         try:
             return compile_kernel(item, graph, options, tuner.known(item) if tuner is not None else None)
         except Unsupported as error:
@@ -60,12 +58,14 @@ def compile_kernels(schedule: Schedule, options: Options) -> tuple[dict[int, Any
 
     if len(distinct) > 1 and any(_backend(item, options).slow for item in distinct.values()):
         with ThreadPoolExecutor(min(len(distinct), COMPILERS)) as pool:
-            made = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
+            answers = dict(zip(distinct, pool.map(compile, distinct.values()), strict=True))
     else:
-        made = {key: compile(item) for key, item in distinct.items()}
-    for index, key in keys.items():
-        if isinstance(made[key], Unsupported):
-            raise Uncompiled(made[key], wanted[index].device)
+        answers = {key: compile(item) for key, item in distinct.items()}
+    made: dict[Hashable, KernelCode] = {}
+    for key, answer in answers.items():
+        if isinstance(answer, Unsupported):
+            raise Uncompiled(answer, distinct[key].device)
+        made[key] = answer
     tuning = tuner.run(distinct, made) if tuner is not None else None
     codes = {index: made[key] for index, key in keys.items()}
     return compiled_together(wanted, codes, COMPILERS), tuning
@@ -81,8 +81,8 @@ def choose_products(schedule: Schedule, options: Options) -> Chosen:
          *_hints(o.fused, graph, options))
         for o in schedule.offers
     ]  # fmt: skip
-    distinct: dict[Any, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
-    made: dict[Any, Any] = {}
+    distinct: dict[Hashable, Offer] = dict(zip(reversed(keys), reversed(schedule.offers), strict=True))
+    made: dict[Hashable, KernelCode] = {}
     tuner = _tuner(schedule, options)
     tuning = tuner.products(distinct, made)
     won = [(tuner.found[key], offer) for key, offer in zip(keys, schedule.offers, strict=True) if key in made]

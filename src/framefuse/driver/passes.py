@@ -35,6 +35,7 @@ from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.tuning import Chosen, total
+from framefuse.ir.values import Arguments, Function, FxBackend
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.options import Options
@@ -251,8 +252,8 @@ def _captured(trace: Trace, options: Options) -> Captured:
 
 
 def _examples(
-    captured: Captured, guards: Guards, bound: tuple[Any, ...], trace: Trace, options: Options
-) -> tuple[Any, ...]:
+    captured: Captured, guards: Guards, bound: Arguments, trace: Trace, options: Options
+) -> Arguments:
     """The values of this very call that the FX graph's placeholders stand for."""
     checked = _native.GuardSet(guards.program).check(bound)
     if isinstance(checked, int):
@@ -263,16 +264,16 @@ def _examples(
 
 
 def _backend_plan(
-    trace: Trace, graph: Graph, captured: Captured, callable: Callable[..., Any], guards: Guards, options: Options
+    trace: Trace, graph: Graph, captured: Captured, callable: Function, guards: Guards, options: Options
 ) -> Plan:
     numbers = guards.program.numbers
     return backend_plan(trace, captured, callable, guards.number_of, numbers, guards.register_of, graph.values)
 
 
-def through_backend(backend: Callable[..., Callable[..., Any]]) -> tuple[Pass, ...]:
+def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
-    def call(captured: Captured, examples: tuple[Any, ...], options: Options) -> Callable[..., Any]:
+    def call(captured: Captured, examples: Arguments, options: Options) -> Function:
         try:
             return backend(captured.module, list(examples))
         except Exception as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse import _native
 from framefuse.capture.points import Point, Points
@@ -20,6 +19,8 @@ from framefuse.guards.missed import missed
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail
+from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
+from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import CompiledFunction, Compiler, Continuation, Outcome, Product
 
@@ -32,7 +33,7 @@ def native() -> Compiler:
     return compiler(NATIVE)
 
 
-def through(backend: Callable[..., Callable[..., Any]]) -> Compiler:
+def through(backend: FxBackend) -> Compiler:
     """What hands the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
     return compiler(through_backend(backend))
 
@@ -48,7 +49,7 @@ def compiler(passes: tuple[Pass, ...]) -> Compiler:
 class _Compiler:
     passes: tuple[Pass, ...]
 
-    def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    def call(self, state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Outcome:
         tree = self.tree(state)
         options = state.options
         with collector_paused():
@@ -61,11 +62,12 @@ class _Compiler:
     def resume(
         self,
         state: CompiledFunction,
-        point: Any,
-        values: Sequence[Any],
+        point: function.Point,
+        values: Sequence[Value],
         record: bool,
         error: BaseException | None = None,
     ) -> Outcome:
+        assert isinstance(point, Point)
         if not record:
             recording = resume(point, values, error=error)
             return Outcome(recording.value, recording.exception)
@@ -102,7 +104,9 @@ class _Tree:
 
     @property
     def points(self) -> Points | None:
-        return None if self.state.options.fullgraph else self.state.points
+        found = self.state.points
+        assert found is None or isinstance(found, Points)
+        return None if self.state.options.fullgraph else found
 
     def refuse(self, reason: Reason) -> None:
         """Nothing of this run is compiled."""
@@ -122,7 +126,7 @@ class _Tree:
             publish(self.state.function, product, None, self.state.options)
         return True
 
-    def one(self, segment: Segment) -> tuple[Product, Any] | None:
+    def one(self, segment: Segment) -> tuple[Product, _native.Compiled] | None:
         """The product and the native entry of one segment."""
         options, trace = self.state.options, segment.trace
         made = Compilation(trace, segment.bound)
@@ -170,7 +174,7 @@ class _Tree:
             site = site.caller
         self.learnt |= site is not None
 
-    def moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+    def moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
         """The places whose numbers are not what earlier traces from ``start`` were made for."""
         if start is not None and start.handle is None:
             return frozenset()
@@ -181,7 +185,7 @@ class _Tree:
             self.reason = report_bug(error, line, self.state.options)
             return frozenset()
 
-    def _moving(self, start: Point | None, values: Sequence[Any]) -> frozenset[Source]:
+    def _moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
         handle = continuation_of(start)
         made = [product for product in self.state.products if product.start is handle]
         if not made:
@@ -191,7 +195,7 @@ class _Tree:
         self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, found)
         return found
 
-    def enter(self, point: Point, values: Sequence[Any]) -> Any:
+    def enter(self, point: Point, values: Sequence[Value]) -> Value:
         """Runs compiled code from ``point`` to the end of the call."""
         before = _native.bypass(False)
         try:

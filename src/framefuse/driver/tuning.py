@@ -20,6 +20,8 @@ from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.specialisation import Choice
 from framefuse.codegen.targets import Backend
 from framefuse.codegen.unsupported import Unsupported
+from framefuse.ir.code import KernelCode
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.ir.tuning import Tuned, Tuning
 from framefuse.runtime.trial import NotMeasured, Trial, elements, trial
@@ -28,7 +30,7 @@ BATCH = 8  # kernels whose candidates are compiled together: nothing compiles wh
 MARGIN = 0.98  # of the time of what is taken without measuring, from which on another wins
 PATIENCE = 2.0  # seconds after which it is told what is going on
 # compile(item, choice or None) gives the code of a kernel, or raises.
-Compile = Callable[[RunKernel, Choice | None], Any]
+Compile = Callable[[RunKernel, Choice | None], KernelCode]
 _measuring = threading.Lock()  # two threads that measure at once would measure each other
 
 
@@ -107,7 +109,7 @@ class Tuner:
         schedule: Schedule,
         compile: Compile,
         backend_of: Callable[[RunKernel], Backend],
-        hints_of: Callable[[RunKernel], Mapping[Any, int]],
+        hints_of: Callable[[RunKernel], Mapping[Symbol, int]],
         *,
         keep: bool,
         budget: float,
@@ -126,11 +128,11 @@ class Tuner:
         self.compiling = 0.0
         self.found: dict[Hashable, Tuned] = {}
 
-    def run(self, items: Mapping[Hashable, RunKernel], made: dict[Hashable, Any]) -> Tuning:
+    def run(self, items: Mapping[Hashable, RunKernel], made: dict[Hashable, KernelCode]) -> Tuning:
         """Replaces codes in ``made`` (by the keys of ``items``) by faster ones, and says what was done."""
         return self._run(items, {}, made)
 
-    def products(self, offers: Mapping[Hashable, Offer], made: dict[Hashable, Any]) -> Tuning:
+    def products(self, offers: Mapping[Hashable, Offer], made: dict[Hashable, KernelCode]) -> Tuning:
         """Puts into ``made`` the codes of products that are faster than the library's call with what is behind it."""
         return self._run({key: offer.fused for key, offer in offers.items()}, offers, made)
 
@@ -143,7 +145,7 @@ class Tuner:
         return winner.choice if winner is not None else None
 
     def _run(
-        self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], made: dict[Hashable, Any]
+        self, items: Mapping[Hashable, RunKernel], offers: Mapping[Hashable, Offer], made: dict[Hashable, KernelCode]
     ) -> Tuning:
         with _measuring:
             found = (self._case(key, item, offers.get(key), made) for key, item in items.items())
@@ -157,7 +159,7 @@ class Tuner:
         return Tuning(kernels, time.perf_counter() - self.begun, self.compiling, scratch)
 
     def _case(
-        self, key: Hashable, item: RunKernel, offer: Offer | None, made: dict[Hashable, Any]
+        self, key: Hashable, item: RunKernel, offer: Offer | None, made: dict[Hashable, KernelCode]
     ) -> _Case | None:
         """What is to be measured; None where there is nothing to choose, or the winner is known."""
         backend, measuring = self.backend_of(item), self.trial_of(item.device)
@@ -195,10 +197,18 @@ class Tuner:
         parts = [self._compiled(each, None) for each in (*offer.before, offer.kernel) if each is not None]
         return None if None in parts else _Case(key, item, signature, choices, [parts], offer)
 
-    def _won(self, key: Hashable, item: RunKernel, winner: Winner, code: Any, made: dict[Hashable, Any]) -> None:
+    def _won(
+        self,
+        key: Hashable,
+        item: RunKernel,
+        winner: Winner,
+        code: KernelCode | None,
+        made: dict[Hashable, KernelCode],
+    ) -> None:
         """Takes a winner's code, if it is one of ours; a product's choice is known from now on."""
         if winner.choice == LIBRARY:
             return
+        assert code is not None, "all but the library's call have code"
         made[key] = code
         backend = self.backend_of(item)
         if item.kernel.product is not None and backend.signature is not None:
@@ -209,7 +219,7 @@ class Tuner:
         pairs = zip(item.kernel.buffers, item.buffers, strict=True)
         return sum(elements(self.schedule, number) * buffer.dtype.size for buffer, number in pairs)
 
-    def _batch(self, cases: Sequence[_Case], done: int, count: int, made: dict[Hashable, Any]) -> None:
+    def _batch(self, cases: Sequence[_Case], done: int, count: int, made: dict[Hashable, KernelCode]) -> None:
         """Compiles the candidates of some kernels, then times each kernel's."""
         if time.perf_counter() > self.end:
             for case in cases:
@@ -227,14 +237,14 @@ class Tuner:
             self._tell(f"measures kernel {number} of {count}, {case.item.kernel.title}")
             self._measure(case, made)
 
-    def _compiled(self, item: RunKernel, choice: Choice | None) -> Any:
+    def _compiled(self, item: RunKernel, choice: Choice | None) -> KernelCode | None:
         """The code of a candidate, None for one that cannot be compiled or loaded: it is only not chosen."""
         try:
             return self.compile(item, choice)
         except Exception:
             return None
 
-    def _measure(self, case: _Case, made: dict[Hashable, Any]) -> None:
+    def _measure(self, case: _Case, made: dict[Hashable, KernelCode]) -> None:
         measuring = self.trial_of(case.item.device)
         assert measuring is not None
         places = [place for place, code in enumerate(case.codes) if code is not None]

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from framefuse.codegen.targets import code_file
 from framefuse.errors import Reason
@@ -23,6 +22,7 @@ from framefuse.ir.plan_printer import plan_text
 from framefuse.ir.printer import graph_text
 from framefuse.ir.schedule import RunKernel
 from framefuse.ir.trace_printer import trace_text
+from framefuse.ir.values import Function
 from framefuse.options import Options
 from framefuse.runtime.compilation import Compilation
 from framefuse.runtime.function import Product
@@ -31,7 +31,7 @@ logger = logging.getLogger("framefuse")
 _count = itertools.count(1)
 
 
-def publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
+def publish(function: Function | None, product: Product | None, reason: Reason | None, options: Options) -> None:
     """Follows the options ``log`` and ``report`` for one compile of ``function``; where that fails, it says so."""
     if not options.log and not options.report:
         return
@@ -43,7 +43,7 @@ def publish(function: Any, product: Product | None, reason: Reason | None, optio
         logger.warning("the files of a compile could not be written: %s: %s", type(error).__name__, error)
 
 
-def _publish(function: Any, product: Product | None, reason: Reason | None, options: Options) -> None:
+def _publish(function: Function | None, product: Product | None, reason: Reason | None, options: Options) -> None:
     name = product.stages.trace.name if product is not None else getattr(function, "__qualname__", repr(function))
     number = next(_count)
     if options.log:

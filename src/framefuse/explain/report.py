@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 from framefuse.codegen.targets import emitter_of
 from framefuse.errors import Reason, UserError
@@ -15,6 +14,7 @@ from framefuse.ir.passes import Step
 from framefuse.ir.schedule import RunCall, RunKernel, RunMatmul
 from framefuse.ir.source import Line
 from framefuse.ir.tuning import Tuning, total
+from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import CompiledFunction, Product, compiled_function
 
 
@@ -105,7 +105,7 @@ class Explanation:
         return "\n".join([*_head(self), *_guards(self), *_graphs(self), *_breaks(self), *_stops(self), *_compile(self)])
 
 
-def explain(compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any], time: bool) -> Explanation:
+def explain(compiled: Value, args: Arguments, kwargs: Keywords, time: bool) -> Explanation:
     """What :func:`framefuse.explain` gives for these arguments."""
     if type(compiled) is functools.partial:
         given = (*compiled.args, *args), {**compiled.keywords, **kwargs}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
 
 from framefuse.autodiff.tapes import Taped
 from framefuse.ir.derivative import Halves
@@ -22,7 +21,7 @@ def saved_bytes(halves: Halves, hints: Mapping[Symbol, int]) -> int:
     return sum(_bytes(node, hints) for node in memory.values())
 
 
-def _memory(place: int, node: Node) -> Any:
+def _memory(place: int, node: Node) -> Hashable:
     """What tells the memory of saved tensors apart: a tape has each result with its graph and without."""
     if node.op == "result" and isinstance(node.inputs[0].attr("target"), Taped) and node.attr("path")[0] in (0, 1):
         return node.inputs[0], node.attr("path")[1]

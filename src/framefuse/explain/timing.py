@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,6 +17,7 @@ from framefuse.guards.missed import missed
 from framefuse.ir.source import Line
 from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Trace
+from framefuse.ir.values import Arguments, Function, Keywords
 from framefuse.runtime.function import CompiledFunction, Product
 
 
@@ -38,13 +38,13 @@ class Timing:
 class Answer:
     """What takes a call: the compiled trace with what its guards loaded, or ``why`` none does."""
 
-    bound: tuple[Any, ...]
+    bound: Arguments
     product: Product | None = None
     hit: Hit | None = None
     why: str = ""
 
 
-def answering(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
+def answering(state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Answer:
     """What takes such a call at the function's beginning; nothing of the program runs."""
     unnamed = state.owner is not None and state.dispatch.owner is None  # an installed module is an argument like any
     bound = state.dispatch.bind(*((state.owner,) if unnamed else ()), *args, **kwargs)
@@ -59,7 +59,7 @@ def answering(state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def timed(
-    compiled: Any, state: CompiledFunction, answer: Answer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    compiled: Function, state: CompiledFunction, answer: Answer, args: Arguments, kwargs: Keywords
 ) -> Timing | str:
     """The timing of such a call, or why the call is not made.
 
@@ -134,10 +134,10 @@ def _kept(state: CompiledFunction, written: list[torch.Tensor], trace: Trace) ->
 
 
 def _measured(
-    compiled: Any, state: CompiledFunction, bound: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    compiled: Function, state: CompiledFunction, bound: Arguments, args: Arguments, kwargs: Keywords
 ) -> Timing:
     owner = () if state.owner is None else (state.owner,)
-    original: Callable[..., Any] = functools.partial(state.function, *owner)
+    original: Function = functools.partial(state.function, *owner)
     wait = torch.accelerator.synchronize if _elsewhere(state) else _nothing
     once = _eager_seconds(original, args, kwargs, 1, wait)
     inner = max(1, min(1000, int(0.002 / max(once, 1e-7))))
@@ -150,7 +150,7 @@ def _measured(
     return Timing(statistics.median(eager), statistics.median(fast), *_guard_cost(state, bound))
 
 
-def _guard_cost(state: CompiledFunction, bound: Sequence[Any]) -> tuple[float | None, int, int]:
+def _guard_cost(state: CompiledFunction, bound: Arguments) -> tuple[float | None, int, int]:
     """Seconds of one check of the trace that the call uses, and how many words and dicts it looks at."""
     guards = state.dispatch.entries[0].guards
     runs = [guards.measure(bound, 100) for _ in range(15)]
@@ -170,7 +170,7 @@ def _nothing() -> None:
 
 
 def _eager_seconds(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
+    function: Function, args: Arguments, kwargs: Keywords, count: int, wait: Callable[[], None]
 ) -> float:
     before = _native.bypass(True)  # an installed function is reached by its door too
     try:
@@ -180,7 +180,7 @@ def _eager_seconds(
 
 
 def _seconds(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], count: int, wait: Callable[[], None]
+    function: Function, args: Arguments, kwargs: Keywords, count: int, wait: Callable[[], None]
 ) -> float:
     wait()
     start = time.perf_counter()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from framefuse.ir.compiled import GraphCode
 from framefuse.ir.derivative import Halves
@@ -15,6 +13,7 @@ from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.trace import Trace
 from framefuse.ir.tuning import Chosen
+from framefuse.ir.values import Arguments, Function
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.fx_graph import Captured
 
@@ -30,7 +29,7 @@ class Compilation:
     """
 
     trace: Trace
-    bound: tuple[Any, ...] | None = None
+    bound: Arguments | None = None
     captured: Captured | None = None
     lowered: Graph = field(init=False)
     halves: Halves | None = None
@@ -41,8 +40,8 @@ class Compilation:
     assumptions: Assumptions = field(init=False)
     guards: Guards = field(init=False)
     derivatives: tuple[Derivative, ...] = ()
-    examples: tuple[Any, ...] | None = None
-    callable: Callable[..., Any] | None = None
+    examples: Arguments | None = None
+    callable: Function | None = None
     plan: Plan = field(init=False)
 
     @property

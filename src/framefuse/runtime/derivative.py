@@ -13,8 +13,10 @@ from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
+from framefuse.runtime.function import Product
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
+Gradients = tuple[torch.Tensor | None, ...]
 Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 
 
@@ -32,8 +34,8 @@ class Derivative:
         self,
         piece: Piece,
         line: Line,
-        compile: Callable[[Values, bool], tuple[Any, Any] | Reason],
-        reference: Callable[[Values, bool], tuple[Any, ...]],
+        compile: Callable[[Values, bool], tuple[_native.Compiled, Product] | Reason],
+        reference: Callable[[Values, bool], Gradients],
         reads: Callable[[int], frozenset[int]],
     ) -> None:
         self.piece = piece
@@ -42,7 +44,7 @@ class Derivative:
         self.reference = reference
         self.reads = reads
         self.lock = threading.RLock()
-        self.cases: list[Any] = []
+        self.cases: list[Product] = []
         self.reasons: dict[Reason, int] = {}
         self.backward = _Side(self, False)
         self.differentiable = _Side(self, True)
@@ -95,18 +97,18 @@ class _Side:
         self.tries = 0
         self.dispatch = _native.Dispatch(self.run, self.miss, point=4)
 
-    def run(self, *values: Any) -> tuple[Any, ...]:
+    def run(self, *values: Any) -> Gradients:
         """Computes the gradients without compiled code."""
         return self.derivative.reference(values, self.again)
 
-    def miss(self, values: Values, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def miss(self, values: Values, kwargs: dict[str, Any]) -> Gradients:
         """A case that was not met yet."""
         casts = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
         if casts:  # the forward said what is cast; backward runs in those dtypes
             for kind in casts:
                 torch.set_autocast_enabled(kind, False)
             try:
-                gradients: tuple[Any, ...] = self.dispatch(*values)
+                gradients: Gradients = self.dispatch(*values)
                 return gradients
             finally:
                 for kind in casts:
@@ -123,10 +125,10 @@ class _Side:
                 entry, case = found
                 self.derivative.cases.append(case)
                 self.dispatch.add(entry)
-        result: tuple[Any, ...] = self.dispatch(*values)
+        result: Gradients = self.dispatch(*values)
         return result
 
-    def compile(self, values: Values) -> tuple[Any, Any] | Reason:
+    def compile(self, values: Values) -> tuple[_native.Compiled, Product] | Reason:
         """One more case, up to the limit."""
         if self.tries == LIMIT:
             fact = f"{LIMIT} cases of one backward pass were met, the limit: this one is computed call by call."

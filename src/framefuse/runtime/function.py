@@ -9,7 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import torch
 
@@ -18,6 +18,7 @@ from framefuse.errors import Reason, UserError, let_go, rethrow
 from framefuse.ir.facts import Fact
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
 from framefuse.runtime.bounds import Bound
 from framefuse.runtime.pickles import Reduced, reduced
@@ -32,7 +33,7 @@ class Product:
 
     stages: Compilation
     seconds: dict[str, float]
-    start: Any = None  # the Continuation where it begins, None for the function's beginning
+    start: Continuation | None = None  # where it begins; None: at the function's beginning
     why: str | None = None  # what the trace before it did not hold for
 
 
@@ -43,24 +44,31 @@ class Outcome:
     not run and shall, with no frame of ours below it.
     """
 
-    value: Any = None
+    value: Value = None
     exception: BaseException | None = None
     reason: Reason | None = None
     learnt: bool = False
     declined: bool = False
 
 
+class Point(Protocol):
+    """A place where compiled code hands over, as the recorder keeps it; ``handle`` is what is kept of it here."""
+
+    why: Reason
+    handle: object
+
+
 class Compiler(Protocol):
     """What records and compiles; the driver gives it. Compiled code is handed to :meth:`CompiledFunction.add`."""
 
-    def call(self, state: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    def call(self, state: CompiledFunction, args: Arguments, kwargs: Keywords) -> Outcome:
         """A call of the function for which nothing compiled applies."""
 
     def resume(
         self,
         state: CompiledFunction,
-        point: Any,
-        values: Sequence[Any],
+        point: Point,
+        values: Sequence[Value],
         record: bool,
         error: BaseException | None = None,
     ) -> Outcome:
@@ -76,22 +84,22 @@ class Continuation:
     """
 
     parent: CompiledFunction
-    point: Any
+    point: Point
     count: int
     bound: Bound = field(init=False)
     slow: int = 0
     raised: int = 0
-    dispatch: Any = field(init=False)
+    dispatch: _native.Dispatch = field(init=False)
 
     def __post_init__(self) -> None:
         self.bound = self.parent.new_bound()
         self.dispatch = _native.Dispatch(self.run, self.miss, point=self.count, failed=self.failed)
 
-    def run(self, *values: Any) -> Any:
+    def run(self, *values: Value) -> Value:
         """Goes on without recording."""
         return _answer(self.parent.compiler.resume(self.parent, self.point, values, False))
 
-    def failed(self, error: BaseException, values: tuple[Any, ...]) -> Any:
+    def failed(self, error: BaseException, values: Arguments) -> Value:
         """Goes on with the exception of the opaque step; where it often raises, eager is faster."""
         self.raised += 1
         if self.raised > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
@@ -99,7 +107,7 @@ class Continuation:
         handed = (None, *values) if len(values) < self.count else values
         return _answer(self.parent.compiler.resume(self.parent, self.point, handed, False, error))
 
-    def miss(self, values: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def miss(self, values: Arguments, kwargs: Keywords) -> Value:
         """A case that was not met here yet: records and compiles what follows, or only runs it."""
         parent = self.parent
         if not self.bound.allows():
@@ -122,7 +130,7 @@ class Continuation:
         return self.dispatch(*values) if met else _answer(outcome)
 
 
-def _answer(outcome: Outcome) -> Any:
+def _answer(outcome: Outcome) -> Value:
     if outcome.exception is not None:
         _raise(outcome)
     return outcome.value
@@ -157,8 +165,8 @@ class CompiledFunction:
     ``of_class`` says that the class of ``owner`` gave ``function`` for its call.
     """
 
-    function: Callable[..., Any]
-    owner: Any
+    function: Function
+    owner: Value
     options: Options
     compiler: Compiler
     of_class: bool = False
@@ -169,12 +177,12 @@ class CompiledFunction:
     failures: dict[bool, int] = field(default_factory=dict)
     raises: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
-    points: Any = None
+    points: object | None = None
     continuations: list[Continuation] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
     recorder: int | None = None
-    recompile: Callable[..., Any] | None = None
-    dispatch: Any = field(init=False)
+    recompile: Function | None = None
+    dispatch: _native.Dispatch = field(init=False)
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -208,7 +216,7 @@ class CompiledFunction:
                 found[f"args[1][{place}]"] = found[f"args[2][{name!r}]"] = name
         return found
 
-    def guarded(self, start: Continuation | None) -> list[tuple[Any, Sequence[Fact]]]:
+    def guarded(self, start: Continuation | None) -> list[tuple[_native.GuardSet, Sequence[Fact]]]:
         """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
         stages = {id(p.stages.guards.program): p.stages for p in self.products if p.start is start}
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
@@ -219,11 +227,11 @@ class CompiledFunction:
         """How the native half is pickled."""
         return reduced(self.dispatch, self.function, self.owner, self.recompile)
 
-    def native(self) -> Any:
+    def native(self) -> _native.Dispatch:
         """The native half."""
         return _native.Dispatch(self.function, self.miss, owner=self.owner)
 
-    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def miss(self, args: Arguments, kwargs: Keywords) -> Value:
         """A call for which no trace holds: records, compiles and adds traces, or gives Declined where that is vain:
         then the native half calls the function.
         """
@@ -257,7 +265,7 @@ class CompiledFunction:
             raise UserError(str(outcome.reason))
         return outcome.value
 
-    def met(self, dispatch: Any, bound: Callable[[], tuple[Any, ...] | None]) -> bool:
+    def met(self, dispatch: _native.Dispatch, bound: Callable[[], Arguments | None]) -> bool:
         """Whether another thread compiled the case at hand after this thread's call had missed; ``bound`` gives the
         bound arguments. The caller holds the lock and is about to record.
         """
@@ -278,16 +286,16 @@ class CompiledFunction:
         self.waits[mode] = max(0, left - 1)
         return left > 0
 
-    def continuation(self, point: Any, count: int) -> Continuation:
+    def continuation(self, point: Point, count: int) -> Continuation:
         """The native half of a point, made when it is first reached; it takes ``count`` values."""
-        if point.handle is None:
-            point.handle = Continuation(self, point, count)
-            self.continuations.append(point.handle)
+        found = point.handle
+        if not isinstance(found, Continuation):
+            found = point.handle = Continuation(self, point, count)
+            self.continuations.append(found)
             self.breaks.setdefault(point.why, 0)
-        found: Continuation = point.handle
         return found
 
-    def add(self, start: Continuation | None, product: Product, entry: Any) -> None:
+    def add(self, start: Continuation | None, product: Product, entry: _native.Compiled) -> None:
         """Takes compiled code that starts at a point, or at the function's beginning."""
         product.start = start
         self.products.append(product)
@@ -425,7 +433,7 @@ def live_functions() -> Sequence[CompiledFunction]:
     return tuple(LIVE)
 
 
-def compiled_function(compiled: Any) -> CompiledFunction | None:
+def compiled_function(compiled: Value) -> CompiledFunction | None:
     """The record behind a result of ``framefuse.compile``, or of a function or module that is installed; None for
     anything else, such as a wrapper to which ``functools.wraps`` copied the attributes of one of these.
     """
