@@ -13,11 +13,12 @@ from framefuse.capture.lookups import type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.numbers import bare, plain_number
-from framefuse.capture.registry import specials
+from framefuse.capture.registry import special
 from framefuse.capture.tracebacks import variables
 from framefuse.capture.values import Arguments, Keywords, Value
 
 
+@special(getattr)
 def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
         return MISSING
@@ -41,6 +42,7 @@ def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
+@special(hasattr)
 def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
@@ -62,6 +64,7 @@ def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
+@special(setattr)
 def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or not isinstance(args[1], str):
         return MISSING
@@ -69,6 +72,7 @@ def _setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return machine.attributes.store(frame, args[0], plain_number(args[1]), args[2])
 
 
+@special(delattr)
 def _delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[1], str):
         return MISSING
@@ -76,6 +80,7 @@ def _delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return machine.attributes.delete(frame, args[0], plain_number(args[1]))
 
 
+@special(object.__getattribute__, ("__getattribute__", object))
 def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2:
         return MISSING
@@ -105,6 +110,7 @@ def _state(holder: Value) -> Value:
         return ()
 
 
+@special(object.__setattr__, ("__setattr__", object))
 def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
@@ -112,6 +118,7 @@ def _object_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     return machine.attributes.generic_store(frame, args[0], type(args[0]), args[1], args[2])
 
 
+@special(object.__delattr__, ("__delattr__", object))
 def _object_delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or isinstance(args[0], (torch.Tensor, type, types.ModuleType)):
         return MISSING
@@ -119,6 +126,7 @@ def _object_delattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     return machine.attributes.generic_delete(frame, *args)
 
 
+@special(torch.nn.Module.__setattr__)
 def _module_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 3 or kwargs:
         return MISSING
@@ -126,6 +134,7 @@ def _module_setattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     return machine.attributes.store_in_module(frame, *args)
 
 
+@special(torch.nn.Module.__getattr__)
 def _module_getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or kwargs:
         return MISSING
@@ -133,11 +142,13 @@ def _module_getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
     return None
 
 
+@special(locals)
 def _locals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     frame.stack.append(variables(frame) if frame.space is None else frame.space)
     return None
 
 
+@special(vars)
 def _vars(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not args:
         return _locals(machine, frame, args, kwargs)
@@ -147,23 +158,3 @@ def _vars(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
         machine.recorder.sources.guard_type(args[0])
         vars(holder)  # raises what vars raises, not what a missing attribute does
     return _getattr(machine, frame, (args[0], "__dict__"), {})
-
-
-specials(
-    {
-        getattr: _getattr,
-        hasattr: _hasattr,
-        setattr: _setattr,
-        delattr: _delattr,
-        object.__getattribute__: _object_getattribute,
-        ("__getattribute__", object): _object_getattribute,
-        object.__setattr__: _object_setattr,
-        ("__setattr__", object): _object_setattr,
-        object.__delattr__: _object_delattr,
-        ("__delattr__", object): _object_delattr,
-        torch.nn.Module.__setattr__: _module_setattr,
-        torch.nn.Module.__getattr__: _module_getattr,
-        locals: _locals,
-        vars: _vars,
-    }
-)

@@ -19,21 +19,15 @@ from framefuse.capture.lookups import has_finalizer, is_python_metaclass, python
 from framefuse.capture.machine import Machine, Special
 from framefuse.capture.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.registry import (
-    ASKED,
     CLASS_MAKERS,
-    NAMED_TWINS,
+    NAMED_EQUIVALENTS,
     SHORTCUTS,
     SPECIALS,
-    TWIN_TYPES,
-    TWINS,
-    needs_twin,
+    equivalent_of,
 )
 from framefuse.capture.repeated import call_repeated, is_repeatable
 from framefuse.capture.services import Why
 from framefuse.capture.values import Arguments, Keywords, Value
-
-# Classes of C whose instances call a function that they are given; where that is native it must not see our numbers.
-DRIVERS = frozenset((map, filter))
 
 
 class Calls:
@@ -66,7 +60,7 @@ class Calls:
                     target = target.__wrapped__
                     continue
                 if runs_natively(target):
-                    named = NAMED_TWINS.get((target.__globals__.get("__name__", ""), target.__name__))
+                    named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
                     if named is not None and named[0](args, kwargs):
                         target = named[1]
                         continue
@@ -95,10 +89,11 @@ class Calls:
                         args = (target.__self__, *args)
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, then)
-                if target in TWINS and needs_twin(args, *ASKED.get(target, ())):
-                    target = TWINS[target]
-                    continue
-                break
+                in_python = equivalent_of(target, args, False)
+                if in_python is None:
+                    break
+                target = in_python
+                continue
             if kind is functools.partial:
                 if sources.knows(target):
                     for name in ("func", "args", "keywords"):
@@ -205,10 +200,9 @@ class Calls:
                 if outcome is None and then is not None:
                     self.machine.finish(frame, frame.stack.pop(), then)
                 return outcome
-        drives = cls in DRIVERS and self.recorder.relations.tracked and bool(args)
-        given = (*args, *kwargs.values())
-        if cls in TWIN_TYPES and (drives or needs_twin(given, *ASKED.get(cls, ()))):
-            return self.call(frame, TWIN_TYPES[cls], args, kwargs, then)
+        in_python = equivalent_of(cls, (*args, *kwargs.values()), self.recorder.relations.tracked)
+        if in_python is not None:
+            return self.call(frame, in_python, args, kwargs, then)
         method = python_method(type(cls), "__call__")
         if method is not None:
             return self.call(frame, method, (cls, *args), kwargs, then)

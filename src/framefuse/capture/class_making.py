@@ -8,7 +8,7 @@ import collections
 import sys
 import types
 
-from framefuse.capture import twins
+from framefuse.capture import equivalents
 from framefuse.capture.frame import Frame, enter
 from framefuse.capture.leaves import runs_natively
 from framefuse.capture.lookups import is_python_metaclass, python_method, type_get
@@ -37,10 +37,10 @@ def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
     metas += [type(base) for base in args[2:] if isinstance(base, type)]
     if not all(isinstance(meta, type) and is_python_metaclass(meta) for meta in metas):
         return MISSING
-    return machine.calls.call(frame, twins.build_class, args, kwargs)
+    return machine.calls.call(frame, equivalents.build_class, args, kwargs)
 
 
-@special(twins.run_body)
+@special(equivalents.run_body)
 def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """Enters the body of a class statement with its namespace."""
     function, space = args
@@ -126,7 +126,7 @@ def _set_name(machine: Machine, made: type, key: str, value: Value) -> None:
         raise RuntimeError(text) from error
 
 
-@special(collections.namedtuple)
+@special(collections.namedtuple, pure=True)
 def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """A kind of tuple; its methods come from native code."""
     for part in (*args, *kwargs.values()):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from framefuse.capture.code import Code, decode
 from framefuse.capture.markers import UNBOUND
-from framefuse.capture.twins import REAL
+from framefuse.capture.natives import STANDS_FOR
 from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.source import Line, Site
 
@@ -300,7 +300,7 @@ def call_of(generator: InterpretedGenerator) -> tuple[Value, list[Value], dict[s
     kwargs = dict(zip(code.co_varnames[count:total], slots[count:total], strict=True))
     if code.co_flags & 8:
         kwargs.update(slots[at])
-    return REAL.get(generator.function, generator.function), args, kwargs
+    return STANDS_FOR.get(generator.function, generator.function), args, kwargs
 
 
 _CELL = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]

@@ -15,7 +15,7 @@ from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import TRACKED, Integer
 from framefuse.capture.recipe import by_identity
-from framefuse.capture.registry import specials
+from framefuse.capture.registry import special, specials
 from framefuse.capture.values import Arguments, Keywords, Value
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
@@ -78,8 +78,5 @@ def _by_value(value: Value) -> bool:
     return getattr(method, "__globals__", {}).get("__name__") in leaves.PURE_MODULES
 
 
-specials(
-    {
-        id: identity, hash: hashing, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing,
-    }
-)  # fmt: skip
+specials({id: identity, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing})
+special(hash, pure=True)(hashing)

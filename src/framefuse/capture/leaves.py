@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import collections
-import dataclasses
-import functools
 import inspect
 import itertools
-import math
-import operator
 import types
 from pathlib import Path
 from typing import Any
@@ -42,7 +37,7 @@ NATIVE_MODULES = frozenset(
 )
 # The demo stands in for a user's program.
 INTERPRETED_OURS = (
-    "framefuse.capture.twins", "framefuse.capture.custom_functions", "framefuse.capture.scans", "framefuse.demo",
+    "framefuse.capture.equivalents", "framefuse.capture.custom_functions", "framefuse.capture.scans", "framefuse.demo",
 )  # fmt: skip
 # Functions of native modules that read the user's objects, or only call others.
 INTERPRETED_FUNCTIONS = frozenset(
@@ -148,50 +143,6 @@ def _is_torchs(module: str) -> bool:
     return module.startswith("torch") or module == "typing_extensions"  # what marks a function as deprecated
 
 
-def _members(owner: Any, names: str) -> set[Any]:
-    return {getattr(owner, name) for name in names.split() if hasattr(owner, name)}
-
-
-# Native callables whose result depends on nothing but their arguments' (shallow) content, and that change nothing.
-PURE: set[Any] = (
-    _members(
-        builtins,
-        "abs all any ascii bin bool bytes bytearray callable chr classmethod complex dict divmod enumerate filter "
-        "float format "
-        "frozenset hash hex int isinstance issubclass iter len list map max min next object oct ord pow property "
-        "range repr reversed round "
-        "set slice sorted staticmethod str sum tuple type zip super",
-    )
-    | {value for value in vars(math).values() if callable(value)}
-    | {value for value in vars(operator).values() if callable(value)}
-    | {value for value in vars(itertools).values() if callable(value)}
-    | _members(
-        inspect, "signature isfunction ismethod isclass ismodule isgenerator isgeneratorfunction isbuiltin unwrap"
-    )
-    | _members(dataclasses, "fields is_dataclass")
-    | _members(collections, "OrderedDict deque Counter defaultdict ChainMap namedtuple UserDict")
-    | _members(functools, "partial partialmethod cmp_to_key cached_property")
-    | {
-        types.MethodType,
-        types.SimpleNamespace,
-        types.MappingProxyType,
-        torch.Size,
-        torch.device,
-        torch.no_grad,
-        torch.enable_grad,
-    }
-    | {torch.finfo, torch.iinfo, torch.set_grad_enabled, types.GenericAlias, types.CellType}
-)
-PURE -= {
-    operator.setitem,
-    operator.delitem,
-    operator.iadd,
-    operator.iconcat,
-    operator.imul,
-    operator.ior,
-    operator.iand,
-    operator.isub,
-}
 PURE_MODULES = frozenset(
     "inspect typing enum abc dataclasses re numbers string posixpath packaging typing_extensions packaging.version "
     "_collections_abc _abc _struct fractions re._compiler re._parser".split()
@@ -219,16 +170,7 @@ ITERATOR_TYPES: tuple[type, ...] = (
     type({}.keys()), type({}.values()),
     type({}.items()), type(reversed({})), type(reversed(())),
 )  # fmt: skip
-# Native callables that call a function which they are given: what that function reads would go unseen.
-CALLS_BACK = {
-    itertools.starmap,
-    itertools.accumulate,
-    itertools.takewhile,
-    itertools.dropwhile,
-    itertools.filterfalse,
-    itertools.groupby,
-    functools.cmp_to_key,
-}
+# Methods that call a function which they are given: what that function reads would go unseen.
 CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
 NATIVE_KINDS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -246,14 +188,6 @@ def _operators() -> set[Any]:
 
 
 OPERATORS = _operators()
-
-
-def is_pure(function: Any) -> bool:
-    """Whether a native callable stands on the list of pure ones."""
-    try:
-        return function in PURE
-    except TypeError:
-        return False
 
 
 def is_wrapper(function: types.FunctionType) -> bool:
@@ -308,7 +242,6 @@ def torch_function_stop(function: types.FunctionType) -> str | None:
 # Classes of torch that only hold what they are given; what is done with them is looked at there.
 HOLDING_CLASSES = frozenset((torch.autograd.profiler.record_function,))
 SILENT_CLASSES = HOLDING_CLASSES | {torch.autocast}
-PURE |= HOLDING_CLASSES
 
 
 def class_stop(cls: type) -> str | None:

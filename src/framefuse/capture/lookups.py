@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import functools
+import operator
 import threading
 import types
 
@@ -81,3 +83,26 @@ HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
 def _interpreted(found: Value) -> bool:
     function = getattr(found, "__func__", found)
     return type(function) is types.FunctionType and not runs_natively(function)
+
+
+# What functools.cmp_to_key makes: neither it nor what it makes of a value tells which function it calls.
+COMPARING = type(functools.cmp_to_key(lambda left, right: 0))
+
+
+def runs_program(value: Value, classes: bool = True) -> bool:
+    """Whether to call ``value`` runs code of the program: a function, what holds one, an object with ``__call__``, or a
+    class (where ``classes`` are asked for) whose instances are made by Python.
+    """
+    kind = type(value)
+    if kind is types.FunctionType:
+        return not runs_natively(value)
+    if kind is types.MethodType:
+        return runs_program(value.__func__)
+    if kind is functools.partial:
+        return runs_program(value.func)
+    if isinstance(value, type):
+        makers = (python_method(kind, "__call__"), python_method(value, "__new__"), python_method(value, "__init__"))
+        return classes and any(maker is not None for maker in makers)
+    if kind is types.MethodWrapperType and value.__name__ == "__call__":
+        return runs_program(value.__self__)
+    return kind is COMPARING or kind is operator.methodcaller or python_method(kind, "__call__") is not None

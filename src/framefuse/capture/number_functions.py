@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 
 from framefuse.capture.frame import Frame
-from framefuse.capture.machine import Machine, Special
+from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import (
     NUMBERS,
@@ -21,7 +21,7 @@ from framefuse.capture.numbers import (
     rounded,
 )
 from framefuse.capture.owner import Owner
-from framefuse.capture.registry import SPECIALS
+from framefuse.capture.registry import special
 from framefuse.capture.specials import method_of
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
@@ -40,14 +40,6 @@ def _in_range(value: Value) -> bool:
     return type(value) is not int or -(2**63) <= value < 2**63
 
 
-def special(target: object) -> Callable[[Special], Special]:
-    def register(function: Special) -> Special:
-        SPECIALS[target] = function
-        return function
-
-    return register
-
-
 def run_time(args: Arguments, kwargs: Keywords, *counts: int) -> Owner | None:
     """The recorder of a run-time number among ``args``, None where there is none or they are no numbers."""
     if kwargs or len(args) not in counts or not all(type(part) in NUMBERS and _in_range(part) for part in args):
@@ -55,7 +47,7 @@ def run_time(args: Arguments, kwargs: Keywords, *counts: int) -> Owner | None:
     return next((part.owner for part in args if type(part) in (Integer, Float)), None)
 
 
-@special(int)
+@special(int, pure=True, reads_value=True)
 def _int(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) == 1 and not kwargs:
         if type(args[0]) in (Integer, Float):
@@ -65,7 +57,7 @@ def _int(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return MISSING
 
 
-@special(float)
+@special(float, pure=True, reads_value=True)
 def _float(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1 or kwargs:
         return MISSING
@@ -78,7 +70,7 @@ def _float(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return method_of(machine, frame, args[0], "__float__")
 
 
-@special(abs)
+@special(abs, pure=True)
 def _abs(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) == 1 and type(args[0]) in (Integer, Float):
         frame.stack.append(abs(args[0]))
@@ -86,7 +78,7 @@ def _abs(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return method_of(machine, frame, args[0], "__abs__") if len(args) == 1 else MISSING
 
 
-@special(pow)
+@special(pow, pure=True)
 def _pow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
@@ -95,7 +87,7 @@ def _pow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return None
 
 
-@special(divmod)
+@special(divmod, pure=True)
 def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
@@ -106,7 +98,7 @@ def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
 
 
 def _rounding(op: str, function: Callable[[Value], int]) -> None:
-    @special(function)
+    @special(function, pure=True, reads_value=function is round)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if run_time(args, kwargs, 1) is None:
             return MISSING
@@ -120,7 +112,7 @@ _rounding("round", round)
 
 
 def _function(function: Function, op: str, count: int) -> None:
-    @special(function)
+    @special(function, pure=True)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, count)
         if owner is None:
@@ -135,7 +127,7 @@ for _target, (_name, _count) in FUNCTIONS.items():
         _function(_target, _name, _count)
 
 
-@special(math.log)
+@special(math.log, pure=True)
 def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """With a base, the quotient of two logarithms, as in CPython."""
     owner = run_time(args, kwargs, 1, 2)
@@ -148,7 +140,7 @@ def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 
 
 def _scaling(function: Function, factor: float) -> None:
-    @special(function)
+    @special(function, pure=True)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, 1)
         if owner is None:
@@ -162,7 +154,7 @@ for _target, _factor in SCALES.items():
     _scaling(_target, _factor)
 
 
-@special(math.isnan)
+@special(math.isnan, pure=True)
 def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
@@ -170,7 +162,7 @@ def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(math.isinf)
+@special(math.isinf, pure=True)
 def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
@@ -178,7 +170,7 @@ def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(math.isfinite)
+@special(math.isfinite, pure=True)
 def _isfinite(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING

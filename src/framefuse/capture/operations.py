@@ -9,6 +9,7 @@ from collections import deque
 import torch
 
 from framefuse.capture.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
+from framefuse.capture.equivalents import equal_parts
 from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.iterators import NATIVE_ITERATORS
 from framefuse.capture.lookups import python_method, type_get
@@ -17,7 +18,6 @@ from framefuse.capture.markers import MISSING, Outcome
 from framefuse.capture.numbers import NUMBERS, TRACKED, pin_nested, plain_kind, plain_number, reads_values
 from framefuse.capture.protocols import checked
 from framefuse.capture.services import Attempt
-from framefuse.capture.twins import equal_parts
 from framefuse.capture.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
 from framefuse.capture.values import Function, Value
 from framefuse.ir.classes import immutable

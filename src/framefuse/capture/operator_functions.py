@@ -35,7 +35,6 @@ IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)
 specials(
     {
         **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
-        **{function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)},
         **{function: _as_instruction(compare_op, place, 2) for place, (_, function) in enumerate(COMPARE)},
         operator.neg: _as_instruction(HANDLERS["UNARY_NEGATIVE"], 0, 1),
         operator.invert: _as_instruction(HANDLERS["UNARY_INVERT"], 0, 1),
@@ -45,5 +44,7 @@ specials(
         operator.call: _call,
         operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
         operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
-    }
+    },
+    pure=True,
 )
+specials({function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)})

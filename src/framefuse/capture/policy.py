@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import math
 import types
 import weakref
@@ -15,12 +13,12 @@ from framefuse.capture import collectives, leaves, queries
 from framefuse.capture.bound import BOUND_KINDS, unbound
 from framefuse.capture.frame import Frame, FrameView, Pending
 from framefuse.capture.generator_calls import of_generator, records_generator
-from framefuse.capture.leaves import runs_natively
-from framefuse.capture.lookups import type_get
+from framefuse.capture.lookups import runs_program, type_get
 from framefuse.capture.machine import Machine
 from framefuse.capture.made_classes import enter_made
 from framefuse.capture.markers import MISSING
 from framefuse.capture.mutations import mutate
+from framefuse.capture.natives import known_as
 from framefuse.capture.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.numpy_calls import numbers_of_numpy
 from framefuse.capture.sources import CODE_LIKE
@@ -75,7 +73,7 @@ class Natives:
                 return
             if stopped and self.machine.exits.breakable():
                 policy, self.refused = None, stopped
-        elif target in READS_VALUE if kind_hashable(target) else False:
+        elif kind_hashable(target) and known_as(target).reads_value:
             if any(isinstance(part, torch.Tensor) for part in args):
                 policy, self.refused = None, "item"
                 if target in (int, float) and len(args) == 1 and not kwargs:
@@ -175,7 +173,7 @@ class Natives:
             return value
         if name_of(target) in TEXTS:
             shown(self.machine, (getattr(target, "__self__", None), args, kwargs))
-        elif type(target) is types.FunctionType and id(target) not in HOLDS_FUNCTIONS:
+        elif type(target) is types.FunctionType and not known_as(target).holds:
             self._hand_over(target, args, kwargs)
             if target.__globals__.get("__name__") == "dataclasses":
                 return self._of_dataclasses(target, args, kwargs)
@@ -194,7 +192,7 @@ class Natives:
             recorder.contents.guard_shallow_contents(part)
         for part in kwargs.values():
             recorder.contents.guard_shallow_contents(part)
-        keeps = kind_hashable(target) and target in KEEPS_NUMBERS
+        keeps = kind_hashable(target) and known_as(target).keeps_numbers
         if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
             pin_nested(getattr(target, "__self__", None))
             for part in (*args, *kwargs.values()):
@@ -233,12 +231,10 @@ class Natives:
             sources = self.recorder.sources
             name = getattr(target, "__name__", "")
             is_python = type(target) is types.FunctionType
-            hands = is_python and not name.startswith("_check") and id(target) not in HOLDS_FUNCTIONS
-            if hands or name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and target in leaves.CALLS_BACK):
-                for part in (*args, *kwargs.values()):
-                    called: Value = part.__func__ if isinstance(part, types.MethodType) else part
-                    if isinstance(called, types.FunctionType) and not runs_natively(called):
-                        return True
+            hands = is_python and not name.startswith("_check") and not known_as(target).holds
+            calls = name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and known_as(target).calls)
+            if (hands or calls) and any(runs_program(part, classes=calls) for part in (*args, *kwargs.values())):
+                return True
             if target is iter and len(args) == 2:
                 return True
             for part in args:
@@ -281,7 +277,7 @@ class Natives:
                     return "wait"
                 if leaves.is_torch_native(target):
                     return "torch"
-                if leaves.is_pure(target):
+                if known_as(target).pure:
                     return "pure"
                 if isinstance(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
                     return "pure" if not recorder.sources.knows(holder) else None
@@ -321,10 +317,10 @@ class Natives:
                 if code is not None:
                     self.refused = code
                     return None
-                if leaves.is_pure(target):
+                if known_as(target).pure:
                     return (
                         "new"
-                        if target in CONTAINER_TYPES_KEEPING and not any(recorder.sources.knows(a) for a in args)
+                        if known_as(target).keeps and not any(recorder.sources.knows(a) for a in args)
                         else "pure"
                     )
                 if issubclass(target, BaseException):
@@ -354,7 +350,7 @@ class Natives:
             return None
 
     def _class_method(self, holder: type, target: Value, args: Arguments) -> str | None:
-        if leaves.is_pure(holder) or target.__name__ in (
+        if known_as(holder).pure or target.__name__ in (
             "__subclasses__",
             "mro",
             "__instancecheck__",
@@ -362,7 +358,7 @@ class Natives:
         ):
             return "pure"
         if target.__name__ == "__new__" and (
-            not args or leaves.is_pure(args[0]) or holder in (object, dict, list, tuple, set, float, int, str)
+            not args or known_as(args[0]).pure or holder in (object, dict, list, tuple, set, float, int, str)
         ):
             return "new"
         return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
@@ -439,39 +435,6 @@ class Natives:
         return "pure"
 
 
-CONTAINER_TYPES_KEEPING = frozenset(
-    (
-        list,
-        tuple,
-        set,
-        frozenset,
-        dict,
-        slice,
-        zip,
-        enumerate,
-        types.MethodType,
-        functools.partial,
-        torch.Size,
-        types.SimpleNamespace,
-        types.CellType,
-        map,
-        filter,
-        super,
-        property,
-        classmethod,
-        staticmethod,
-    )
-)
-
-
-# Python functions of the library that look at a function they are given and do not call it.
-HOLDS_FUNCTIONS = frozenset(
-    id(getattr(inspect, name))
-    for name in "signature isfunction ismethod isgeneratorfunction isbuiltin unwrap isclass ismodule".split()
-) | {id(dataclasses.fields), id(dataclasses.is_dataclass)}
-# Pure natives that leave the numbers inside their arguments alone or use them by Python's protocols.
-KEEPS_NUMBERS = frozenset((math.prod, sum, reversed, iter, len, isinstance, type, callable, id, zip, enumerate, next))
-
 # Where methods of containers keep an argument; all others they take by value.
 KEPT_AT = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "__setitem__": 1, "setdefault": 1, "get": 1}
 READING = frozenset(("__getitem__", "get", "items", "keys", "values", "copy"))
@@ -508,9 +471,6 @@ def kind_hashable(target: Value) -> bool:
     return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
 
 
-# Builtins that read the value of a tensor they are given.
-READS_VALUE = frozenset((int, float, complex, str, repr, format, round, ascii, hex, oct, bin, list, tuple, set, hash))
-READS_VALUE -= {list, tuple, set, hash}  # elements of a tensor are tensors; its hash is its identity
 
 
 def strip_shallow(args: Arguments) -> Arguments:

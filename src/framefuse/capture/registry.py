@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Hashable, Mapping
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, Unpack
 
 import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import Frame, InterpretedGenerator, Pending
-from framefuse.capture.lookups import python_method
+from framefuse.capture.lookups import python_method, runs_program
 from framefuse.capture.machine import Handler, Machine, Special
+from framefuse.capture.natives import Columns, Native, known_as, row
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
@@ -25,13 +26,8 @@ H = TypeVar("H", bound=Handler)
 
 # What is done in place of the call, by the callable, or by name and class where a method is bound.
 SPECIALS: dict[Hashable, Special] = {}
-# Functions and classes of C, and the Python that the interpreter runs where they would call the program's.
-TWINS: dict[Hashable, Function] = {}
-TWIN_TYPES: dict[type, Function] = {}
-# The special methods that these ask of the elements they are given.
-ASKED: dict[Hashable, tuple[str, ...]] = {}
 # Functions of libraries that are imported late, by module and name: whether a call of these can be one of the Python.
-NAMED_TWINS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], Function]] = {}
+NAMED_EQUIVALENTS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], Function]] = {}
 
 # Enters the frames of a call at once; False where the function must be interpreted.
 Shortcut: TypeAlias = Callable[[Machine, Arguments, Keywords, Pending | None], bool]
@@ -53,28 +49,40 @@ def handles(*names: str) -> Callable[[H], H]:
     return register
 
 
-def special(*targets: Hashable) -> Callable[[S], S]:
-    """Registers a function as what calls of ``targets`` do."""
+def special(*targets: Hashable, **columns: Unpack[Columns]) -> Callable[[S], S]:
+    """Registers a function as what calls of ``targets`` do, and what else is known of them."""
 
     def register(function: S) -> S:
-        SPECIALS.update(dict.fromkeys(targets, function))
+        specials(dict.fromkeys(targets, function), **columns)
         return function
 
     return register
 
 
-def specials(rows: Mapping[Hashable, Special]) -> None:
+def specials(rows: Mapping[Hashable, Special], **columns: Unpack[Columns]) -> None:
     """Registers rows of one family."""
-    SPECIALS.update(rows)
+    for target, function in rows.items():
+        row(target, Native(special=True, **columns))
+        SPECIALS[target] = function
 
 
 PLAIN_ITERABLES = frozenset(
     (list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values()))
 )
-PYTHON_CALLABLES = (types.FunctionType, types.MethodType, functools.partial)
 
 
-def needs_twin(args: Arguments, *names: str) -> bool:
+def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function | None:
+    """The Python that the interpreter runs in place of this call of native code; None where that may run: it calls
+    nothing of the program's, and gives no run-time number (there are some where they are ``tracked``) to native code.
+    """
+    row = known_as(target)
+    if row.equivalent is None:
+        return None
+    calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)))
+    return row.equivalent if calls or needs_python(args, *row.asks) else None
+
+
+def needs_python(args: Arguments, *names: str) -> bool:
     """Whether native code would call back into Python: an interpreted generator, a Python iterable, a Python function,
     or a special method with one of these ``names`` of what it is given or of an element.
     """
@@ -82,7 +90,7 @@ def needs_twin(args: Arguments, *names: str) -> bool:
         kind = type(value)
         if kind in PLAIN_ITERABLES or kind in ATOMS:
             continue
-        if kind is InterpretedGenerator or kind in PYTHON_CALLABLES:
+        if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
             return True
         if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.registry import NAMED_TWINS
+from framefuse.capture.registry import NAMED_EQUIVALENTS
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 LONGEST = 64  # steps; torch's own way takes fewer, larger ones, which pays where there are more
@@ -46,4 +46,4 @@ def is_short(args: Arguments, kwargs: Keywords) -> bool:
         return len(lengths) == 1 and 0 < lengths.pop() <= LONGEST
 
 
-NAMED_TWINS[PLACE] = (is_short, associative_scan)
+NAMED_EQUIVALENTS[PLACE] = (is_short, associative_scan)

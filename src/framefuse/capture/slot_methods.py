@@ -12,14 +12,14 @@ from framefuse.capture.iterators import RangeIterator
 from framefuse.capture.lookups import python_method
 from framefuse.capture.machine import Machine, Special
 from framefuse.capture.markers import MISSING, Outcome
-from framefuse.capture.registry import SPECIALS
+from framefuse.capture.registry import special
 from framefuse.capture.values import Arguments, Keywords
 
 
 def slot(name: str, *kinds: type) -> Callable[[Special], Special]:
     def register(function: Special) -> Special:
         for kind in kinds:
-            SPECIALS[vars(kind)[name]] = SPECIALS[name, kind] = function
+            special(vars(kind)[name], (name, kind))(function)
         return function
 
     return register
@@ -80,13 +80,13 @@ def _unequal(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
 def _of_range(name: str) -> None:
     method = getattr(RangeIterator, name)
 
+    @special(method)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if kwargs or len(args) != 1 or type(args[0]) is not RangeIterator:
             return MISSING
         frame.stack.append(method(args[0]))
         return None
 
-    SPECIALS[method] = call
 
 
 for _name in ("__iter__", "__next__", "__length_hint__"):

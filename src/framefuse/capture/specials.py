@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from framefuse.capture import twins
+from framefuse.capture import equivalents
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.continuations import PUSH_TRUTH, NextCall, PushChecked
 from framefuse.capture.frame import Frame, FrameView, InterpretedGenerator
@@ -28,23 +28,13 @@ from framefuse.capture.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.protocols import BUILTINS
 from framefuse.capture.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
-from framefuse.capture.registry import ASKED, SPECIALS, TWIN_TYPES, TWINS, needs_twin, special
+from framefuse.capture.registry import needs_python, special, specials
 from framefuse.capture.settle import cell_contents
-from framefuse.capture.unseen import MADE_FROM, hidden, shown
+from framefuse.capture.unseen import hidden, shown
 from framefuse.capture.values import Arguments, Keywords, Value
 
-TWINS.update(
-    {sum: twins.sum_, any: twins.any_, all: twins.all_, sorted: twins.sorted_, max: twins.max_, min: twins.min_}
-)
-TWIN_TYPES.update({native: twin for twin, native in twins.REAL.items() if isinstance(native, type)})
-TWIN_TYPES.update(
-    {list: twins.list_, tuple: twins.tuple_, set: twins.set_, frozenset: twins.frozenset_, dict: twins.dict_}
-)
-ASKED.update(dict.fromkeys((any, all, filter), ("__bool__", "__len__")))
-ASKED[map] = (*MADE_FROM, "__bool__", "__abs__", "__hash__", "__index__")  # by the function that is called, if native
 
-
-@special(len)
+@special(len, pure=True, keeps_numbers=True)
 def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
@@ -61,12 +51,12 @@ def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return None
 
 
-@special(iter)
+@special(iter, pure=True, keeps_numbers=True)
 def _iter(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return machine.operations.iterate(frame, args[0]) if len(args) == 1 else MISSING
 
 
-@special(next)
+@special(next, pure=True, keeps_numbers=True)
 def _next(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not args:
         return MISSING
@@ -91,7 +81,7 @@ def _next(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return None
 
 
-@special(InterpretedGenerator.send, InterpretedGenerator.__next__, *twins.STEPS)
+@special(InterpretedGenerator.send, InterpretedGenerator.__next__, *equivalents.STEPS)
 def _send(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     generator, value = args[0], args[1] if len(args) > 1 else None
     if type(generator) is not InterpretedGenerator or kwargs or len(args) > 2:
@@ -117,7 +107,7 @@ def _close(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(isinstance)
+@special(isinstance, pure=True, keeps_numbers=True)
 def _isinstance(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2:
         return MISSING
@@ -127,7 +117,7 @@ def _isinstance(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
     return _check_class(machine, frame, type(value), value, classes, "__instancecheck__", isinstance)
 
 
-@special(issubclass)
+@special(issubclass, pure=True)
 def _issubclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2 or not isinstance(args[0], type):
         return MISSING
@@ -190,11 +180,10 @@ def _answer(question: Question) -> Special:
     return ask
 
 
-for _ask, _question in QUESTIONS.items():
-    SPECIALS[_ask] = _answer(_question)
+specials({ask: _answer(question) for ask, question in QUESTIONS.items()})
 
 
-@special(type)
+@special(type, pure=True, keeps_numbers=True)
 def _type(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1 or kwargs:
         return MISSING
@@ -210,7 +199,7 @@ OWN_KINDS: dict[type, type] = {
 }  # fmt: skip
 
 
-@special(super)
+@special(super, pure=True, keeps=True)
 def _super(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args:
         return MISSING
@@ -231,7 +220,7 @@ def _super(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(bool)
+@special(bool, pure=True)
 def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
@@ -266,11 +255,11 @@ def _unary_special(name: str) -> Special:
     return call
 
 
-for _target, _name in ((str, "__str__"), (repr, "__repr__"), (reversed, "__reversed__")):
-    SPECIALS[_target] = _unary_special(_name)
+specials({str: _unary_special("__str__"), repr: _unary_special("__repr__")}, pure=True, reads_value=True)
+special(reversed, pure=True, keeps_numbers=True)(_unary_special("__reversed__"))
 
 
-@special(format)
+@special(format, pure=True, reads_value=True)
 def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
     if method is None or isinstance(args[0], torch.Tensor):
@@ -289,8 +278,8 @@ def _extreme(name: str) -> Special:
         alone = machine.exits.points is None and not kwargs
         if alone and len(args) > 1 and any(isinstance(a, torch.Tensor) for a in args):
             return _extreme_of_tensors(machine, frame, name, args)
-        if kwargs.get("key") is not None or needs_twin(args, "__gt__", "__lt__"):
-            return machine.calls.call(frame, twins.max_ if name == "max" else twins.min_, args, kwargs)
+        if kwargs.get("key") is not None or needs_python(args, "__gt__", "__lt__"):
+            return machine.calls.call(frame, equivalents.max_ if name == "max" else equivalents.min_, args, kwargs)
         values = list(machine.operations.iterable(args[0])) if len(args) == 1 else args
         if values and all(type(value) in NUMBERS for value in values):
             frame.stack.append(_extreme_of_numbers(name, values))
@@ -326,20 +315,20 @@ def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Argumen
     return None
 
 
-SPECIALS[min], SPECIALS[max] = _extreme("min"), _extreme("max")
+specials({min: _extreme("min"), max: _extreme("max")}, pure=True)
 
 
-@special(sorted)
+@special(sorted, pure=True)
 def _sorted(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if kwargs.get("key") is not None or needs_twin(args):
-        return machine.calls.call(frame, twins.sorted_, args, kwargs)
+    if kwargs.get("key") is not None or needs_python(args):
+        return machine.calls.call(frame, equivalents.sorted_, args, kwargs)
     return MISSING
 
 
-@special(sum)
+@special(sum, pure=True, keeps_numbers=True)
 def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    if needs_twin(args, "__add__", "__radd__"):
-        return machine.calls.call(frame, twins.sum_, args, kwargs)
+    if needs_python(args, "__add__", "__radd__"):
+        return machine.calls.call(frame, equivalents.sum_, args, kwargs)
     if args and type(args[0]) in (list, tuple, torch.Size) and any(type(value) is Integer for value in args[0]):
         total: Value = args[1] if len(args) > 1 else kwargs.get("start", 0)
         machine.recorder.contents.guard_shallow_contents(args[0])
@@ -354,12 +343,12 @@ def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 def _reduce(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs or not 2 <= len(args) <= 3:
         return MISSING
-    return machine.calls.call(frame, twins.reduce_, args, kwargs)
+    return machine.calls.call(frame, equivalents.reduce_, args, kwargs)
 
 
 @special(collections._count_elements)  # type: ignore[attr-defined]
 def _count_elements(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    return machine.calls.call(frame, twins.count_elements, args, kwargs)
+    return machine.calls.call(frame, equivalents.count_elements, args, kwargs)
 
 
 @special(torch.Size.numel)
@@ -470,7 +459,7 @@ def _annotate(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
     return None
 
 
-@special(dataclasses.is_dataclass)
+@special(dataclasses.is_dataclass, pure=True, holds=True)
 def _is_dataclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """The class says it, whatever the object holds."""
     if len(args) != 1 or kwargs or type(args[0]) in OWN_KINDS:
@@ -482,7 +471,7 @@ def _is_dataclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return None
 
 
-@special(callable)
+@special(callable, pure=True, keeps_numbers=True)
 def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args:
         machine.recorder.sources.guard_type(args[0])
@@ -492,4 +481,4 @@ def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 
 @special(DistributedDataParallel._inside_ddp_forward)
 def _inside_ddp_forward(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-    return machine.calls.call(frame, twins.inside_ddp_forward, args, kwargs)
+    return machine.calls.call(frame, equivalents.inside_ddp_forward, args, kwargs)

@@ -12,10 +12,11 @@ from contextvars import ContextVar, Token
 
 import torch
 
-from framefuse.capture import leaves, stacks
+from framefuse.capture import stacks
 from framefuse.capture.atoms import ATOMS, CARRIED
 from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING
+from framefuse.capture.natives import known_as
 from framefuse.capture.numbers import TRACKED, bare, strip
 from framefuse.capture.settings import RESTORED
 from framefuse.capture.sources import Place
@@ -86,7 +87,7 @@ def _lasts(machine: Machine, value: Value) -> bool:
     if kind is tuple:
         return all(_lasts(machine, part) for part in value)
     if isinstance(value, type):
-        return bool(leaves.is_pure(value)) or issubclass(value, Warning)
+        return known_as(value).pure or issubclass(value, Warning)
     known = machine.recorder.sources.knows(value)
     return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
 

@@ -15,6 +15,7 @@ from framefuse.capture.atoms import ATOMS, SETS
 from framefuse.capture.leaves import PURE_MODULES
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
+from framefuse.capture.natives import CONVERSIONS, MADE_FROM
 from framefuse.capture.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.plain_methods import only_reads, underlying
 from framefuse.capture.settle import slots_of
@@ -34,11 +35,6 @@ ORDERING = dict.fromkeys(("sort", "sorted", "min"), ("__lt__", "__eq__")) | {"ma
 CONVERTING = frozenset(name for name in vars(math) if not name.startswith("_")) | frozenset(
     "round complex bytes bytearray format hex oct bin chr divmod pow range length_hint index".split()
 )
-CONVERSIONS = tuple(
-    f"__{name}__"
-    for name in "round complex bytes format index int float trunc floor ceil divmod rdivmod pow rpow length_hint iter "
-    "len".split()
-)
 ITERATING = frozenset(
     "fromkeys join extend extendleft update union intersection difference symmetric_difference isdisjoint issubset "
     "issuperset intersection_update difference_update symmetric_difference_update deque OrderedDict chain islice cycle "
@@ -48,7 +44,6 @@ ITERATING = frozenset(
 ITERATED = ("__iter__", "__next__")
 # Constructors of C, and the methods of sequences that take an argument for its index.
 MAKING = frozenset(("__new__", "__init__"))
-MADE_FROM = (*CONVERSIONS, "__str__", "__repr__")
 INDEX = ("__index__",)
 INDEXING = frozenset(
     "__getitem__ __setitem__ __delitem__ __mul__ __imul__ __rmul__ insert pop rotate indices index".split()

@@ -6,19 +6,21 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 
-from framefuse.capture import twins
+from framefuse.capture import equivalents
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.frame import Frame
 from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING, NULL
-from framefuse.capture.registry import TWIN_TYPES, TWINS
+from framefuse.capture.natives import NATIVES
 from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import entries
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
-MADE_BY: dict[str, Value] = {"keys": twins.keys_of, "values": twins.values_of, "items": twins.items_of}
-# Builtins that iterate over the only or the last of their arguments; what they do to a generator, twins of them do.
-OF_ONE = (*TWINS, *TWIN_TYPES)
+MADE_BY: dict[str, Value] = {
+    "keys": equivalents.keys_of, "values": equivalents.values_of, "items": equivalents.items_of,
+}  # fmt: skip
+# Builtins that iterate over the only or the last of their arguments; the Python that stands for them does so too.
+OF_ONE = (*(target for target, row in NATIVES.items() if row.equivalent is not None), sum, sorted, max, min)
 OF_SEVERAL = (map, filter, zip)
 TAKING_APART = ("GET_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_SEQUENCE", "UNPACK_EX")
 TAKING_KEYS = (list, tuple, set, frozenset, sorted)

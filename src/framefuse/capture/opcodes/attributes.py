@@ -11,8 +11,9 @@ import torch
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.code import HANDLERS
 from framefuse.capture.continuations import DROP
+from framefuse.capture.equivalents import CALLED
 from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method
+from framefuse.capture.lookups import python_method, runs_program
 from framefuse.capture.machine import Machine
 from framefuse.capture.markers import MISSING, NULL, Outcome
 from framefuse.capture.mutations import mutate
@@ -146,6 +147,9 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
                 frame.stack.append(_insert_default(machine, holder, key))
                 return None
             recorder.contents.guard_membership(holder, key)
+        elif isinstance(holder, defaultdict) and not dict.__contains__(holder, key) and holder.default_factory:
+            if runs_program(holder.default_factory):
+                holder[key] = machine.call_nested(CALLED, (holder.default_factory,))
     elif recorder.sources.knows(holder) and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
     if type(key) is slice:

@@ -9,6 +9,7 @@ import torch
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.continuations import PUSH_NEGATED, PushOperation, PushTruth
+from framefuse.capture.equivalents import contains_
 from framefuse.capture.frame import Frame
 from framefuse.capture.lookups import python_method, type_get
 from framefuse.capture.machine import Machine
@@ -17,7 +18,6 @@ from framefuse.capture.mutations import mutate
 from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
 from framefuse.capture.registry import handles
 from framefuse.capture.texts import Text
-from framefuse.capture.twins import contains_
 from framefuse.capture.unseen import HASHING, compared, hidden, key_in
 from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements

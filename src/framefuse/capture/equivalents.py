@@ -9,28 +9,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from framefuse.capture.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.parallel import activate
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()
 
 
+@equivalent(list, pure=True, keeps=True)
 def list_(iterable: Any = ()) -> list[Any]:
     return [value for value in iterable]  # noqa: C416
 
 
+@equivalent(tuple, pure=True, keeps=True)
 def tuple_(iterable: Any = ()) -> tuple[Any, ...]:
     return (*[value for value in iterable],)  # noqa: C416
 
 
+@equivalent(set, pure=True, keeps=True)
 def set_(iterable: Any = ()) -> set[Any]:
     return {value for value in iterable}  # noqa: C416
 
 
+@equivalent(frozenset, pure=True, keeps=True)
 def frozenset_(iterable: Any = ()) -> frozenset[Any]:
     return frozenset([value for value in iterable])  # noqa: C416
 
 
+@equivalent(dict, pure=True, keeps=True)
 def dict_(iterable: Any = (), **named: Any) -> dict[Any, Any]:
     if hasattr(iterable, "keys"):
         return {**{key: iterable[key] for key in iterable.keys()}, **named}
@@ -50,6 +56,7 @@ def contains_(container: Any, wanted: Any) -> bool:
     return False
 
 
+@equivalent(any, pure=True, asks=TRUTH)
 def any_(iterable: Any) -> bool:
     for value in iterable:
         if value:
@@ -57,6 +64,7 @@ def any_(iterable: Any) -> bool:
     return False
 
 
+@equivalent(all, pure=True, asks=TRUTH)
 def all_(iterable: Any) -> bool:
     for value in iterable:
         if not value:
@@ -78,18 +86,22 @@ def equal_parts(left: Any, right: Any) -> bool:
     return len(left) == len(right)
 
 
+@equivalent(itertools.chain, pure=True)
 def chain_(*iterables: Any) -> Any:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
             yield value
 
 
+@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True)
 def enumerate_(iterable: Any, start: int = 0) -> Any:
     for value in iterable:
         yield start, value
         start += 1
 
 
+# What it calls, if native, asks its elements.
+@equivalent(map, pure=True, keeps=True, calls=True, asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__"))
 def map_(function: Any, *iterables: Any) -> Any:
     if len(iterables) == 1:
         for value in iterables[0]:
@@ -99,12 +111,14 @@ def map_(function: Any, *iterables: Any) -> Any:
             yield function(*values)
 
 
+@equivalent(filter, pure=True, keeps=True, calls=True, asks=TRUTH)
 def filter_(function: Any, iterable: Any) -> Any:
     for value in iterable:
         if value if function is None else function(value):
             yield value
 
 
+@equivalent(zip, pure=True, keeps=True, keeps_numbers=True)
 def zip_(*iterables: Any, strict: bool = False) -> Any:
     sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
@@ -175,6 +189,7 @@ def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
     return initial
 
 
+@equivalent(itertools.accumulate, pure=True, calls=True)
 def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
     iterator = iter(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
@@ -186,6 +201,7 @@ def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> 
         yield total
 
 
+@equivalent(itertools.dropwhile, pure=True, calls=True)
 def dropwhile_(predicate: Any, iterable: Any) -> Any:
     iterator = iter(iterable)
     for value in iterator:
@@ -196,6 +212,7 @@ def dropwhile_(predicate: Any, iterable: Any) -> Any:
         yield value
 
 
+@equivalent(itertools.takewhile, pure=True, calls=True)
 def takewhile_(predicate: Any, iterable: Any) -> Any:
     for value in iterable:
         if not predicate(value):
@@ -203,17 +220,20 @@ def takewhile_(predicate: Any, iterable: Any) -> Any:
         yield value
 
 
+@equivalent(itertools.filterfalse, pure=True, calls=True)
 def filterfalse_(predicate: Any, iterable: Any) -> Any:
     for value in iterable:
         if not (value if predicate is None else predicate(value)):
             yield value
 
 
+@equivalent(itertools.starmap, pure=True, calls=True)
 def starmap_(function: Any, iterable: Any) -> Any:
     for values in iterable:
         yield function(*values)
 
 
+@equivalent(itertools.groupby, pure=True, calls=True)
 def groupby_(iterable: Any, key: Any = None) -> Any:
     iterator = iter(iterable)
     value = next(iterator, ABSENT)
@@ -253,6 +273,13 @@ def values_of(holder: dict[Any, Any]) -> Any:
 def items_of(holder: dict[Any, Any]) -> Any:
     for key in holder:
         yield key, holder[key]
+
+
+def _called(function: Any) -> Any:
+    return function()
+
+
+CALLED: Any = _called  # what the factory of a defaultdict makes
 
 
 def run_body(function: Any, space: Any) -> Any:
@@ -315,13 +342,6 @@ def inside_ddp_forward(parallel: Any) -> Iterator[None]:
         activate(before)
 
 
-# What an unstarted generator of a twin stands for where it leaves the call.
-REAL: dict[Any, Any] = {
-    chain_: itertools.chain,
-    enumerate_: enumerate, map_: map, filter_: filter, zip_: zip, accumulate_: itertools.accumulate,
-    dropwhile_: itertools.dropwhile, takewhile_: itertools.takewhile, filterfalse_: itertools.filterfalse,
-    starmap_: itertools.starmap, groupby_: itertools.groupby,
-    keys_of: dict.keys, values_of: dict.values, items_of: dict.items,
-}  # fmt: skip
-# How these are advanced by name.
-STEPS = tuple(kind.__next__ for kind in REAL.values() if hasattr(kind, "__next__"))
+STANDS_FOR.update({keys_of: dict.keys, values_of: dict.values, items_of: dict.items})  # where a view's entries move
+# How iterators that have an equivalent are advanced by name.
+STEPS = tuple(kind.__next__ for kind in STANDS_FOR.values() if hasattr(kind, "__next__"))

@@ -1,0 +1,192 @@
+"""The rows of native callables: one for each, none that is never reached, none missing; and programs that hand native
+code something to call.
+"""
+
+import builtins
+import collections
+import functools
+import itertools
+import math
+import operator
+import re
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.capture import run
+from framefuse.capture.natives import NATIVES, STANDS_FOR, Native, equivalent, known_as
+from framefuse.capture.registry import SPECIALS, special
+
+# Builtins that do something, or read what is no argument of theirs: each call is a step, if it has no special.
+WITHOUT_ROW = {
+    "open", "input", "print", "compile", "__import__", "breakpoint", "memoryview", "aiter", "anext", "help", "exit",
+    "quit", "copyright", "credits", "license", "_", "execfile", "runfile", "display", "get_ipython",
+}  # fmt: skip
+
+
+def test_a_second_row_of_a_callable_is_refused() -> None:
+    assert run.ROWS  # what fills the table
+    for register in (special(len), equivalent(any)):
+        with pytest.raises(ValueError, match="has a row already"):
+            register(lambda *given: None)
+    assert SPECIALS[len] is not None and known_as(any).equivalent.__name__ == "any_"  # type: ignore[union-attr]
+
+
+def test_every_builtin_has_a_row() -> None:
+    """What has none runs as a step, and ends a graph: for a builtin that is a decision."""
+    natives = {
+        name: value
+        for name, value in vars(builtins).items()
+        if callable(value) and not (isinstance(value, type) and issubclass(value, BaseException))
+    }
+    missing = {name for name, value in natives.items() if value not in NATIVES and name not in WITHOUT_ROW}
+    assert {name for name in missing if not name.startswith("__")} == set()
+    assert {name for name in WITHOUT_ROW if natives.get(name) in NATIVES and name in natives} == set()
+
+
+@pytest.mark.parametrize("module", [math, operator, itertools])
+def test_every_function_of_these_modules_has_a_row_or_writes(module: Any) -> None:
+    found = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
+    assert {name for name, value in found.items() if value not in NATIVES} <= {"setitem", "delitem", "iconcat"}
+    assert not any(known_as(value).pure for name, value in found.items() if re.fullmatch("i[a-z]+", name) and
+                   name in ("iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
+                            "irshift", "isub", "itruediv", "ixor"))  # fmt: skip
+
+
+def test_no_row_says_nothing() -> None:
+    assert [target for target, row in NATIVES.items() if row == Native()] == []
+
+
+def test_what_is_never_asked_stands_in_no_row() -> None:
+    for target, row in NATIVES.items():
+        kind = type(target)
+        assert not (row.special and row.equivalent), target  # the special returns before the equivalent is looked for
+        assert row.equivalent is not None or not row.asks, target
+        assert isinstance(target, type) or not (row.keeps or row.calls), target  # asked of classes alone
+        assert kind is types.FunctionType or not row.holds, target  # of Python's functions alone
+        assert kind is not types.FunctionType or not (row.keeps_numbers or row.reads_value), target
+        assert row.pure or not (row.keeps or row.keeps_numbers), target  # of pure ones alone
+
+
+def test_every_equivalent_stands_for_its_callable() -> None:
+    for target, row in NATIVES.items():
+        if row.equivalent is not None:
+            assert STANDS_FOR[row.equivalent] is target
+            assert row.equivalent.__name__.rstrip("_") == target.__name__  # type: ignore[attr-defined]
+
+
+# ---- programs -------------------------------------------------------------------------------------------------------
+
+SIGN = 1
+
+
+def signed(value: Any) -> Any:
+    return SIGN * value
+
+
+class Signed:
+    def __call__(self, value: Any) -> Any:
+        return SIGN * value
+
+
+class Ordered:
+    def __init__(self, value: Any) -> None:
+        self.value = SIGN * value
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.value < other.value)
+
+
+class Text:
+    def __call__(self, match: Any) -> str:
+        return "3" if SIGN == 1 else "1"
+
+
+class Kept:
+    def __call__(self, value: Any) -> bool:
+        return SIGN == 1
+
+
+class Made:
+    def __call__(self) -> int:
+        return SIGN
+
+
+class Number(int):
+    def signed(self) -> int:
+        return SIGN * int(self)
+
+
+KEPT = Signed()
+
+
+def in_order(x: Any, values: Any, key: Any) -> Any:
+    values = list(values)
+    values.sort(key=key)
+    return x * int(values[0])
+
+
+HANDED: dict[str, Callable[[Any, Any], Any]] = {
+    "an object": lambda x, v: in_order(x, v, KEPT),
+    "its method": lambda x, v: in_order(x, v, KEPT.__call__),
+    "a partial": lambda x, v: in_order(x, v, functools.partial(signed)),
+    "a class": lambda x, v: in_order(x, v, Ordered),
+    "a substitution": lambda x, v: x * int(re.sub("a", Text(), "a")),
+    "a filter": lambda x, v: x * len(list(filter(Kept(), v))),
+    "what takes": lambda x, v: x * len(list(itertools.takewhile(Kept(), v))),
+    "what groups": lambda x, v: x * next(key for key, _ in itertools.groupby(v, Signed())),
+    "a factory": lambda x, v: x * collections.defaultdict(Made())[1],
+    "a function as factory": lambda x, v: x * collections.defaultdict(lambda: signed(1))[1],
+}
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_what_native_code_calls_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = HANDED[name]
+    fast, x = framefuse.compile(function), torch.ones(2)
+    for sign in (1, -1, 1):
+        monkeypatch.setitem(globals(), "SIGN", sign)
+        for _ in range(3):
+            assert torch.equal(fast(x, [3, 1, 2]), function(x, [3, 1, 2]))
+    assert compiled_function(fast).dispatch.hits >= 4  # type: ignore[union-attr]
+
+
+# What the step would be given lives in the call alone: these run eagerly.
+EAGER: dict[str, Callable[[Any, Any], Any]] = {
+    "a comparison": lambda x, v: in_order(x, v, functools.cmp_to_key(lambda a, b: SIGN * (a - b))),
+    "a method by name": lambda x, v: in_order(x, map(Number, v), operator.methodcaller("signed")),
+}
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("name", EAGER)
+def test_what_native_code_calls_of_objects_of_the_call_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    f = EAGER[name]
+    fast, x = framefuse.compile(f), torch.ones(2)
+    for sign in (1, -1, 1):
+        monkeypatch.setitem(globals(), "SIGN", sign)
+        for _ in range(3):
+            assert torch.equal(fast(x, [3, 1, 2]), f(x, [3, 1, 2]))
+
+
+MOVING: dict[str, Callable[[Any, Any], Any]] = {
+    "starmap": lambda x, n: x * sum(itertools.starmap(math.pow, [(n, 2)])),
+    "accumulate": lambda x, n: x * list(itertools.accumulate([n, 2], operator.mul))[-1],
+    "sums": lambda x, n: x * list(itertools.accumulate([n, 2]))[-1],
+    "map": lambda x, n: x * sum(map(math.sqrt, [n * n])),
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_numbers_that_iterators_hand_to_native_functions_stay_run_time_numbers(name: str) -> None:
+    function = MOVING[name]
+    fast, x = framefuse.compile(function), torch.ones(2)
+    for n in (3, 4, 5, 6, 7):
+        assert torch.allclose(fast(x, n), function(x, n))
+    state = compiled_function(fast)
+    assert state is not None and len(state.products) <= 2 and state.dispatch.hits >= 3
