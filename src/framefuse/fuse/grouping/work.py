@@ -72,8 +72,9 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         time, loads = op_time(node), 0
         for operand in dict.fromkeys(node.inputs):
             weight = loaded if operand in kept else found[operand]
-            time += weight.time
             small = node.op == "expand" and product(node.shape) is not product(operand.shape)
+            rare = small and points(operand, graph.hints) * costs.RARE <= points(node, graph.hints)
+            time += 0.0 if rare else weight.time
             loads += 0 if small else weight.loads
         found[node] = Weight(time, loads)
         if row.kind == "pointwise" and consumers.get(node, 0) > 1 and time > costs.KEPT_ABOVE:

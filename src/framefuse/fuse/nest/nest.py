@@ -17,7 +17,7 @@ from framefuse.fuse.nest.sweeps import Shape, Sweep, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, LoopKind, Scratch, Store
+from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, LoopKind, Scratch, Store, Value
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
 ACCUMULATORS = {"amax": "max", "amin": "min"}
@@ -144,7 +144,7 @@ class Nest:
         dtype = node.dtype if node.op in ("sum", "prod") else node.inputs[0].dtype
         return Accumulator(name, ACCUMULATORS.get(node.op, node.op), compute(dtype))
 
-    def result(self, reduce: Cell, value: Local) -> Computed:
+    def result(self, reduce: Cell, value: Value) -> Computed:
         """What a reduction's accumulator means to the cells that use it."""
         dtype = reduce.node.dtype
         return Computed(value, dtype if compute(dtype) is not dtype else None)

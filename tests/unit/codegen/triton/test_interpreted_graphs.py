@@ -18,7 +18,7 @@ from framefuse.codegen.triton import blocks
 from framefuse.fuse import costs, fuse
 from framefuse.ir.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT16, INT64, UINT8
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Symbol, product
 from framefuse.ir.target import Target
 
 GPU = Target("cpu", "triton", launch=2500.0, products=True, scratch=False)
@@ -103,6 +103,54 @@ def test_few_long_rows_are_split(axis, monkeypatch):
     graph, schedule = fused(lambda b, x: b.mul(b.reduce("amax", x, axis), 2.0), shape)
     assert len(titles(schedule)) == 2
     check(graph, schedule, torch.randn(shape))
+
+
+def extremes_here_and_there(shape, axes):
+    """Ties in many chunks, each extreme several times; then NaN in two of them."""
+    ties = torch.randint(0, 3, shape).float()
+    broken = torch.randn(shape)
+    for place in (2000, 5000):
+        broken.select(axes[0], min(place, shape[axes[0]] - 1)).fill_(float("nan"))
+    return ties, torch.full(shape, -float("inf")), broken
+
+
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
+def test_positions_of_extremes_are_found_in_two_stages(op, axes, monkeypatch):
+    monkeypatch.setattr(costs, "GPU_ALONE", 1000)
+    monkeypatch.setattr(costs, "GPU_CHUNK", (512, 512))
+    shape = (7000, 3) if axes[0] == 0 else (3, 7000)
+    graph, schedule = fused(lambda b, x: (b.reduce(op, x, *axes), b.reduce("sum", x, *axes)), shape)
+    assert [title.split("_")[-1] for title in titles(schedule)] == ["chunks", "total"]
+    for values in extremes_here_and_there(shape, axes):
+        check(graph, schedule, values)
+
+
+@pytest.mark.parametrize(("columns", "stages"), [(256, 3), (255, 1), (65, 1)])
+def test_turns_overlap_only_where_they_move_whole_vectors(columns, stages):
+    _, schedule = fused(lambda b, x: b.reduce("sum", x, 1), (400, 300, columns))
+    (kernel,) = kernels(schedule)
+    found = blocks.choose(kernel, {})
+    assert (found.form, found.points, found.stages) == ("across", 64, stages)
+
+
+def test_few_columns_are_read_in_long_turns():
+    _, schedule = fused(lambda b, x: b.reduce("sum", x, 0), (1 << 20, 8))
+    first = blocks.choose(kernels(schedule)[0], {})
+    assert first.form == "across" and first.shape == (8, 256)
+
+
+def test_what_a_row_has_in_common_is_no_reason_to_keep_its_elements():
+    def centred(b, x):
+        mean = b.div(b.reduce("sum", x, 1), 70000.0)
+        away = b.sub(x, b.expand(b.reshape(mean, 4, 1), (4, 70000)))
+        spread = b.rsqrt(b.div(b.reduce("sum", b.mul(away, away), 1), 70000.0))
+        return b.mul(away, b.expand(b.reshape(spread, 4, 1), (4, 70000)))
+
+    graph, schedule = fused(centred, (4, 70000))
+    large = [memory for memory in schedule.memories if product(memory.sizes).constant == 4 * 70000]
+    assert len(large) == 2  # what is given and what is returned: nothing of its size between them
+    check(graph, schedule, torch.randn(4, 70000))
 
 
 def test_columns_are_read_along_memory():
