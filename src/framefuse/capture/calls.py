@@ -67,7 +67,7 @@ class Calls:
                     break
                 if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, then):
                     return SWITCH
-                sources.enter_function(target)
+                self.recorder.functions.enter(target)
                 entered = enter(target, args, kwargs)
                 if entered.code.missing is not None:
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
@@ -239,7 +239,7 @@ class Calls:
             self.machine.finish(frame, made, then)
             return None
         if python_init:
-            self.recorder.sources.enter_function(init)
+            self.recorder.functions.enter(init)
             entered = enter(init, (made, *args), kwargs)
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")

@@ -228,7 +228,7 @@ def _record(
     written: tuple[int, ...],
 ) -> None:
     if written:
-        recorder.count_versions(written, target.counts > 0)
+        recorder.memory.count(written, target.counts > 0)
     if recorder.alive:
         autocast, grad = casts_now(), torch.is_grad_enabled()
         recorder.calls.append(Call(target, name, refs, kwargs, None, recorder.line(), written, False, grad, autocast))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from framefuse.capture.atoms import ATOMS
 from framefuse.capture.contents import Change, Contents
+from framefuse.capture.functions import Functions
 from framefuse.capture.lookups import has_finalizer
 from framefuse.capture.markers import MISSING
 from framefuse.capture.numbers import TRACKED
@@ -58,8 +59,8 @@ class Journal:
     containers are replayed one by one, or the container's content is written whole.
     """
 
-    def __init__(self, sources: Sources, contents: Contents) -> None:
-        self.sources, self.contents, self.host = sources, contents, sources.host
+    def __init__(self, sources: Sources, contents: Contents, functions: Functions) -> None:
+        self.sources, self.contents, self.functions, self.host = sources, contents, functions, sources.host
         self.writes: list[Write] = []
         self.last: dict[Place, Write] = {}
         self.spoken = False
@@ -123,13 +124,10 @@ class Journal:
     def global_variable(self, function: types.FunctionType, key: str, value: Value, before: Value) -> None:
         """A global of ``function`` takes ``value``; MISSING deletes it."""
         try:
-            sources = self.sources
             if not self.host.alive:
                 return
             variables = function.__globals__
-            if id(variables) not in sources.globals:
-                sources.globals[id(variables)] = sources.globals_holder(function)
-                sources.keep.append(variables)
+            self.functions.globals_of(function)  # which keeps the namespace
             kind = "global" if value is not MISSING else "delglobal"
             self._put((id(variables), "item", (str, key)), kind, variables, key, value, before)
         except Exception as fault:

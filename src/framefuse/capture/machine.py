@@ -321,7 +321,7 @@ class Machine:
         self, function: FunctionType, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Value:
         """Calls a Python function from where frames cannot be switched: in a loop of its own."""
-        self.recorder.sources.enter_function(function)
+        self.recorder.functions.enter(function)
         frame = enter(function, args, kwargs or {})
         frame.bottom = True
         base = len(self.frames)

@@ -82,9 +82,9 @@ def only_reads(machine: Machine, value: Value, name: str) -> bool | None:
     held: list[Value] = []
     for key in reads.called | reads.named:
         held.append(method.__globals__.get(key, vars(builtins).get(key)))
-        sources.read_global(method, key, held[-1], False)
+        machine.recorder.functions.read_global(method, key, held[-1], False)
     for cell in method.__closure__ or ():
-        held.append(sources.read_cell(cell, cell.cell_contents, False))
+        held.append(machine.recorder.functions.read_cell(cell, cell.cell_contents, False))
     if not all(_harmless(part) for part in held):
         return False
     if any(method.__globals__.get(key, vars(builtins).get(key)) not in ASKED for key in reads.called):

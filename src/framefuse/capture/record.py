@@ -260,8 +260,8 @@ class _Run:
         self.machine.start(frame)
         sources = self.recorder.sources
         sources.root(function)
-        sources.guard_function(function)
-        sources.assign_cells(function)
+        self.recorder.functions.guard(function)
+        self.recorder.functions.assign_cells(function)
         self.line = _line(function)
         self.bound = tuple(slots) if self.tree is not None else ()
         frame.locals[: len(slots)] = _arguments(sources, function.__code__, slots, owner)

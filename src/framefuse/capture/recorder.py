@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from framefuse.capture.atoms import ATOMS
 from framefuse.capture.contents import Contents
 from framefuse.capture.effects import Journal
 from framefuse.capture.frame import InterpretedGenerator
+from framefuse.capture.functions import Functions
 from framefuse.capture.lookups import LOOKUPS, Lookup
 from framefuse.capture.numbers import Float, Integer, floating, form_of, integer, strip
 from framefuse.capture.recording_mode import RecordingMode
@@ -29,6 +31,7 @@ from framefuse.capture.state import Ambient, casts_now, global_state
 from framefuse.capture.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
 from framefuse.capture.texts import Text
 from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
+from framefuse.capture.written_memory import Prepared, WrittenMemory
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
@@ -39,24 +42,13 @@ from framefuse.ir.numbers import Real, Symbol, float_of_bits
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
-from framefuse.ir.torch_calls import TABLE, is_in_place, uncounted
+from framefuse.ir.torch_calls import TABLE, is_in_place
 from framefuse.ir.trace import Call, Ref, TensorMeta
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
 
 T = TypeVar("T")
-
-
-class Prepared(NamedTuple):
-    """A torch call about to run: its arguments as the trace holds them, and what may change by running it."""
-
-    recorded: tuple[object, ...]
-    named: dict[str, object]
-    operands: list[torch.Tensor]
-    versions: list[int | None]
-    random_state: tuple[torch.Tensor, ...] | None
-    grad_enabled: bool
 
 
 class Recorder:
@@ -77,7 +69,8 @@ class Recorder:
         self.relations = Relations(self)
         self.sources = Sources(self, self.relations)
         self.contents = Contents(self.sources)
-        self.journal = Journal(self.sources, self.contents)
+        self.functions = Functions(self.sources)
+        self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls: list[Call] = []
         self.metas: list[TensorMeta] = []
         self.numbers: dict[int, int] = {}
@@ -86,7 +79,6 @@ class Recorder:
         self.families: dict[int, int] = {}
         self.inputs: dict[int, Entrance] = {}
         self.size_symbols: dict[tuple[int, int], Symbol] = {}
-        self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
         self.entrances = Entrances()
         self.exact_strides = False
         self.data_sized: set[int] = set()
@@ -102,6 +94,7 @@ class Recorder:
         self.first_module_call = True
         self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
         self.scalars = Scalars(self)
+        self.memory = WrittenMemory(self)
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
 
@@ -181,6 +174,15 @@ class Recorder:
             self.fault(error)
             return otherwise
 
+    def guard_function(self, function: types.FunctionType) -> None:
+        """A function among the arguments is made as it was."""
+        self.functions.guard(function)
+
+    def forget_readings(self) -> None:
+        """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
+        self.sources.forget_readings()
+        self.functions.forget_readings()
+
     def explain(self, why: Reason) -> None:
         """Gives the recording that ended a reason that says more."""
         self.reason = why
@@ -194,11 +196,12 @@ class Recorder:
         """Lets go of everything that the program made."""
         self.sources = Sources(self, self.relations)
         self.contents = Contents(self.sources)
-        self.journal = Journal(self.sources, self.contents)
+        self.functions = Functions(self.sources)
+        self.journal = Journal(self.sources, self.contents, self.functions)
         self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
-        self.versions, self.works = {}, {}
+        self.works = {}
         self.entrances = Entrances()
-        self.scalars = Scalars(self)
+        self.scalars, self.memory = Scalars(self), WrittenMemory(self)
         self.looked_up.clear()
 
     def line(self) -> Line | None:
@@ -296,7 +299,7 @@ class Recorder:
             symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
             sizes.append(symbol)
         self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
-        self.versions.setdefault(self.metas[number].storage, {})[number] = versions_of([tensor])[0]
+        self.memory.add_input(number, tensor)
         self.scalars.meet(number, tensor)
         return number
 
@@ -486,9 +489,9 @@ class Recorder:
         """Records a torch call that gave ``out``."""
         try:
             operands, state = prepared.operands, prepared.random_state
-            written = self._written(function, name, prepared, args, kwargs)
+            written = self.memory.written_by(function, name, prepared, args, kwargs)
             if written:
-                self.count_versions(written)
+                self.memory.count(written)
                 if not self.alive:
                     return
                 if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
@@ -536,40 +539,6 @@ class Recorder:
             return ()
         return tuple([self.numbers[id(tensor)] for tensor in unreached_by_call(self.tensors[first:], operands)])
 
-    def _written(
-        self, function: Function, name: str, prepared: Prepared, args: Arguments, kwargs: Keywords
-    ) -> tuple[int, ...]:
-        operands, before = prepared.operands, prepared.versions
-        after, found = versions_of(operands), []
-        if after != before:
-            found = [
-                self.numbers[id(tensor)]
-                for tensor, version, now in zip(operands, before, after, strict=True)
-                if version != now
-            ]
-        out = kwargs.get("out")
-        outs = [tensor for tensor in (out if isinstance(out, (tuple, list)) else (out,)) if tensor is not None]
-        targets = [self.numbers[id(tensor)] for tensor in outs if isinstance(tensor, torch.Tensor)]
-        if is_in_place(name) and operands:
-            targets.append(self.numbers[id(operands[0])])
-        storages = {self.metas[target].storage for target in targets}  # other views of them count the write as well
-        found = [*targets, *(number for number in found if self.metas[number].storage not in storages)]
-        found += [self.numbers[id(t)] for t in uncounted(function, name, args, kwargs) if id(t) in self.numbers]
-        return tuple(dict.fromkeys(found))
-
-    def count_versions(self, written: tuple[int, ...], counted: bool = True) -> None:
-        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
-        unless such a write is known not to be ``counted``.
-        """
-        for storage in {self.metas[number].storage for number in written}:
-            versions = self.versions.get(storage, {})
-            for number, version in versions.items():
-                now = versions_of([self.tensors[number]])[0]
-                if counted and now == version and now is not None and number not in written:
-                    self.kill("tensor-attribute", "data")
-                    return
-                versions[number] = now
-
     def reshaped(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         """Runs an in-place change of the sizes of a tensor that was made in this call: from now on the object is
         another value of the trace, a view of what it was.
@@ -613,10 +582,6 @@ class Recorder:
             return parts if isinstance(out, list) else tuple(parts)
         return NO_TENSOR
 
-    def versions_now(self) -> list[int | None]:
-        """The counts of writes of all tensors of the trace."""
-        with torch._C.DisableTorchFunction():
-            return versions_of(self.tensors)
 
 
 NO_TENSOR = object()

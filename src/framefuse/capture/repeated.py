@@ -70,14 +70,14 @@ def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Ke
         sources.fact(source, "is", target, id(target))
     cached = type(target) is functools._lru_cache_wrapper
     misses = target.cache_info().misses if cached else 0
-    versions = recorder.versions_now()
+    versions = recorder.memory.versions_now()
     with recorder.unseen():  # a guard makes what a cache lacks as well
         value = target(*args, **kwargs)
     if not recorder.alive:
         return value
     if cached and target.cache_info().misses != misses:
-        sources.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
-        if recorder.versions_now() != versions:
+        recorder.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
+        if recorder.memory.versions_now() != versions:
             recorder.kill("read-after-write", "a tensor")
     place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
     return sources.guard_value(place, value)

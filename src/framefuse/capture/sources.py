@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from framefuse.capture.atoms import ATOMS, CARRIED, SINGLETONS, TEXTS
+from framefuse.capture.atoms import CARRIED, SINGLETONS, TEXTS
 from framefuse.capture.bound import BOUND_KINDS
 from framefuse.capture.kinds import is_plain
 from framefuse.capture.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
@@ -48,6 +47,7 @@ class Host(Protocol):
     def fault(self, error: Exception) -> None: ...
     def line(self) -> Line | None: ...
     def compared(self, *tensors: torch.Tensor) -> None: ...
+    def guard_function(self, function: types.FunctionType) -> None: ...
 
 
 # Stand in for what a fault left unmade; nothing reads them, as the recording is dead.
@@ -69,8 +69,6 @@ class Sources:
         self.facts: dict[tuple[object, ...], Fact] = {}
         self.seen: dict[Place, Value] = {}
         self.written: dict[Place, Value] = {}
-        self.globals: dict[int, Source] = {}
-        self.keep: list[object] = []
         self.made: dict[int, Value] = {}
         self.resumed = False
         self.volatile: set[int] = set()
@@ -80,7 +78,6 @@ class Sources:
         self.stated_versions: set[int] = set()
         self.stated_lengths: set[int] = set()
         self.stated_absences: set[tuple[int, str]] = set()
-        self.stated_functions: dict[int, tuple[object, object, object]] = {}
         self.told_apart: dict[int, tuple[Value, Source]] = {}
         self.tokens: dict[int, Setting] = {}  # of context variables that the call set
 
@@ -278,7 +275,7 @@ class Sources:
             elif kind is types.FunctionType and argument:
                 self.known[id(value)] = (value, source)
                 self.fact(source, "type", types.FunctionType)
-                self.guard_function(value)
+                self.host.guard_function(value)
             elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
                 bound = issubclass(kind, BOUND_KINDS) and not isinstance(
                     value.__self__, (types.ModuleType, type, type(None))
@@ -310,7 +307,6 @@ class Sources:
         self.seen.clear()
         self.stated_lengths.clear()
         self.stated_absences.clear()
-        self.stated_functions.clear()
 
     # Reads ----------------------------------------------------------------------------------------------------------
 
@@ -471,97 +467,6 @@ class Sources:
         except Exception as fault:
             self.host.fault(fault)
 
-    def guard_function(self, function: types.FunctionType) -> None:
-        """The code, defaults and closure of a known function are what they were."""
-        try:
-            entry = self.known.get(id(function))
-            if entry is not None and self.host.alive:
-                value = (function.__code__, function.__defaults__, function.__kwdefaults__)
-                stated = self.stated_functions.get(id(function))
-                if stated is not None and all(map(operator.is_, stated, value)):
-                    return
-                if not function.__kwdefaults__:
-                    self.stated_functions[id(function)] = value
-                self.fact(entry[1], "code", value, tuple(map(id, value)))
-                self._defaults(function.__defaults__ or ())
-                if function.__kwdefaults__:  # a dict that may change in place
-                    self.root(function.__kwdefaults__)
-                    for key, part in function.__kwdefaults__.items():
-                        self.read(function.__kwdefaults__, "item", key, part)
-        except Exception as fault:
-            self.host.fault(fault)
-
-    def _defaults(self, parts: tuple[Value, ...]) -> None:
-        for key, value in enumerate(parts):
-            if type(value) not in ATOMS and id(value) not in self.known:
-                self.known[id(value)] = (value, Source("item", self.root(parts), key))
-
-    def read_global(self, function: types.FunctionType, name: str, value: Value, free: int) -> Value:
-        """A global or builtin read by ``function``."""
-        try:
-            if not self.host.alive:
-                return value
-            variables = function.__globals__
-            base = self.globals.get(id(variables))
-            if base is None:
-                base = self.globals[id(variables)] = self.globals_holder(function)
-                self.keep.append(variables)
-            return self.read_at(base, (id(variables), "item", (str, name)), "global", name, value, free)
-        except Exception as fault:
-            self.host.fault(fault)
-            return value
-
-    def globals_holder(self, function: types.FunctionType) -> Source:
-        """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""
-        try:
-            entry = self.known.get(id(function))
-            if entry is not None and not entry[1].is_argument:
-                return entry[1]
-            bare = types.FunctionType(_nothing.__code__, function.__globals__, "globals")
-            return self.root(bare)
-        except Exception as fault:
-            self.host.fault(fault)
-            return LOST
-
-    def enter_function(self, function: types.FunctionType) -> None:
-        """The program enters a function: it and what it closes over are as they were, unless the call made it."""
-        try:
-            if self.host.alive and id(function) not in self.known and id(function) not in self.made:
-                self.root(function)
-            self.guard_function(function)
-            self.assign_cells(function)
-        except Exception as fault:
-            self.host.fault(fault)
-
-    def assign_cells(self, function: types.FunctionType) -> None:
-        """The cells of a known function get sources."""
-        try:
-            entry = self.known.get(id(function))
-            if entry is None or function.__closure__ is None:
-                return
-            for number, cell in enumerate(function.__closure__):
-                if id(cell) not in self.known:
-                    # A cell is no value of the program; its content is at ("cell", function, number).
-                    self.known[id(cell)] = (cell, Source("cell", entry[1], number))
-        except Exception as fault:
-            self.host.fault(fault)
-
-    def read_cell(self, cell: types.CellType, value: Value, free: int) -> Value:
-        """The content of a cell that existed before the call."""
-        try:
-            entry = self.known.get(id(cell))
-            if entry is None or not self.host.alive:
-                return value
-            place = (id(cell), "cell", None)
-            if place in self.written:
-                return self.written[place]
-            if place not in self.seen:
-                self.seen[place] = self.guard_value(entry[1], value, free)
-            return self.seen[place]
-        except Exception as fault:
-            self.host.fault(fault)
-            return value
-
     def refuse_hidden_state(self, value: Value) -> None:
         """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
         try:
@@ -626,7 +531,3 @@ def _found(made: Value, value: Value, source: Source) -> Value:
     if type(made) in TRACKED:
         made.__dict__["origin"] = (value, source)
     return made
-
-
-def _nothing() -> None:
-    """Lends its code to the functions that stand for a module's globals."""

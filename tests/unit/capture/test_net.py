@@ -13,7 +13,17 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.capture import contents, effects, outcome, policy, recorder, relations, sources
+from framefuse.capture import (
+    contents,
+    effects,
+    functions,
+    outcome,
+    policy,
+    recorder,
+    relations,
+    sources,
+    written_memory,
+)
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 
@@ -64,7 +74,8 @@ def program() -> tuple[Callable[..., Any], Callable[[], Any]]:
 PLACES = [
     (sources, "Fact"), (sources, "place_of"), (sources, "Source"), (sources, "has_hidden_state"),
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
-    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (recorder, "versions_of"), (relations, "Relation"),
+    (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (written_memory, "versions_of"),
+    (relations, "Relation"),
     (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
     (policy.leaves, "is_torch_native"), (outcome, "Input"), (record, "Recipes"), (record, "Trace"),
 ]  # fmt: skip
@@ -163,9 +174,9 @@ def test_the_programs_own_errors_are_none_of_ours() -> None:
 NETS = {
     sources.Sources: (
         "source_of root fact guard_value assign_source read read_at instance_dict guard_absent "
-        "guard_absent_names guard_type guard_version guard_function read_global globals_holder assign_cells "
-        "enter_function read_cell refuse_hidden_state tell_apart guard_partition"
+        "guard_absent_names guard_type guard_version refuse_hidden_state tell_apart guard_partition"
     ),
+    functions.Functions: "guard read_global enter assign_cells read_cell",
     contents.Contents: (
         "change own guard_length guard_filled item holds_moving_number guard_membership guard_extent "
         "guard_shallow_contents guard_deep_contents guard_empty_dicts"

@@ -77,7 +77,7 @@ def load_deref(machine: Machine, frame: Frame, argument: int) -> None:
         raise _unset(frame, argument)
     value = held[0]
     free = (type(value) in (int, float) and frame.code.local_names[argument] in frame.code.stores) or CARRIED
-    frame.stack.append(machine.recorder.sources.read_cell(cell, value, free))
+    frame.stack.append(machine.recorder.functions.read_cell(cell, value, free))
 
 
 @handles("LOAD_CLASSDEREF")
@@ -124,7 +124,7 @@ def _global(machine: Machine, frame: Frame, name: str) -> Value:
         if value is MISSING:
             raise NameError(f"name '{name}' is not defined", name=name)
     free = (type(value) in (int, float) and name in frame.code.stores) or CARRIED
-    return machine.recorder.sources.read_global(frame.function, name, value, free)
+    return machine.recorder.functions.read_global(frame.function, name, value, free)
 
 
 @handles("LOAD_NAME")
@@ -215,7 +215,7 @@ def delete_global(machine: Machine, frame: Frame, argument: int) -> None:
     if name not in frame.globals:
         raise NameError(f"name '{name}' is not defined", name=name)
     before = frame.globals[name]
-    machine.recorder.sources.read_global(frame.function, name, before, False)  # it was there
+    machine.recorder.functions.read_global(frame.function, name, before, False)  # it was there
     machine.recorder.journal.global_variable(frame.function, name, MISSING, before)
     del frame.globals[name]
 
