@@ -90,6 +90,77 @@ def columns_of_what_is_computed(x: Tensor) -> Outputs:
     return u, u_s, u_tt
 
 
+@asked(traces=1, hits=5)
+def column(x: Tensor) -> Outputs:
+    t, s = x[:, 0:1], x[:, 1:2]
+    return t, s, (t * s + t**3).sin()
+
+
+@asked(traces=1, hits=5)
+def view_of_a_view(x: Tensor) -> Outputs:
+    t = x.t()
+    row = t[0]
+    return row, t, (row * t.sum(0)).sin() * row
+
+
+@asked(traces=1, hits=5)
+def columns_of_a_product(x: Tensor) -> Outputs:
+    t, s = (x @ x.t() * 2).chunk(2, -1)
+    return t, s, (t * s.exp() + t).sin()
+
+
+@asked(traces=1, hits=5)
+def view_as_it_is_and_its_operand(x: Tensor) -> Outputs:
+    y = x * 3
+    flat = y.view(-1)
+    return flat, y, (flat.sin() * 2 + y.reshape(-1)).cos()
+
+
+@asked(traces=1, hits=5)
+def equal_views(x: Tensor) -> Outputs:
+    first, second = x[1:], x[1:]
+    return first, second, first.sin() + second.exp() * 2
+
+
+@asked(traces=1, hits=5)
+def detached_view(x: Tensor) -> Outputs:
+    row = x[0]
+    return row, row.detach(), row.detach() * row.sin() + x[1]
+
+
+@TABLE.trap(traces=1, hits=4)
+def hooks_of_a_view(compiled: Any) -> Iterator[Any]:
+    f = compiled(lambda x: (row := x[1:], (row * 2).sin() * x[:1]))
+    for number in range(5):
+        x = (torch.rand(3, 2 + number % 2, generator=torch.Generator().manual_seed(number)).requires_grad_()) * 1
+        seen: list[Tensor] = []
+        x.retain_grad()
+        row, found = f(x)
+        row.retain_grad()
+        row.register_hook(seen.append)
+        row.register_hook(lambda slope: slope * 2)
+        found.sum().backward()
+        yield seen, row.grad, x.grad, row._base is x
+
+
+grad_of = torch.autograd.grad
+
+
+@TABLE.trap(traces=8, hits=3)
+def asked_by_another_name(compiled: Any) -> Iterator[Any]:
+    @compiled
+    def f(x: Tensor) -> Outputs:
+        x = x * 2
+        t = x[:, :1]
+        u = (t * x).sin()
+        (slope,) = grad_of(u.sum(), t, create_graph=True)
+        return u, slope
+
+    for number in range(6):
+        x = torch.rand(3, 2, generator=torch.Generator().manual_seed(number)).requires_grad_()
+        yield f(x)
+
+
 def _of_written(compiled: Any, function: Callable[[Tensor, Tensor], Outputs], row: bool = False) -> Iterator[Any]:
     """Gradients by a tensor that ``function(x, y)`` writes, of three orders; ``row``: it is a view."""
     f = compiled(function)

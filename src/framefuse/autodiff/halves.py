@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.cut import choose_saved
@@ -15,6 +15,7 @@ from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.rules.composites import ASIDE
 from framefuse.autodiff.rules.linear_calls import reads_border
+from framefuse.autodiff.shown import apart, base, together
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.errors import CompilerBug
@@ -31,10 +32,12 @@ def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | No
     they are only in a piece of which eager saved them too, as ``holders`` tell, so that writing to them is an error
     under eager as well.
     """
-    seen = len(graph.outputs)
-    maker = _Maker(divide(with_twins(graph), holders), frozenset(inputs), seen, holders)
+    seen, given = len(graph.outputs), frozenset(inputs)
+    graph, views = apart(graph)
+    bases = {leaf.attr("index"): base(leaf, views) for leaf in views}
+    maker = _Maker(divide(with_twins(graph), holders), given.union(bases), seen, holders, bases)
     pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
-    return Halves(maker.forward(), pieces)
+    return Halves(together(maker.forward(), views), pieces)
 
 
 def reads(piece: Piece, wanted: Sequence[bool]) -> frozenset[int]:
@@ -49,11 +52,17 @@ class _Maker:
     """Makes the pieces of one graph, and collects what its forward has to give for them."""
 
     def __init__(
-        self, division: Division, inputs: frozenset[int], seen: int, holders: Sequence[Holder] | None
+        self,
+        division: Division,
+        inputs: frozenset[int],
+        seen: int,
+        holders: Sequence[Holder] | None,
+        bases: Mapping[int, int],
     ) -> None:
         self.division = division
         self.graph = graph = division.graph
         self.inputs = inputs
+        self.bases = bases  # of inputs that are views: the input whose memory they show
         self.seen = seen  # outputs; the further ones nobody can write
         self.holding = None if holders is None else Holding(division, holders)
         self.nodes = dict.fromkeys(graph.nodes)
@@ -142,9 +151,8 @@ class _Maker:
     def _may_be_saved(self, entry: Saved, groups: Sequence[Group]) -> bool:
         """Whether to save a tensor that others see, or nobody, as itself."""
         if entry.kind == "input":
-            return entry.place in self.inputs and (
-                self.holding is None or any(entry.place in group.saved for group in groups)
-            )
+            place = self.bases.get(entry.place, entry.place)
+            return place in self.inputs and (self.holding is None or any(place in group.saved for group in groups))
         return entry.place >= self.seen or any(entry.place in group.shown for group in groups)
 
     def _kept(self, entry: Saved, groups: Sequence[Group]) -> Saved:

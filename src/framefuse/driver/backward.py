@@ -233,9 +233,10 @@ class _Cases:
 
 
 def _lies(entry: Saved, tensor: torch.Tensor) -> Shape:
-    """The strides of a saved value: what forward guarded of an input; how a result lies only the tensor tells."""
-    if entry.kind == "input":
-        assert entry.node.strides is not None, "inputs have strides"
+    """The strides of a saved value: what forward guarded of an input; how a view or result lies only the tensor
+    tells.
+    """
+    if entry.kind == "input" and entry.node.strides is not None:
         return entry.node.strides
     return _strides(tensor, entry.node.shape)
 

@@ -115,6 +115,8 @@ class Graph:
     whose values eager's autograd keeps as they were, whatever the program puts into inputs and results behind its back.
     ``sizes`` are further symbols that sizes are over, in order, each with what it is the largest of: one expression,
     over symbols before it.
+    ``shown`` are the views whose own gradients may be asked: results of ``late`` calls that autograd has to find on the
+    way from what was computed from them to what they are views of.
     """
 
     name: str
@@ -132,6 +134,7 @@ class Graph:
     consumed: tuple[int, ...] = ()
     lasting: frozenset[Node] = frozenset()
     sizes: tuple[tuple[Symbol, tuple[Expr, ...]], ...] = ()
+    shown: tuple[int, ...] = ()
 
     @property
     def trains(self) -> bool:

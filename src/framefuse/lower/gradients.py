@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from framefuse.errors import Stop
@@ -12,6 +13,7 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.values import Values
 
 KEPT = "kept"  # the name of ``derived`` nodes that are other contents under an unchanged history
+SHOWN = "shown"  # of those that are views which leave, as what is computed from them reads them; with their number
 REPLACED = "replaced"  # of those to whose operand's history a write of new contents leads back, with a slope of zero
 
 
@@ -80,6 +82,16 @@ class Gradients:
                 text = "A view that was made where gradients are off requires grad by itself"
                 raise Stop(reason("gradient", text, call.line))
 
+    def shown(self, call: Call, value: int, node: Node, leaving: Container[int]) -> Node:
+        """The contents of a view that leaves: what is computed from it rests on it: its own gradient may be asked."""
+        meta = self.trace.metas[value]
+        if not self.on or value not in leaving or not meta.requires_grad or not meta.view or not node.dtype.is_float:
+            return node
+        written = {self.trace.metas[each].storage for other in self.trace.calls for each in other.written}
+        if not call.grad_enabled or not self._is_view(call, value) or meta.storage in written:
+            return node
+        return self.builder.derived(node, SHOWN, (node,), value)
+
     def asked(self) -> None:
         """Raises Stop where the trace ends at a call of ``autograd.grad`` and a view leaves from which others were
         computed: that call, or the next, may ask for its gradient, and a view is made last, so that no way leads to it.
@@ -87,7 +99,8 @@ class Gradients:
         """
         if not self.on or not _asks(self.trace.result):
             return
-        leaving = set(outside(self.trace.result, ()))
+        shown = {node.attr("parameters")[0] for node in self.builder.nodes if is_shown(node)}
+        leaving = set(outside(self.trace.result, ())) - shown
         for place, call in enumerate(self.trace.calls):
             for value in leaving.intersection(refs(call.result)):
                 read = any(value in refs((later.args, later.kwargs)) for later in self.trace.calls[place + 1 :])
@@ -134,6 +147,11 @@ def _asks(result: Any) -> bool:
     """Whether the step at which a trace ends asks for gradients of tensors that it names."""
     first = result.parts[0] if type(result) is Build and result.kind == "tuple" and result.parts else None
     return type(first) is Build and first.kind == "source" and first.value.key == "grad"
+
+
+def is_shown(node: Node) -> bool:
+    """Whether the node stands for a view that leaves."""
+    return node.op == "derived" and node.attr("name") == SHOWN
 
 
 def history(node: Node) -> Node:

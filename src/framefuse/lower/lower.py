@@ -198,10 +198,11 @@ class _Lowerer:
         plain = computed(node)
         own = plain if plain.op == "result" and plain not in self.taken else None
         self.taken.add(plain)
-        node = self.lasting.made(call, value, node)
+        made = node = self.lasting.made(call, value, node)
+        node = self.gradients.shown(call, value, node, self.leaving)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own, self.index)
-        self.values.define(value, node, self.gradients.made(call, value, node))
+        self.values.define(value, made, self.gradients.made(call, value, node))
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:

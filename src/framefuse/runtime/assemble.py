@@ -29,7 +29,7 @@ from framefuse.ir.plan import (
     Step,
 )
 from framefuse.ir.schedule import Allocate, Commit, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
-from framefuse.ir.trace import Ref, Trace
+from framefuse.ir.trace import Ref, Trace, refs
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
@@ -457,6 +457,16 @@ class _Assembler:
             for each in (number, *counts):
                 self._late(late[each])
 
+    def _make_first(self, value: int) -> None:
+        """Makes a view of an input before what is computed from it is hung into autograd."""
+        late = self.graph.late
+        for number in range(len(late)):
+            if number not in self.made and any(value == made for made, _ in late[number].results):
+                for before in refs((late[number].args, late[number].kwargs)):
+                    self._make_first(before)
+                self.made.add(number)
+                self._late(late[number])
+
     def _settle(self, derivatives: Sequence[Derivative]) -> None:
         """Nodes that watch what the plan wrote after they were made learn its version."""
         for derivative in derivatives:
@@ -465,8 +475,13 @@ class _Assembler:
                 self._add(CallStep("settle", derivative.attach.settle, (made,), (), ()))
 
     def _saved(self, entry: Saved) -> Any:
-        slot = entry.place if entry.kind == "input" else self._slot(self.schedule.outputs[entry.place])
-        return ("tensor", slot)
+        if entry.kind != "input":
+            return ("tensor", self._slot(self.schedule.outputs[entry.place]))
+        further = entry.place - len(self.trace.assumptions.inputs)
+        if further < 0:
+            return ("tensor", entry.place)
+        self._make_first(self.graph.shown[further])
+        return ("tensor", self.late[self.graph.shown[further]])
 
     def _read(self, entry: Saved) -> Any:
         """A tensor that gradients go to: the input, where the contents were written to one."""

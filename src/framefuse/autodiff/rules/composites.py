@@ -72,6 +72,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
     "straight": ("g",),
     "kept": ("g",),
     "anew": ("g",),
+    "shown": ("g",),
     "replaced": ("g", "zero"),
     "nothing": ("zero", "zero", "zero"),
     "undefined": (None, None, None),

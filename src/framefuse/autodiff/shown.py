@@ -1,0 +1,74 @@
+"""Takes views whose own gradients may be asked out of a graph: what is computed from one has it as a further input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from framefuse.autodiff.rebuild import MARKS
+from framefuse.ir.graph import Graph, Node
+from framefuse.ir.ops import TABLE, VIEW
+from framefuse.ir.rename import rebuilt
+
+SHOWN = "shown"  # the name of their ``derived`` nodes
+
+
+def apart(graph: Graph) -> tuple[Graph, Mapping[Node, Node]]:
+    """The graph with a further input in place of each view that is shown, and what each of these is a view by."""
+    late = {value for each in graph.late for value, _ in each.results}
+    marks = [node for node in graph.nodes if node.op == "derived" and node.attr("name") == SHOWN]
+    marks = [node for node in marks if node.attr("parameters")[0] in late]
+    if not marks:
+        return graph, {}
+    first = len(graph.inputs)
+    leaves = {
+        node: replace(node, op="input", inputs=(), attrs=(("index", first + number),), strides=None)
+        for number, node in enumerate(marks)
+    }
+    views: dict[Node, Node] = {}
+
+    def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
+        if node in leaves:
+            views[leaves[node]] = _plain(inputs[0])
+            return (leaves[node],)
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        return (node if same else replace(node, inputs=inputs),)
+
+    found = rebuilt(graph, change)
+    further = tuple(leaves.values())
+    return replace(
+        found,
+        inputs=(*found.inputs, *further),
+        differentiable=(*graph.differentiable, *range(first, first + len(further))),
+        shown=tuple(node.attr("parameters")[0] for node in marks),
+    ), views
+
+
+def _plain(node: Node) -> Node:
+    while node.op in MARKS:
+        node = node.inputs[0]
+    return node
+
+
+def base(leaf: Node, views: Mapping[Node, Node]) -> int:
+    """The number of the input that a further input is a view of; -1 where it is a view of something else."""
+    node = leaf
+    while node in views or (TABLE[node.op].kind == VIEW and len(node.inputs) == 1):
+        node = views[node] if node in views else node.inputs[0]
+    return int(node.attr("index")) if node.op == "input" else -1
+
+
+def together(graph: Graph, views: Mapping[Node, Node]) -> Graph:
+    """The forward graph, in which the views are made of what they are views of."""
+    if not views:
+        return graph
+    made: dict[Node, Node] = {}
+
+    def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
+        same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+        made[node] = made[views[node]] if node in views else node if same else replace(node, inputs=inputs)
+        return (made[node],)
+
+    inputs = tuple(node for node in graph.inputs if node not in views)
+    differentiable = tuple(place for place in graph.differentiable if place < len(inputs))
+    return replace(rebuilt(replace(graph, inputs=inputs), change), differentiable=differentiable)
