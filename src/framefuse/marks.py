@@ -95,7 +95,7 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
 
 def _recorder() -> ModuleType:
     """What the recorder makes of marked functions; the recorder is imported when it is first needed."""
-    return importlib.import_module("framefuse.capture.marks")
+    return importlib.import_module("framefuse.capture.callables.marks")
 
 
 def _callable(function: Any) -> Any:

@@ -56,4 +56,4 @@ def test_marks_and_explain_need_no_compiler_before_they_are_used():
         "@framefuse.allow_in_graph\ndef f(x): return x"
     )
     modules, _, _ = imported(used)
-    assert {"framefuse.explain.report", "framefuse.capture.marks"} <= modules
+    assert {"framefuse.explain.report", "framefuse.capture.callables.marks"} <= modules

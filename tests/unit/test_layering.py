@@ -24,6 +24,19 @@ ABOVE = ("explain", "driver")
 # The rooms of a stage, each with those below it: a room knows itself and these. A file that stands beside the folders
 # is a room of its own, and so is a folder in a folder; the stage's ``__init__`` is what others see of it, and no room.
 ROOMS: dict[str, dict[str, set[str]]] = {
+    "capture": {
+        "values": set(),
+        "program": {"values"},
+        "facts": {"values", "program"},
+        "recording": {"values", "program", "facts"},
+        "interp": {"values", "program", "facts", "recording"},
+        "callables": {"values", "program", "facts", "recording", "interp"},
+        "opcodes": {"values", "program", "facts", "recording", "interp", "callables"},
+        "known": {"program", "callables", "opcodes"},
+        "exits": {"values", "program", "facts", "recording", "interp", "opcodes"},
+        "run": {"program", "recording", "interp", "callables", "opcodes", "known", "exits"},
+        "record": {"values", "program", "facts", "recording", "callables", "opcodes", "exits", "run"},
+    },
     "driver": {
         "collector": set(),
         "wiring": set(),
@@ -173,6 +186,11 @@ def test_imports_point_one_way():
         ("framefuse.fuse.plan", "from ..codegen import llvm"),
         ("framefuse.fuse.plan", "from framefuse import _native"),
         ("framefuse.fuse.__init__", "from ..codegen import llvm"),
+        ("framefuse.capture.interp.calls", "from framefuse.capture.callables.specials import special"),
+        ("framefuse.capture.interp.machine", "from framefuse.capture.exits.machine_exits import Exits"),
+        ("framefuse.capture.facts.sources", "from framefuse.capture.recording.recorder import Recorder"),
+        ("framefuse.capture.program.frame", "from framefuse.capture.interp.machine import Machine"),
+        ("framefuse.capture.callables.unseen", "from framefuse.capture.opcodes import operators"),
         ("framefuse.fuse.nest.cpu.kernels", "from framefuse.fuse.nest.gpu import build_kernels"),
         ("framefuse.fuse.nest.forms", "from framefuse.fuse.nest.cpu.kernels import build_kernels"),
         ("framefuse.fuse.grouping.fused_products", "from framefuse.fuse.nest.nest import Nest"),

@@ -18,8 +18,10 @@ from typing import Unpack
 
 import torch
 
-from framefuse.capture import equivalents, number_functions, operator_functions
-from framefuse.capture.natives import NATIVES, Columns, Native, row
+from framefuse.capture.callables import number_functions
+from framefuse.capture.opcodes import operator_functions
+from framefuse.capture.program import equivalents
+from framefuse.capture.program.natives import NATIVES, Columns, Native, row
 
 
 def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:

@@ -12,26 +12,27 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from framefuse.capture import autocast, opcodes
-from framefuse.capture.breaks import Break
-from framefuse.capture.code import COROUTINE_FLAGS, decode
-from framefuse.capture.debuggers import hands_over
-from framefuse.capture.frame import Frame, InterpretedGenerator, bind_locals
-from framefuse.capture.leaves import runs_natively
-from framefuse.capture.lookups import type_get
-from framefuse.capture.outcome import autograd_held, inputs_of, separate_tensors, versions_of
-from framefuse.capture.points import Point, Points
-from framefuse.capture.recipe import Recipes
-from framefuse.capture.recorder import Recorder
-from framefuse.capture.resume import rebuild
+from framefuse.capture import opcodes
+from framefuse.capture.callables import autocast
+from framefuse.capture.exits.points import Point, Points
+from framefuse.capture.exits.resume import rebuild
+from framefuse.capture.exits.snapshot import Unrepresentable, take
+from framefuse.capture.facts.settle import settle
+from framefuse.capture.facts.sources import Sources
+from framefuse.capture.program.breaks import Break
+from framefuse.capture.program.code import COROUTINE_FLAGS, decode
+from framefuse.capture.program.debuggers import hands_over
+from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
+from framefuse.capture.program.leaves import runs_natively
+from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.tracebacks import users
+from framefuse.capture.program.versions import CURRENT
+from framefuse.capture.recording.outcome import autograd_held, inputs_of, separate_tensors, versions_of
+from framefuse.capture.recording.recipe import Recipes
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.state import refusal
 from framefuse.capture.run import interpreter
-from framefuse.capture.settle import settle
-from framefuse.capture.snapshot import Unrepresentable, take
-from framefuse.capture.sources import Sources
-from framefuse.capture.state import refusal
-from framefuse.capture.tracebacks import users
 from framefuse.capture.values import Arguments, Function, Keywords, Value
-from framefuse.capture.versions import CURRENT
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.source import Line

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.capture import (
+from framefuse.capture import known, opcodes
+from framefuse.capture.callables import (
     attribute_functions,
     autocast,
-    buckets,
     class_making,
     constructors,
     copies,
@@ -15,26 +15,25 @@ from framefuse.capture import (
     generator_calls,
     heaps,
     identities,
-    known,
     module_calls,
     number_functions,
-    opcodes,
-    operator_functions,
     quiet,
     scans,
     slot_methods,
     specials,
     text_functions,
 )
-from framefuse.capture.attributes import Attributes
-from framefuse.capture.calls import Calls
-from framefuse.capture.exits import Exits
-from framefuse.capture.generators import Generators
-from framefuse.capture.machine import Machine
-from framefuse.capture.operations import Operations
-from framefuse.capture.policy import Natives
-from framefuse.capture.recorder import Recorder
-from framefuse.capture.services import Breaks
+from framefuse.capture.callables.operations import Operations
+from framefuse.capture.callables.policy import Natives
+from framefuse.capture.exits import buckets
+from framefuse.capture.exits.machine_exits import Exits
+from framefuse.capture.interp.attributes import Attributes
+from framefuse.capture.interp.calls import Calls
+from framefuse.capture.interp.generators import Generators
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.opcodes import operator_functions
+from framefuse.capture.program.services import Breaks
+from framefuse.capture.recording.recorder import Recorder
 
 
 def interpreter(recorder: Recorder, points: Breaks | None) -> Machine:

@@ -9,9 +9,9 @@ import torch
 
 from framefuse import _native
 from framefuse.autodiff import backward_graph, carrying, differentiable_graph, is_taped, is_vjp, reads
-from framefuse.capture.saved import unreached
-from framefuse.capture.state import global_state
-from framefuse.capture.tensors import keys_of
+from framefuse.capture.recording.saved import unreached
+from framefuse.capture.recording.state import global_state
+from framefuse.capture.recording.tensors import keys_of
 from framefuse.codegen.python import compile_graph
 from framefuse.driver.collector import collector_paused
 from framefuse.errors import CompilerBug, Reason, Stop

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from framefuse import _native
-from framefuse.capture.points import Point, Points
+from framefuse.capture.exits.points import Point, Points
 from framefuse.capture.record import Recording, Segment, record, resume
 from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug

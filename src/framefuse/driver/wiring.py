@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from framefuse import _native
-from framefuse.capture import host, marks
+from framefuse.capture.callables import marks
+from framefuse.capture.program import host
 from framefuse.ir.marks import graph_break
 
 

@@ -1,7 +1,7 @@
 """Look-ups along the MRO see what was assigned since, and note whose attributes they read."""
 
-from framefuse.capture.lookups import LOOKUPS, type_get
-from framefuse.capture.markers import MISSING
+from framefuse.capture.program.lookups import LOOKUPS, type_get
+from framefuse.capture.program.markers import MISSING
 
 
 class Left:

@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from framefuse.capture import continuations
-from framefuse.capture.frame import Pending
-from framefuse.capture.machine import Continuation, Recovery, Resumption
-from framefuse.capture.markers import Ended
-from framefuse.capture.resume import MAKERS
-from framefuse.capture.snapshot import _Taker
+from framefuse.capture.exits.resume import MAKERS
+from framefuse.capture.exits.snapshot import _Taker
+from framefuse.capture.interp import continuations
+from framefuse.capture.interp.machine import Continuation, Recovery, Resumption
+from framefuse.capture.program.frame import Pending
+from framefuse.capture.program.markers import Ended
 
 KINDS = [kind for kind in vars(continuations).values() if isinstance(kind, type) and issubclass(kind, Pending)]
 KINDS = [kind for kind in KINDS if kind not in (Continuation, Recovery, Resumption)]

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 import framefuse
-from framefuse.capture import leaves
-from framefuse.capture.questions import QUESTIONS
+from framefuse.capture.facts.questions import QUESTIONS
+from framefuse.capture.program import leaves
 
 
 def breaks(fast):

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import framefuse
-from framefuse.capture.kinds import is_plain
-from framefuse.capture.numbers import TRACKED
+from framefuse.capture.facts.kinds import is_plain
+from framefuse.capture.facts.numbers import TRACKED
 
 
 class Config:

@@ -1,7 +1,7 @@
 """live() tells the variables that may still be read: along jumps, around loops, in handlers, and where all are seen."""
 
-from framefuse.capture.code import decode
-from framefuse.capture.liveness import live
+from framefuse.capture.program.code import decode
+from framefuse.capture.program.liveness import live
 
 
 def straight(a, b):

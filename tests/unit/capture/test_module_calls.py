@@ -7,9 +7,9 @@ from torch.nn.modules import module as modules
 
 import framefuse
 from framefuse.capture import record
-from framefuse.capture.contents import Contents
-from framefuse.capture.module_calls import shape_of_calls
-from framefuse.capture.sources import Sources
+from framefuse.capture.callables.module_calls import shape_of_calls
+from framefuse.capture.facts.contents import Contents
+from framefuse.capture.facts.sources import Sources
 
 
 class Leaf(nn.Module):

@@ -19,8 +19,8 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.capture import run
-from framefuse.capture.natives import NATIVES, STANDS_FOR, Native, equivalent, known_as
-from framefuse.capture.registry import SPECIALS, special
+from framefuse.capture.interp.registry import SPECIALS, special
+from framefuse.capture.program.natives import NATIVES, STANDS_FOR, Native, equivalent, known_as
 
 # Builtins that do something, or read what is no argument of theirs: each call is a step, if it has no special.
 WITHOUT_ROW = {

@@ -13,17 +13,9 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.capture import (
-    contents,
-    effects,
-    functions,
-    outcome,
-    policy,
-    recorder,
-    relations,
-    sources,
-    written_memory,
-)
+from framefuse.capture.callables import policy
+from framefuse.capture.facts import contents, effects, functions, relations, sources
+from framefuse.capture.recording import outcome, recorder, written_memory
 from framefuse.driver import faults
 from framefuse.errors import CompilerBug
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import framefuse
-from framefuse.capture.set_order import insertion_order
+from framefuse.capture.recording.set_order import insertion_order
 
 TABLE = 8  # places of a small set: these ints collide where they are equal modulo it
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from framefuse.capture.saved import unreached
+from framefuse.capture.recording.saved import unreached
 
 
 def test_parts_of_one_tensor_are_all_reached():

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from framefuse.capture.code import HANDLERS, Code
-from framefuse.capture.versions import CURRENT, TABLES, listing, py312, py313
+from framefuse.capture.program.code import HANDLERS, Code
+from framefuse.capture.program.versions import CURRENT, TABLES, listing, py312, py313
 
 assert CURRENT is not None
 TABLE: Any = CURRENT

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from framefuse.capture import queries
+from framefuse.capture.recording import queries
 from framefuse.ir import elements
 from framefuse.ir.ops import TABLE as PRIMITIVES
 from framefuse.ir.stops import CATALOGUE
@@ -160,8 +160,8 @@ RULES_OF_A_STAGE = {
     "lower/autocast.py",  # torch's own lists, by its dispatcher's names
     "lower/known_shapes.py", "lower/pointwise.py", "lower/activations.py", "lower/reductions.py",
     "autodiff/rules/linear_calls.py", "autodiff/rules/composites.py",
-    "capture/scalars.py",  # what an in-place call does to a number
-    "capture/numpy_calls.py",  # NumPy's
+    "capture/recording/scalars.py",  # what an in-place call does to a number
+    "capture/recording/numpy_calls.py",  # NumPy's
     "runtime/fx_graph.py",  # math's and operator's
 }  # fmt: skip
 STAGES = ("capture", "lower", "autodiff", "fuse", "runtime")

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from framefuse import _native
-from framefuse.capture import recorder
+from framefuse.capture.recording import recorder
 from framefuse.guards import check
 from framefuse.ir import elements, plan
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.processes import ROOT
 from benchmarks.zoo import optional
-from framefuse.capture.versions import CURRENT
+from framefuse.capture.program.versions import CURRENT
 from framefuse.cli import main
 from framefuse.runtime.function import compiled_function
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import framefuse
-from framefuse.capture.versions import CURRENT
+from framefuse.capture.program.versions import CURRENT
 from framefuse.runtime.function import compiled_function
 
 captures = pytest.mark.skipif(CURRENT is None, reason="this CPython has no tables of capture yet")

@@ -8,21 +8,21 @@ from types import FunctionType
 
 import torch
 
-from framefuse.capture.atoms import ATOMS
-from framefuse.capture.code import HANDLERS
-from framefuse.capture.continuations import DROP
-from framefuse.capture.equivalents import CALLED
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method, runs_program
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import MISSING, NULL, Outcome
-from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import TRACKED, bare, pin_nested, plain_number, strip
-from framefuse.capture.protocols import checked
-from framefuse.capture.queries import own_writes
-from framefuse.capture.registry import handles
-from framefuse.capture.texts import Text
-from framefuse.capture.unseen import compared, key_in
+from framefuse.capture.callables.mutations import mutate
+from framefuse.capture.callables.unseen import compared, key_in
+from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.numbers import TRACKED, bare, pin_nested, plain_number, strip
+from framefuse.capture.facts.texts import Text
+from framefuse.capture.interp.continuations import DROP
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.protocols import checked
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.equivalents import CALLED
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import python_method, runs_program
+from framefuse.capture.program.markers import MISSING, NULL, Outcome
+from framefuse.capture.recording.queries import own_writes
 from framefuse.capture.values import Value
 from framefuse.ir.torch_calls import TABLE
 

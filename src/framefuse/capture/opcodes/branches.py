@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.capture.continuations import Jump, JumpOrPop
-from framefuse.capture.frame import Frame
-from framefuse.capture.machine import Machine
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.continuations import Jump, JumpOrPop
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")

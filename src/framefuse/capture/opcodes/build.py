@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method, type_get
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import MISSING, NULL
-from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import TRACKED, bare, key_of, made_of, pin_nested
-from framefuse.capture.protocols import checked
-from framefuse.capture.registry import handles
-from framefuse.capture.settle import settle
-from framefuse.capture.texts import Text
-from framefuse.capture.unseen import compared, hashed, shown
+from framefuse.capture.callables.mutations import mutate
+from framefuse.capture.callables.unseen import compared, hashed, shown
+from framefuse.capture.facts.numbers import TRACKED, bare, key_of, made_of, pin_nested
+from framefuse.capture.facts.settle import settle
+from framefuse.capture.facts.texts import Text
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.protocols import checked
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import python_method, type_get
+from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from framefuse.capture.frame import Frame
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import NULL, SWITCH, Outcome
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
 from framefuse.capture.opcodes.build import callable_title
-from framefuse.capture.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import NULL, SWITCH, Outcome
 
 
 @handles("KW_NAMES")

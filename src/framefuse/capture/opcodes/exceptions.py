@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import types
 
-from framefuse.capture.continuations import Raise
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import type_get
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import MISSING, SWITCH, Outcome
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.continuations import Raise
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.values import Value
 
 

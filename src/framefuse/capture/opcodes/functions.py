@@ -7,11 +7,11 @@ import collections.abc
 import sys
 from types import FunctionType
 
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine, Resumption
-from framefuse.capture.markers import DONE, MISSING, SWITCH, Outcome
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.machine import Machine, Resumption
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.markers import DONE, MISSING, SWITCH, Outcome
 from framefuse.capture.values import Value
 
 

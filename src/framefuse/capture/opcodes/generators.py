@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from framefuse.capture.continuations import Delegation
-from framefuse.capture.frame import Frame, InterpretedGenerator
-from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine, Resumption
-from framefuse.capture.markers import DONE, SWITCH, Outcome
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.continuations import Delegation
+from framefuse.capture.interp.machine import Machine, Resumption
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame, InterpretedGenerator
+from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.markers import DONE, SWITCH, Outcome
 from framefuse.capture.values import Value
 
 

@@ -6,11 +6,11 @@ import dis
 import functools
 from types import FunctionType
 
-from framefuse.capture.frame import Frame
-from framefuse.capture.machine import Machine
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
 from framefuse.capture.values import Function, Value
-from framefuse.capture.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
 
 
 def _one(value: Value) -> Value:

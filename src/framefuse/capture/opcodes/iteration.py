@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from framefuse.capture.continuations import ForLoop, PushNext
-from framefuse.capture.frame import Frame, InterpretedGenerator
-from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import SWITCH, Ended, Outcome
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.continuations import ForLoop, PushNext
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame, InterpretedGenerator
+from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.markers import SWITCH, Ended, Outcome
 
 ListIterator: type = type(iter([]))
 

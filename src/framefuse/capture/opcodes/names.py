@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from types import CellType
 
-from framefuse.capture.atoms import CARRIED
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import MISSING, NULL, UNBOUND
-from framefuse.capture.numbers import bare
-from framefuse.capture.registry import handles
-from framefuse.capture.settle import cell_contents
+from framefuse.capture.facts.atoms import CARRIED
+from framefuse.capture.facts.numbers import bare
+from framefuse.capture.facts.settle import cell_contents
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import python_method
+from framefuse.capture.program.markers import MISSING, NULL, UNBOUND
 from framefuse.capture.values import Value
 
 

@@ -7,18 +7,18 @@ from collections import deque
 
 import torch
 
-from framefuse.capture.atoms import ATOMS
-from framefuse.capture.continuations import PUSH_NEGATED, PushOperation, PushTruth
-from framefuse.capture.equivalents import contains_
-from framefuse.capture.frame import Frame
-from framefuse.capture.lookups import python_method, type_get
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import MISSING, Outcome
-from framefuse.capture.mutations import mutate
-from framefuse.capture.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
-from framefuse.capture.registry import handles
-from framefuse.capture.texts import Text
-from framefuse.capture.unseen import HASHING, compared, hidden, key_in
+from framefuse.capture.callables.mutations import mutate
+from framefuse.capture.callables.unseen import HASHING, compared, hidden, key_in
+from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, applied, bare, pin_nested, reads_values
+from framefuse.capture.facts.texts import Text
+from framefuse.capture.interp.continuations import PUSH_NEGATED, PushOperation, PushTruth
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.equivalents import contains_
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.lookups import python_method, type_get
+from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements
 

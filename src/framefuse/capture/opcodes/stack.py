@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from framefuse.capture.frame import Frame
-from framefuse.capture.machine import Machine
-from framefuse.capture.markers import NULL
-from framefuse.capture.registry import handles
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import handles
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import NULL
 
 
 @handles("POP_TOP")

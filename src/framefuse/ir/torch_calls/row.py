@@ -25,7 +25,7 @@ class TorchCall(NamedTuple):
     """
 
     # ---- in a recording ----
-    answer: str = ""  # how a recording answers it: a row of capture/queries.py
+    answer: str = ""  # how a recording answers it: a row of capture/recording/queries.py
     stop: str = ""  # why it is not recorded: a row of ir/stops.py
     silent: bool = False  # no operator: tells how torch stands, changes nothing that lasts, and is not recorded
     device_fact: bool = False  # silent in torch.cuda and its kin: what a process finds out about its devices once

@@ -1,0 +1,1 @@
+"""What callables and operators mean in a recording."""

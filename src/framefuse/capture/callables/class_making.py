@@ -1,0 +1,142 @@
+"""Makes classes in the steps of ``type.__new__``, with whatever Python they call run by the interpreter."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import sys
+import types
+
+from framefuse.capture.facts.numbers import pin_nested
+from framefuse.capture.facts.settle import settle
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import CLASS_MAKERS, special
+from framefuse.capture.program import equivalents
+from framefuse.capture.program.frame import Frame, enter
+from framefuse.capture.program.leaves import runs_natively
+from framefuse.capture.program.lookups import is_python_metaclass, python_method, type_get
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.recording.made_classes import enter_made
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+
+# What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
+MAKERS = (type.__new__, abc.ABCMeta.__new__)
+
+
+class _Stand:
+    """Lends its layout to a class whose bases are set once it is made."""
+
+
+@special(builtins.__build_class__)
+def _build_class(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A class statement; one whose metaclass is native code of a library is left to it."""
+    if len(args) < 2 or type(args[0]) is not types.FunctionType or type(args[1]) is not str:
+        return MISSING
+    metas = [kwargs["metaclass"]] if "metaclass" in kwargs else []
+    metas += [type(base) for base in args[2:] if isinstance(base, type)]
+    if not all(isinstance(meta, type) and is_python_metaclass(meta) for meta in metas):
+        return MISSING
+    return machine.calls.call(frame, equivalents.build_class, args, kwargs)
+
+
+@special(equivalents.run_body)
+def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """Enters the body of a class statement with its namespace."""
+    function, space = args
+    entered = enter(function, (), {})
+    if entered.code.missing is not None:
+        machine.recorder.kill("opcode", f"{entered.code.missing} in {function.__qualname__}")
+    entered.space = space
+    machine.push(entered)
+    return SWITCH
+
+
+@special(*MAKERS)
+def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """``type.__new__(meta, name, bases, namespace, **kwargs)``."""
+    made = new_class(machine, type.__new__, args, kwargs)
+    if made is not MISSING:
+        frame.stack.append(made)
+        return None
+    return MISSING
+
+
+@special(("__init__", type))
+def _init(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """``type.__init__(cls, name, bases, namespace, **kwargs)`` does nothing."""
+    if len(args) != 4:
+        return MISSING
+    frame.stack.append(None)
+    return None
+
+
+def new_class(machine: Machine, maker: Function, args: Arguments, kwargs: Keywords) -> Value:
+    """A new class; MISSING where native code shall make it, since it cannot be made in steps."""
+    if len(args) != 4 or not isinstance(args[0], type) or not isinstance(args[2], tuple):
+        return MISSING
+    meta, name, bases, given = args
+    if type(name) is not str or not isinstance(given, dict) or not all(isinstance(base, type) for base in bases):
+        return MISSING
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    contents.guard_shallow_contents(given)
+    for base in bases:
+        sources.guard_version(base)
+    space = dict(given)
+    named = {key: value for key, value in space.items() if python_method(type(value), "__set_name__") is not None}
+    hooks = [_subclass_hook(base) for base in bases]
+    hook = next((found for found in hooks if found is not None), None)
+    stripped = {key: None if key in named else value for key, value in space.items()}
+    if hook is None:
+        made = maker(meta, name, bases, stripped, **kwargs)
+    else:
+        made = maker(meta, name, (_Stand,), stripped)
+        try:
+            made.__bases__ = bases
+        except TypeError:  # another layout
+            machine.recorder.kill("native-call", f"The making of {name}")
+            return maker(meta, name, bases, given, **kwargs)
+    enter_made(machine.recorder, made)
+    for key, value in named.items():
+        type.__setattr__(made, key, value)
+    for key, value in named.items():
+        _set_name(machine, made, key, value)
+    if hook is not None:
+        machine.call_nested(super(made, made).__init_subclass__.__func__, (made,), kwargs)
+    return made
+
+
+def _subclass_hook(base: type) -> Value:
+    """The Python function that ``__init_subclass__`` of a base is, None where native code is all that runs."""
+    found = type_get(base, "__init_subclass__")
+    function = found.__func__ if type(found) is classmethod else found
+    return function if type(function) is types.FunctionType and not runs_natively(function) else None
+
+
+def _set_name(machine: Machine, made: type, key: str, value: Value) -> None:
+    method = python_method(type(value), "__set_name__")
+    assert method is not None
+    try:
+        machine.call_nested(method, (value, made, key))
+    except Exception as error:
+        text = f"Error calling __set_name__ on '{type(value).__name__}' instance {key!r} in '{made.__name__}'"
+        if sys.version_info >= (3, 12):
+            error.add_note(text)
+            raise
+        raise RuntimeError(text) from error
+
+
+@special(collections.namedtuple, pure=True)
+def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """A kind of tuple; its methods come from native code."""
+    for part in (*args, *kwargs.values()):
+        machine.recorder.contents.guard_deep_contents(part)
+        pin_nested(part)
+    kwargs = {"module": frame.globals.get("__name__", "__main__"), **kwargs}
+    made = collections.namedtuple(*settle(args), **settle(kwargs))  # type: ignore[misc]
+    enter_made(machine.recorder, made)
+    frame.stack.append(made)
+    return None
+
+
+CLASS_MAKERS.update(dict.fromkeys(MAKERS, new_class))

@@ -1,0 +1,50 @@
+"""Records torch's older constructors (``torch.LongTensor``), which no function mode is told of, as calls that it is."""
+
+from __future__ import annotations
+
+import torch
+
+from framefuse.capture.facts.numbers import Float, Integer
+from framefuse.capture.interp.machine import Machine, Special
+from framefuse.capture.interp.registry import specials
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.values import Arguments, Keywords, Value
+
+WHOLE = frozenset((int, Integer))
+NUMBERS = WHOLE | {bool, float, Float}
+
+
+def _constructor(dtype: torch.dtype | None) -> Special:
+    def construct(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        """Pushes the tensor that is made of sizes, or of numbers in lists; MISSING for anything else."""
+        if kwargs or not machine.recorder.alive:
+            return MISSING
+        options: dict[str, Value] = {"dtype": dtype or torch.get_default_dtype(), "device": "cpu"}
+        first = args[0] if args else 0
+        if len(args) == 1 and type(first) is torch.Size:
+            made = torch.empty(first, **options)
+        elif all(type(part) in WHOLE for part in args):
+            made = torch.empty(args or (0,), **options)
+        elif len(args) == 1 and type(first) in (list, tuple) and _all_numbers(first):
+            made = torch.tensor(first, **options)
+        else:
+            return MISSING
+        frame.stack.append(made)
+        return None
+
+    return construct
+
+
+def _all_numbers(value: Value) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_all_numbers, value))
+    return type(value) in NUMBERS
+
+
+# By constructor. Those of accelerators and of sparse tensors are left to torch.
+specials(
+    {
+        kind: _constructor(kind.dtype) for kind in vars(torch).values() if type(kind) is type(torch.LongTensor)
+    } | {torch.Tensor: _constructor(None)}
+)

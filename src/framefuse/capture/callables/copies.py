@@ -1,0 +1,119 @@
+"""Copies what is plain data, after stating as facts what the copy is made of."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import types
+
+import torch
+
+from framefuse.capture.facts.atoms import ATOMS, SETS
+from framefuse.capture.facts.numbers import TRACKED
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import special
+from framefuse.capture.program.frame import Frame, enter
+from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.classes import written_in_c
+
+SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
+PLAIN_CONTAINERS = (list, tuple, dict)
+HOOKS = (
+    "__deepcopy__", "__getattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+    "__getnewargs_ex__", "__new__", "__slots__",
+)  # fmt: skip
+DEEPEST = 12
+COPY: types.FunctionType = vars(copy)["copy"]
+
+
+@special(copy.deepcopy)
+def _deepcopy(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """``copy.deepcopy`` of plain data; MISSING for anything else."""
+    if len(args) != 1 or kwargs or not machine.recorder.alive or not is_plain(args[0]):
+        return MISSING
+    numbers: dict[int, Value] = {}
+    state(machine.recorder, args[0], set(), numbers)
+    frame.stack.append(copy.deepcopy(args[0], numbers))
+    return None
+
+
+@special(copy.copy)
+def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    """``copy.copy``: an instance that is its ``__dict__`` is made here, of all else the function of the library is
+    interpreted.
+    """
+    value = args[0] if len(args) == 1 and not kwargs else None
+    kind, sources, contents = type(value), machine.recorder.sources, machine.recorder.contents
+    if not machine.recorder.alive or not has_plain_state(kind) or type_get(kind, "__copy__") is not MISSING:
+        machine.push(enter(COPY, args, kwargs))
+        return SWITCH
+    sources.guard_version(kind)
+    sources.guard_type(value)
+    content = _content(value)
+    if sources.knows(value):
+        sources.instance_dict(value)
+        contents.guard_extent(content)
+    made = object.__new__(kind)
+    _content(made).update({name: contents.item(content, name, part) for name, part in content.items()})
+    frame.stack.append(made)
+    return None
+
+
+def is_plain(value: Value, depth: int = 0) -> bool:
+    """Whether a copy runs nobody's code and depends on nothing but atoms, containers and instance dicts."""
+    kind = type(value)
+    if kind in ATOMS or kind in TRACKED or isinstance(value, SHARED):
+        return True
+    if depth > DEEPEST:
+        return False
+    if kind in SETS:
+        return all(type(part) in ATOMS for part in value)
+    if kind in PLAIN_CONTAINERS:
+        parts = (*value, *value.values()) if kind is dict else value
+        return all(is_plain(part, depth + 1) for part in parts)
+    return has_plain_state(kind) and all(is_plain(part, depth + 1) for part in _content(value).values())
+
+
+def has_plain_state(kind: type) -> bool:
+    """Whether an instance is its ``__dict__``: a class written in Python that changes nothing about copying."""
+    return (
+        type(kind) is type
+        and kind is not object
+        and kind not in copyreg.dispatch_table
+        and all(base is object or not written_in_c(base) for base in kind.__mro__)
+        and all(type_get(kind, name) is type_get(object, name) for name in HOOKS)
+    )
+
+
+def _content(value: Value) -> dict[str, Value]:
+    found: dict[str, Value] = object.__getattribute__(value, "__dict__")
+    return found
+
+
+def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Value]) -> None:
+    """States everything that a copy of ``value`` is made of; ``numbers`` gets its run-time numbers, which are their own
+    copies.
+    """
+    kind, sources, contents = type(value), recorder.sources, recorder.contents
+    if kind in TRACKED:
+        numbers[id(value)] = value
+        return
+    if kind in ATOMS or isinstance(value, SHARED) or id(value) in met:
+        return
+    met.add(id(value))
+    sources.tell_apart(value)  # a copy keeps which of its parts are one
+    if kind in PLAIN_CONTAINERS or kind in SETS:
+        contents.guard_shallow_contents(value)
+        parts = list(value.values()) if kind is dict else list(value)
+    else:
+        sources.guard_version(kind)
+        sources.guard_type(value)
+        content = _content(value)
+        sources.instance_dict(value)
+        contents.guard_shallow_contents(content)
+        parts = list(content.values())
+    for part in parts:
+        state(recorder, part, met, numbers)

@@ -1,0 +1,49 @@
+"""Acts on functions that the user marked: kept whole in the graph, taken as constants, or ending the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import SPECIALS
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.recording.recorder import strip
+from framefuse.capture.values import Arguments, Function, Keywords
+
+
+def keep_in_graph(function: Function) -> None:
+    """Calls of ``function`` are recorded as one call each, and its Python code is not looked into."""
+
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
+        recorder = machine.recorder
+        with torch._C.DisableTorchFunction():  # the calls inside are the function's own business
+            if recorder.alive:
+                frame.stack.append(recorder.run(function, "call_in_graph", args, kwargs))
+            else:
+                frame.stack.append(function(*strip(args), **strip(kwargs)))
+
+    SPECIALS[function] = call
+
+
+def take_as_constant(function: Function) -> None:
+    """What ``function`` gives when it is recorded is what it gives."""
+
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
+        with torch._C.DisableTorchFunction():
+            value = function(*strip(args), **strip(kwargs))
+        if machine.recorder.alive and not isinstance(value, (int, float, str, bool, type(None))):
+            machine.recorder.sources.root(value)
+        frame.stack.append(value)
+
+    SPECIALS[function] = call
+
+
+def break_at(function: Callable[[], None]) -> None:
+    """Calls of ``function`` end the graph; the next one begins after it."""
+
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
+        machine.exits.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
+
+    SPECIALS[function] = call

@@ -1,0 +1,262 @@
+"""Chooses the methods that compute a binary operator or comparison, in CPython's order, where Python takes part."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import deque
+
+import torch
+
+from framefuse.capture.callables.unseen import PLAIN, compared, compares, hidden, moves, shown, walked
+from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_kind, plain_number, reads_values
+from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.protocols import checked
+from framefuse.capture.program.equivalents import equal_parts
+from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
+from framefuse.capture.program.iterators import NATIVE_ITERATORS
+from framefuse.capture.program.lookups import python_method, type_get
+from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.services import Attempt
+from framefuse.capture.values import Function, Value
+from framefuse.ir.classes import immutable
+
+SYMBOLS = {
+    "add": "+", "and_": "&", "floordiv": "//", "lshift": "<<", "matmul": "@", "mul": "*", "mod": "%", "or_": "|",
+    "pow": "** or pow()", "rshift": ">>", "sub": "-", "truediv": "/", "xor": "^", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=",
+}  # fmt: skip
+TEXTS = {getattr(operator, name): symbol for name, symbol in SYMBOLS.items()}
+TEXTS |= {
+    getattr(operator, "i" + name.rstrip("_")): symbol.split()[0] + "="
+    for name, symbol in SYMBOLS.items()
+    if symbol not in ("<", "<=", ">", ">=")
+}
+COMPARISONS = frozenset((operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge))
+# These concatenate and repeat only after all methods for numbers have declined.
+SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
+HOLDERS = frozenset((tuple, list, dict))  # whose C code compares what lies in them
+COMPARED = (tuple, list)
+EQUALITY = (operator.eq, operator.ne)
+SIMPLE = frozenset(
+    (
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        type(None),
+        tuple,
+        list,
+        dict,
+        set,
+        frozenset,
+        slice,
+        range,
+        torch.Tensor,
+        torch.Size,
+        torch.nn.Parameter,
+    )
+)
+
+
+class Operations:
+    """Operators, truth and iteration, where the operands may be objects of the user."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+
+    def attempts(
+        self, function: Function, left: Value, right: Value, name: str, reflected: str | None
+    ) -> tuple[Attempt, ...]:
+        """The methods to ask one after the other; none where no Python code takes part."""
+        kind, other = plain_kind(type(left)), plain_kind(type(right))
+        compares = function in COMPARISONS
+        own = self._operator_method(kind, name)
+        back = self._operator_method(other, reflected) if reflected and (compares or other is not kind) else None
+        if not (own and type(own[0]) is types.FunctionType) and not (back and type(back[0]) is types.FunctionType):
+            return ()
+        for value in (left, right):
+            if type(value) not in NUMBERS and not isinstance(value, torch.Tensor):
+                self.recorder.sources.guard_type(value)
+                self.recorder.sources.guard_version(type(value))
+        found: list[Attempt] = []
+        if own is not None and kind not in NUMBERS and not (name in ("__add__", "__mul__") and kind in SEQUENCES):
+            found.append((own[0], (left, right), own[1]))
+        if back is not None:
+            first = issubclass(other, kind) and other is not kind
+            if first and not compares:
+                first = back[0] is not type_get(kind, reflected)  # type: ignore[arg-type]
+            found.insert(0 if first else len(found), (back[0], (right, left), back[1]))
+        return tuple(found)
+
+    def _operator_method(self, kind: type, name: str) -> tuple[Value, bool] | None:
+        """The method of a class behind an operator; ``object.__ne__`` is ``__eq__`` negated."""
+        found = type_get(kind, name)
+        if name == "__ne__" and found is object.__ne__:
+            equal = python_method(kind, "__eq__")
+            return (equal, True) if equal is not None else (found, False)
+        return (found, False) if isinstance(found, (types.FunctionType, types.WrapperDescriptorType)) else None
+
+    def operate(
+        self,
+        frame: Frame,
+        attempts: tuple[Attempt, ...],
+        function: Function,
+        left: Value,
+        right: Value,
+        nested: bool = False,
+    ) -> Value:
+        """Pushes what the first method gives that does not decline; ``nested`` calls run at once."""
+        for number, (method, args, negate) in enumerate(attempts):
+            if type(method) is types.FunctionType:
+                if not negate and not nested:
+                    then = PushOperation(attempts[number + 1 :], function, left, right)
+                    return self.machine.calls.call(frame, method, args, {}, then)
+                value = self.machine.call_nested(method, args)
+            elif isinstance(args[0], torch.Tensor):
+                with torch._C.DisableTorchFunction():
+                    value = method(*args)
+                if value is not NotImplemented:
+                    value = function(left, right)  # the same again, for the record
+            else:
+                value = method(*args)
+            if value is not NotImplemented:
+                if negate:
+                    value = not self.truth(value)
+                frame.stack.append(value)
+                return None
+        frame.stack.append(_undefined(function, left, right))
+        return None
+
+    def reads_value(self, value: Value) -> bool:
+        """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
+        return isinstance(value, torch.Tensor) and bool(self.machine.exits.breakable())
+
+    def decide(self, frame: Frame, value: Value, then: Pending | None) -> None:
+        """An opaque step that takes the truth of a tensor."""
+        self.machine.exits.opaque(frame, bool, (value,), {}, then, "branch", "bool of a tensor")
+
+    def truth(self, value: Value) -> bool:
+        """``bool(value)``, with the fact that decided it."""
+        if value is True or value is False or value is None:
+            return value is True
+        kind = type(value)
+        if kind not in SIMPLE and kind not in TRACKED:
+            if not immutable(kind):
+                method = python_method(kind, "__bool__")
+                if method is not None:
+                    self.recorder.sources.guard_type(value)
+                    return checked("__bool__", kind, self.machine.call_nested(method, (value,)))
+                if type_get(kind, "__bool__") is MISSING:
+                    method = python_method(kind, "__len__")
+                    if method is not None:
+                        return bool(checked("__len__", kind, self.machine.call_nested(method, (value,))))
+                hidden(self.machine, value, "__bool__", "__len__")
+            self.recorder.sources.guard_type(value)
+        self.recorder.contents.guard_filled(value)
+        return bool(value)
+
+    def binary(
+        self, frame: Frame, function: Function, left: Value, right: Value, name: str, reflected: str | None = None
+    ) -> Value:
+        """A binary operation or comparison; Python methods of the operands get frames."""
+        if complex in (type(left), type(right)):
+            left, right = plain_number(left), plain_number(right)
+        kind, other = type(left), type(right)
+        if kind in HOLDERS and other in HOLDERS and reads_values((left, right)):
+            pin_nested((left, right))
+        if (kind not in SIMPLE and kind not in TRACKED) or (other not in SIMPLE and other not in TRACKED):
+            attempts = self.attempts(function, left, right, name, reflected)
+            if attempts:
+                return self.operate(frame, attempts, function, left, right)
+            hidden(self.machine, left, name)
+            if name == "__eq__" and not isinstance(left, torch.Tensor):
+                self.recorder.sources.guard_type(left)
+        if kind in TRACKED and other not in NUMBERS and not isinstance(right, torch.Tensor):
+            left = left.plain()
+        elif other in TRACKED and kind not in NUMBERS and not isinstance(left, torch.Tensor):
+            right = right.plain()
+        elif kind is str or kind is bytes:
+            pin_nested(right)
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if (kind is str or kind is bytes) and function is operator.mod:
+            shown(self.machine, right)
+        elif kind not in SIMPLE or isinstance(left, PLAIN):
+            both = kind is other and kind in COMPARED and function in EQUALITY
+            if both and compares(self.machine, (left, right), ("__eq__",)):
+                negated = PUSH_NEGATED if function is operator.ne else None
+                return self.machine.calls.call(frame, equal_parts, (left, right), {}, negated)
+            compared(self.machine, left, right)
+        if sources.knows(left):
+            contents.guard_deep_contents(left)
+        if sources.knows(right):
+            contents.guard_deep_contents(right)
+        frame.stack.append(function(left, right))
+        return None
+
+    def iterate(self, frame: Frame, value: Value, stepped: bool = False) -> Outcome:
+        """Pushes ``iter(value)``; ``stepped`` where nothing but FOR_ITER takes its elements."""
+        kind = type(value)
+        if kind is InterpretedGenerator:
+            frame.stack.append(value)
+            return None
+        if not isinstance(value, torch.Tensor):
+            method = python_method(kind, "__iter__")
+            if method is not None:
+                self.recorder.sources.guard_type(value)
+                self.recorder.sources.guard_version(kind)
+                return self.machine.calls.call(frame, method, (value,), {}, PushChecked("__iter__", kind))
+            if moves(self.machine, value):
+                why = ("native-call", "The order of a set of objects")
+                return self.machine.exits.opaque(frame, list, (value,), {}, PUSH_ITERATOR, *why)
+            sources, contents = self.recorder.sources, self.recorder.contents
+            read_later = type(value) in (list, tuple) or isinstance(value, dict)  # entry by entry
+            (contents.guard_extent if read_later else contents.guard_shallow_contents)(value)
+            if sources.knows(value):
+                if type(value) in (list, tuple) and not contents.has_changed(value):
+                    if type(value) is tuple:
+                        seen = [contents.item(value, number, part) for number, part in enumerate(value)]
+                        if any(new is not old for new, old in zip(seen, value, strict=True)):
+                            value = seen
+                    elif not stepped:  # the list may change while it is iterated: its iterator gives what stands there
+                        for number, part in enumerate(value):
+                            plain_number(contents.item(value, number, part))
+                elif (
+                    not isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, range))
+                    and kind not in NATIVE_ITERATORS
+                    and self.recorder.alive
+                ):
+                    self.recorder.kill("argument", f"an iterator ({kind.__name__})")
+        frame.stack.append(iter(value))
+        return None
+
+    def iterable(self, value: Value) -> Value:
+        """A value that native code may iterate: Python ``__iter__`` is called first, known containers become facts."""
+        kind = type(value)
+        if kind not in SIMPLE:
+            method = python_method(kind, "__iter__")
+            if method is not None:
+                return checked("__iter__", kind, self.machine.call_nested(method, (value,)))
+        walked(self.machine, value)
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if kind in (list, tuple) and sources.knows(value):
+            contents.guard_extent(value)
+            parts = [contents.item(value, number, part) for number, part in enumerate(value)]
+            return value if all(map(operator.is_, parts, value)) else kind(parts)
+        contents.guard_shallow_contents(value)
+        return value
+
+
+def _undefined(function: Function, left: Value, right: Value) -> Value:
+    """What an operator gives or raises when all methods declined."""
+    if function is operator.eq or function is operator.ne:
+        return (left is right) == (function is operator.eq)
+    if isinstance(left, SEQUENCES):
+        return function(left, right)
+    names = type(left).__name__, type(right).__name__
+    if function in COMPARISONS:
+        raise TypeError("'{}' not supported between instances of '{}' and '{}'".format(TEXTS[function], *names))
+    raise TypeError("unsupported operand type(s) for {}: '{}' and '{}'".format(TEXTS[function], *names))

@@ -1,0 +1,45 @@
+"""Asks torch about its function modes as if none recorded: what such a question tells decides what the program does."""
+
+from __future__ import annotations
+
+import torch
+
+from framefuse.capture.interp.machine import Machine, Special
+from framefuse.capture.interp.registry import specials
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import Outcome
+from framefuse.capture.recording.recording_mode import unrecorded
+from framefuse.capture.values import Arguments, Function, Keywords
+
+# Questions about the arguments and the modes that are active, and about the modes alone.
+OF_ARGUMENTS = (
+    torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic,
+)  # fmt: skip
+OF_MODES = (
+    torch._C._len_torch_function_stack, torch.overrides._get_current_function_mode,
+    torch.overrides._get_current_function_mode_stack,
+)  # fmt: skip
+
+
+def _asking(target: Function, of_arguments: bool) -> Special:
+    def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        recorder = machine.recorder
+        for part in args if of_arguments else ():
+            if isinstance(part, (tuple, list)):
+                recorder.contents.guard_shallow_contents(part)
+            for each in part if isinstance(part, (tuple, list)) else (part,):
+                recorder.sources.guard_type(each)  # the answer for an object is that for its class
+                recorder.sources.guard_version(type(each))
+        with unrecorded(recorder.mode):
+            frame.stack.append(target(*args, **kwargs))
+        return None
+
+    return ask
+
+
+specials(
+    {
+        **{target: _asking(target, True) for target in OF_ARGUMENTS},
+        **{target: _asking(target, False) for target in OF_MODES},
+    }
+)

@@ -1,0 +1,156 @@
+"""Turns native calls that touch no tensor and no changed object into facts, places or effects: they cut nothing."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import logging
+import os
+import types
+import warnings
+from contextvars import ContextVar, Token
+
+import torch
+
+from framefuse.capture.facts.atoms import ATOMS, CARRIED
+from framefuse.capture.facts.numbers import TRACKED, bare, strip
+from framefuse.capture.facts.settings import RESTORED
+from framefuse.capture.facts.sources import Place
+from framefuse.capture.interp import stacks
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program.markers import MISSING
+from framefuse.capture.program.natives import known_as
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.facts import Source
+
+# Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
+SPEAKS: frozenset[Function] = frozenset((builtins.print, os.putenv, os.unsetenv))
+# They tell of the exception at hand.
+RECALLS: frozenset[Function] = frozenset((logging.exception, logging.Logger.exception))
+LOGGING = ("logging", "transformers.utils.logging", "diffusers.utils.logging")
+
+
+def _logger(machine: Machine, args: Arguments) -> Value:
+    """The logger of a name, as the entry of the table that keeps it for ever."""
+    table: dict[str, Value] = logging.Logger.manager.loggerDict
+    if len(args) != 1 or type(args[0]) is not str or not isinstance(table.get(args[0]), logging.Logger):
+        return MISSING
+    machine.recorder.sources.root(table)
+    return machine.recorder.contents.item(table, args[0], table[args[0]])
+
+
+def replayed(machine: Machine, target: Function, args: Arguments, kwargs: Keywords) -> Value:
+    """The value of a call that is replayed or read as a fact; MISSING, with nothing done, for any other call."""
+    holder = getattr(target, "__self__", None)
+    if type(holder) is ContextVar:
+        return _context(machine, holder, target.__name__, args, kwargs)
+    if target is logging.getLogger and not kwargs:
+        return _logger(machine, args)
+    try:
+        of_caller = target in stacks.SPEAKS
+        if not of_caller and target not in SPEAKS and not says_once(target):
+            return MISSING
+    except TypeError:
+        return MISSING
+    if kwargs.get("exc_info") or kwargs.get("stack_info") or target in RECALLS:
+        return MISSING  # what they tell of is gone when the call is replayed
+    if target is warnings.warn and not plain_warning(machine, args):
+        return MISSING
+    if not all(_lasts(machine, part) for part in (*args, *kwargs.values())):
+        return MISSING
+    recorder = machine.recorder
+    call = stacks.from_callers(machine) if of_caller or isinstance(target, functools._lru_cache_wrapper) else invoke
+    if isinstance(target, (types.FunctionType, functools._lru_cache_wrapper)):
+        recorder.sources.root(target)
+    recorder.journal.invoke(call, (target, args, kwargs))
+    with torch._C.DisableTorchFunction():
+        return call(target, tuple(map(_now, args)), {key: _now(part) for key, part in kwargs.items()})
+
+
+def _now(value: Value) -> Value:
+    """An argument as this call says it: run-time numbers and texts are said anew at the next one."""
+    return bare(value) if type(value) in TRACKED else strip(value)
+
+
+def says_once(target: Function) -> bool:
+    """Whether this is a cached function of a logging module, such as transformers' ``warning_once``."""
+    if type(target) is not functools._lru_cache_wrapper:
+        return False
+    return getattr(target.__wrapped__, "__module__", "") in LOGGING and target.__name__.endswith("_once")
+
+
+def _lasts(machine: Machine, value: Value) -> bool:
+    """Whether an argument will look the same when the call is replayed: it is immutable, or a logger or stream."""
+    kind = type(value)
+    if kind in ATOMS or kind in TRACKED:
+        return True
+    if kind is tuple:
+        return all(_lasts(machine, part) for part in value)
+    if isinstance(value, type):
+        return known_as(value).pure or issubclass(value, Warning)
+    known = machine.recorder.sources.knows(value)
+    return known and (isinstance(value, logging.Logger) or hasattr(kind, "write"))
+
+
+def plain_warning(machine: Machine, args: Arguments) -> bool:
+    """Whether a warning is a text, under the filters that were seen: they may turn it into an exception."""
+    if not args or type(args[0]) is not str:
+        return False
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    place = (id(vars(warnings)), "item", (str, "filters"))
+    filters = sources.read_at(sources.root(warnings), place, "attr", "filters", warnings.filters)
+    contents.guard_shallow_contents(filters)
+    return True
+
+
+def invoke(target: Function, args: Arguments, kwargs: Keywords) -> Value:
+    """A call of which none looks at its callers."""
+    return target(*args, **kwargs)
+
+
+# Context variables ----------------------------------------------------------------------------------------------------
+
+
+def _context(
+    machine: Machine, variable: ContextVar[Value], name: str, args: Arguments, kwargs: Keywords
+) -> Value:
+    recorder = machine.recorder
+    sources = recorder.sources
+    root = sources.source_of(variable)
+    if kwargs or root is None or root.is_argument or recorder.journal.spoken:
+        return MISSING
+    place = (id(variable), "context", None)
+    if name == "get" and len(args) <= 1:
+        value = variable.get(MISSING)
+        if place in sources.written:
+            value = sources.written[place]
+            if value is RESTORED:
+                return MISSING
+        elif value is MISSING:
+            sources.fact(Source("context", root), "unset", "")
+        else:
+            free = "set" in machine.frames[-1].code.names or CARRIED
+            value = sources.read_at(root, place, "context", "", value, free)
+        return value if value is not MISSING else variable.get(*args)
+    if name == "set" and len(args) == 1:
+        token = variable.set(bare(args[0]))
+        recorder.journal.context(variable, place, args[0], token)
+        return token
+    if name == "reset" and len(args) == 1 and type(args[0]) is Token:
+        return _reset(machine, variable, place, args[0])
+    return MISSING
+
+
+def _reset(machine: Machine, variable: ContextVar[Value], place: Place, token: Token[Value]) -> Value:
+    """Gives a context variable back what it held before it was set, in this recording or in one before it."""
+    recorder = machine.recorder
+    sources = recorder.sources
+    setting = sources.setting(token)
+    if setting is None and (sources.source_of(token) is None or place in sources.written):
+        return MISSING
+    variable.reset(token)
+    if setting is None:
+        recorder.journal.context_restored(variable, place, token)
+    else:
+        recorder.journal.context_reset(variable, place, setting)
+    return None

@@ -1,0 +1,23 @@
+"""Methods of texts that tell little of them, asked in the interpreter's own terms: a fact on the answer is enough."""
+
+from __future__ import annotations
+
+from framefuse.capture.facts.texts import ASKING, Text
+from framefuse.capture.interp.machine import Machine, Special
+from framefuse.capture.interp.registry import specials
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.values import Arguments, Function, Keywords
+
+
+def _as_special(method: Function) -> Special:
+    def ask(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
+        frame.stack.append(method(*args, **kwargs))
+
+    return ask
+
+
+specials(
+    {
+        method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
+    }
+)

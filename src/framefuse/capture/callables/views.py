@@ -1,0 +1,93 @@
+"""Dicts whose numbers move, and their views: where native code or a loop takes one apart at once, its numbers stay
+run-time values.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program import equivalents
+from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import MISSING, NULL
+from framefuse.capture.program.natives import NATIVES
+from framefuse.capture.values import Arguments, Function, Value
+from framefuse.ir.containers import entries
+
+DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
+MADE_BY: dict[str, Value] = {
+    "keys": equivalents.keys_of, "values": equivalents.values_of, "items": equivalents.items_of,
+}  # fmt: skip
+# Builtins that iterate over the only or the last of their arguments; the Python that stands for them does so too.
+OF_ONE = (*(target for target, row in NATIVES.items() if row.equivalent is not None), sum, sorted, max, min)
+OF_SEVERAL = (map, filter, zip)
+TAKING_APART = ("GET_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_SEQUENCE", "UNPACK_EX")
+TAKING_KEYS = (list, tuple, set, frozenset, sorted)
+TAKING_ALL = (dict, OrderedDict)
+
+
+def view(machine: Machine, frame: Frame, holder: Value, name: str) -> Value:
+    """What stands for ``holder.keys()``, ``.values()`` or ``.items()`` where ``frame`` iterates over it once and keeps
+    it nowhere: a generator of the interpreter, which reads entry by entry. MISSING for any other view: whoever has
+    that may look at it unseen, so all that lies in the dict is held to its value.
+    """
+    sealed = machine.exits.sealed or frame is not machine.frames[-1]
+    if sealed or not _moves(machine, holder) or not _taken_apart(frame):
+        return MISSING
+    return machine.call_nested(MADE_BY[name], (holder,))
+
+
+def copied(machine: Machine, holder: Value) -> Value:
+    """``holder.copy()`` with run-time values, MISSING where no number moves."""
+    return _copy(machine, holder) if type(holder) is dict and _moves(machine, holder) else MISSING
+
+
+def given(machine: Machine, target: Function, args: Arguments) -> tuple[Value, ...]:
+    """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
+    content and lets go of it.
+    """
+    if any(target is each for each in TAKING_KEYS):
+        return tuple([list(_copy(machine, part)) if _moves(machine, part) else part for part in args])
+    if any(target is each for each in TAKING_ALL) or _updates_new(machine, target):
+        return tuple([_copy(machine, part) if _moves(machine, part) else part for part in args])
+    return args
+
+
+def _updates_new(machine: Machine, target: Function) -> bool:
+    """Whether a callable is the ``update`` of a dict that was made during the call."""
+    holder = getattr(target, "__self__", None)
+    return type(holder) is dict and target.__name__ == "update" and not machine.recorder.sources.knows(holder)
+
+
+def _moves(machine: Machine, holder: Value) -> bool:
+    return type(holder) in DICTS and machine.recorder.contents.holds_moving_number(holder)
+
+
+def _copy(machine: Machine, holder: Value) -> Value:
+    contents = machine.recorder.contents
+    contents.guard_extent(holder)
+    pairs = [(key, contents.item(holder, key, part)) for key, part in entries(holder)]
+    return OrderedDict(pairs) if type(holder) is OrderedDict else dict(pairs)
+
+
+def _taken_apart(frame: Frame) -> bool:
+    """Whether the call under way has its result taken from the stack by an instruction that iterates over it."""
+    steps = frame.code.steps
+    if frame.step < 1 or steps[frame.step - 1][0] is not HANDLERS["CALL"]:
+        return False
+    handler, argument = steps[frame.step]
+    if handler is HANDLERS["CALL"]:
+        return argument > 0 and _iterates(frame, argument)
+    if handler is HANDLERS["CALL_FUNCTION_EX"]:
+        return not argument & 1  # with keywords, those lie above
+    return any(handler is HANDLERS[name] for name in TAKING_APART)
+
+
+def _iterates(frame: Frame, count: int) -> bool:
+    """Whether what is called next is a builtin that iterates over the last of its ``count`` arguments."""
+    below = frame.stack[len(frame.stack) - count - 1 : len(frame.stack) - count + 1]
+    called = [part for part in below if part is not NULL]
+    if len(called) != 1 or frame.keywords:
+        return False
+    return any(called[0] is each for each in (OF_ONE if count == 1 else OF_SEVERAL))

@@ -1,0 +1,210 @@
+"""Ends stretches of a recording: opaque steps, cuts and retreats, and what the next recording learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+
+from framefuse.capture.exits.retreat import undone, watched
+from framefuse.capture.facts.settle import settle
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.registry import ENTERING
+from framefuse.capture.program.breaks import Before, Break
+from framefuse.capture.program.frame import Frame, Pending
+from framefuse.capture.program.leaves import is_installed, library_of
+from framefuse.capture.program.markers import Outcome
+from framefuse.capture.program.services import Breaks, Place
+from framefuse.capture.program.tracebacks import is_ours
+from framefuse.capture.values import Arguments, Keywords, Value
+
+# Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
+CUT_BEFORE = frozenset(("read-after-write", "data-size"))
+# Reasons that are healed where the instruction runs as a step of its own.
+STEPS = frozenset(
+    ("item", "branch", "numpy", "tensor-attribute", "unknown-tensor", "random-state", "native-call", "autograd",
+     "transform", "custom-function", "tensor-kind", "value", "argument", "write", "opcode", "autocast")
+)  # fmt: skip
+
+
+class Exits:
+    """The ends of a recording that one machine runs, and the breaks that earlier ones left in the program."""
+
+    def __init__(self, machine: Machine, points: Breaks | None) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.frames = machine.frames
+        self.points = points
+        self.sealed = 0  # what would follow an instruction now is lost by a break
+        self.learnt = False
+        self.boundaries: dict[int, dict[int, torch.nn.Module]] = {}
+        self.before: Before | None = None
+        self.watching = self.renewed = False
+        self.reads_elements = points is None or not points.replayed
+        self.skip: tuple[Frame, int] | None = None
+
+    def start(self, frame: Frame) -> None:
+        """Puts the first frame in its place."""
+        if self.points is not None and self.points.learnt:
+            frame.code = self.points.cut(frame.code)
+
+    def resumed(self) -> None:
+        """The frames were put together again: a cut at the instruction that comes next was made already."""
+        if self.points is not None and self.points.learnt:
+            for frame in self.frames:
+                frame.code = self.points.cut(frame.code)
+        self.skip = (self.frames[-1], self.frames[-1].step)
+
+    def release(self) -> None:
+        """The run is over here: what it worked on may go."""
+        self.skip = None
+
+    def breakable(self) -> bool:
+        """Whether all frames between here and the caller can be taken apart at this instruction."""
+        return self.points is not None and self.machine.depth == 1 and not self.sealed and self.recorder.alive
+
+    def opaque(
+        self,
+        frame: Frame,
+        target: Value,
+        args: Arguments,
+        kwargs: Keywords,
+        then: Pending | None,
+        code: str,
+        detail: str,
+    ) -> None:
+        """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
+        if self.breakable():
+            raise Break(target, args, kwargs, then, code, detail)
+        memo = self.recorder.settled()
+        self.recorder.kill(code, detail)
+        args, kwargs = self.hand_over(args, kwargs, memo)
+        self.machine.finish(frame, self.machine.natives.handling(target, args, kwargs), then)
+
+    def hand_over(
+        self, args: Arguments, kwargs: Keywords, memo: dict[int, Value]
+    ) -> tuple[Arguments, Keywords]:
+        """The arguments of native code after the recording ended: containers stay the very objects, as that may change
+        them, and generators become real ones wherever the frames have them.
+        """
+        memo.update(self.recorder.stand_ins)
+        args = settle(args, memo)
+        kwargs = {key: settle(part, memo) for key, part in kwargs.items()}
+        if self.recorder.generators:
+            self.machine.settle(memo)
+        return args, kwargs
+
+    def cut(self, frame: Frame, handler: Callable[..., Outcome], argument: int) -> Outcome:
+        """Breaks before an instruction at which an earlier recording ended, once for each time that it is met."""
+        here = (frame, frame.step - 1)
+        if self.skip == here or not self.breakable():
+            self.skip = None
+            return handler(self.machine, frame, argument)
+        frame.step -= 1
+        raise Break(None, (), {}, None, "cut", frame.code.line(frame.step).text)
+
+    def retreat(self, detail: str) -> None:
+        """Ends the segment before the instruction at hand; returns where that cannot be."""
+        before = self.before
+        if before is None or not self.breakable() or not undone(self.machine, before):
+            return
+        frame = before.frame
+        frame.stack[:], frame.keywords, frame.step = before.stack, before.keywords, before.step
+        raise Break(None, (), {}, None, "item", detail)
+
+    def learn(self, code: str, detail: str) -> None:
+        """The recording ends at this instruction: the next one shall break here instead."""
+        if self.points is None or not self.breakable():
+            return
+        frame = self.frames[-1]
+        if code in CUT_BEFORE:
+            self.learnt |= self.points.learn(frame.code.code, frame.step - 1, None)
+        elif code in STEPS:
+            self.learn_step(frame, code, detail)
+
+    def place(self) -> Place | None:
+        """The instruction at hand, where it can be made a step of its own."""
+        frame = self.frames[-1]
+        return (frame.code.code, frame.step - 1) if self.breakable() else None
+
+    def learn_step(self, frame: Frame, code: str, detail: str) -> None:
+        """The next recording runs the instruction at hand of this frame, where it could have broken, as a step."""
+        points = self.points
+        if points is None:
+            return
+        self.learnt |= points.learn(frame.code.code, frame.step - 1, (code, detail))
+        library = library_of(frame.code.code)
+        if library is not None and points.crowded(library):
+            self._learn_entry(points, library, code, detail)
+
+    def _learn_entry(self, points: Breaks, library: str, code: str, detail: str) -> None:
+        """Many recordings have ended in a library: the next one runs the call that went into it as a step."""
+        for caller, called in reversed(list(pairwise(self.frames))):
+            if library_of(caller.code.code) == library or library_of(called.code.code) != library:
+                continue
+            if called.generator is None and points.learn(caller.code.code, caller.step - 1, (code, detail)):
+                points.forget()
+            return
+
+    def learn_call(self, code: str, detail: str) -> None:
+        """No break is possible here: the next recording runs the call that led here as a step. That is the call by
+        which the program went into a library, or else the innermost that can be one.
+        """
+        points = self.points
+        if points is None:
+            return
+        callers = [frame for frame, called in pairwise(self.frames) if called.generator is None]
+        own = [frame for frame in callers if not is_installed(frame.code.code)]
+        if own and is_installed(self.frames[-1].code.code):
+            callers.append(own[-1])
+        for frame in reversed(callers):
+            if not is_ours(frame.globals) and points.learn(frame.code.code, frame.step - 1, (code, detail)):
+                self.learnt = True
+                points.forget()
+                return
+
+    def learn_readers(self, places: list[Place | None], detail: str) -> bool:
+        """The next recording runs the instructions that read numbers from tensors as steps; False where none can be."""
+        if self.points is None:
+            return False
+        found = [self.points.learn(*place, ("item", detail)) for place in places if place is not None]
+        self.learnt |= any(found)
+        return any(found)
+
+    def watch(self) -> None:
+        """A number was read from a tensor: from here on an instruction that looks at it can be taken back."""
+        if not self.watching and self.points is not None:
+            self.watching = self.renewed = True
+            for frame in self.frames:
+                frame.code = watched(frame.code)
+
+    def later(self, detail: str) -> None:
+        """The program makes what it needs from its second call on, as optimizers make their state: the next call is
+        worth more than this one.
+        """
+        if self.points is not None and self.breakable() and self.points.waits(self.frames[-1].code.code):
+            self.learnt = True
+        self.recorder.kill("first-use", detail)
+
+    def settle_outcome(self, outcome: Value, then: Pending | None) -> None:
+        """The top frame takes the outcome of an opaque step."""
+        if then is not None:  # what follows asks which object it is, and a tensor has only facts that were asked for
+            self.recorder.sources.guard_type(outcome)
+        try:
+            self.machine.finish(self.frames[-1], outcome, then)
+        except Break:
+            raise
+        except BaseException as error:
+            self.machine.unwind(error, 0)
+
+    def enter(self, frame: Frame) -> None:
+        """Has a frame that is about to run, or to go on, break where earlier recordings learnt to."""
+        if self.points is None:
+            return
+        if self.points.learnt:
+            frame.code = self.points.cut(frame.code)
+        for tell in ENTERING:
+            tell(self.machine, frame)
+        if self.watching:
+            frame.code = watched(frame.code)

@@ -1,0 +1,533 @@
+"""Turns reads of objects that existed before the call into sources and facts, each stated once."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from contextvars import Token
+from typing import Protocol
+
+import torch
+
+from framefuse.capture.facts.atoms import CARRIED, SINGLETONS, TEXTS
+from framefuse.capture.facts.kinds import is_plain
+from framefuse.capture.facts.numbers import TRACKED, bare, floating, integer, pin_nested, plain_number
+from framefuse.capture.facts.owner import Question
+from framefuse.capture.facts.relations import Relations
+from framefuse.capture.facts.settings import Setting
+from framefuse.capture.facts.texts import text
+from framefuse.capture.program.bound import BOUND_KINDS
+from framefuse.capture.values import Value
+from framefuse.ir.classes import immutable, written_in_c
+from framefuse.ir.facts import Fact, Source
+from framefuse.ir.numbers import Real, Symbol
+from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.source import Line
+from framefuse.ir.trace import Build
+
+CODE_LIKE = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,
+    types.GetSetDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    property, classmethod, staticmethod, enum.Enum, types.GenericAlias, types.UnionType,
+)  # fmt: skip
+
+
+class Host(Protocol):
+    """What the table of sources needs of the recorder."""
+
+    alive: bool
+    symbolic: bool
+    moving: frozenset[Source]
+
+    def kill(self, code: str, detail: str) -> None: ...
+    def fault(self, error: Exception) -> None: ...
+    def line(self) -> Line | None: ...
+    def compared(self, *tensors: torch.Tensor) -> None: ...
+    def guard_function(self, function: types.FunctionType) -> None: ...
+
+
+# Stand in for what a fault left unmade; nothing reads them, as the recording is dead.
+LOST = Source("object", None, None)
+
+
+class Sources:
+    """Where each object came from, and what was true of it.
+
+    ``known`` maps the id of an object that existed before the call to the object and its source; the table keeps the
+    objects alive, so that an id is never another object's, and is dropped with the recording. An object that is not in
+    it was made during the call.
+    """
+
+    def __init__(self, host: Host, relations: Relations) -> None:
+        self.host = host
+        self.relations = relations
+        self.known: dict[int, tuple[Value, Source]] = {}
+        self.facts: dict[tuple[object, ...], Fact] = {}
+        self.seen: dict[Place, Value] = {}
+        self.written: dict[Place, Value] = {}
+        self.made: dict[int, Value] = {}
+        self.resumed = False
+        self.volatile: set[int] = set()
+        self.moving_tuples: set[int] = set()  # tuples that stand for others with other numbers
+        # Ids and keys for which a fact was stated: the same question comes many times.
+        self.stated_types: set[int] = set()
+        self.stated_versions: set[int] = set()
+        self.stated_lengths: set[int] = set()
+        self.stated_absences: set[tuple[int, str]] = set()
+        self.told_apart: dict[int, tuple[Value, Source]] = {}
+        self.tokens: dict[int, Setting] = {}  # of context variables that the call set
+
+    # Sources --------------------------------------------------------------------------------------------------------
+
+    def source_of(self, value: Value) -> Source | None:
+        """The source of an object, None if it was made during the call or is an atom."""
+        try:
+            entry = self.known.get(id(value))
+            return entry[1] if entry is not None else None
+        except Exception as fault:
+            self.host.fault(fault)
+            return None
+
+    def knows(self, value: Value) -> bool:
+        """Whether an object existed before the call and has a source."""
+        return id(value) in self.known
+
+    def known_source(self, value: Value) -> Source:
+        """The source of an object that has one."""
+        return self.known[id(value)][1]
+
+    def entries(self) -> list[tuple[Value, Source]]:
+        """All objects that have a source, with it."""
+        return list(self.known.values())
+
+    def place_cell(self, cell: types.CellType, source: Source) -> None:
+        """Gives a cell the source of its content: a cell is no value of the program."""
+        self.known[id(cell)] = (cell, source)
+
+    def holds(self, value: Value) -> bool:
+        """Whether facts hold an object that existed before the call to its identity, wherever it is met."""
+        entry = self.known.get(id(value))
+        return entry is not None and is_held(*entry)
+
+    def note_setting(self, setting: Setting) -> None:
+        """Notes that the call set a context variable."""
+        self.tokens[id(setting.token)] = setting
+
+    def setting(self, token: Token[Value]) -> Setting | None:
+        """What is known of a token that the call was given as it set a context variable."""
+        return self.tokens.get(id(token))
+
+    def note_written(self, holder: Value, part: str, key: Value, value: Value) -> None:
+        """Notes what a place holds that the call wrote; MISSING where it deleted it."""
+        self.written[id(holder), part, (type(key), key)] = value
+
+    def begin_at_break(self) -> None:
+        """The recording begins at a break: its arguments are what lived there."""
+        self.resumed = True
+
+    def mark_volatile(self, argument: int) -> None:
+        """Numbers and strings in this argument are others at each call: all of them become run-time values."""
+        self.volatile.add(argument)
+
+    def is_made(self, value: Value) -> bool:
+        """Whether a function, class or the like was made during the call."""
+        return id(value) in self.made
+
+    def note_made(self, value: Value) -> None:
+        """Notes a function, class or the like that was made during the call."""
+        self.made[id(value)] = value
+
+    def root(self, value: Value) -> Source:
+        """The source of a long-lived object that needs no path: a type, a module, a function."""
+        try:
+            entry = self.known.get(id(value))
+            if entry is not None:
+                return entry[1]
+            made = Source("object", None, value)
+            self.known[id(value)] = (value, made)
+            return made
+        except Exception as fault:
+            self.host.fault(fault)
+            return LOST
+
+    def fact(self, source: Source, kind: str, value: object = None, mark: object = None) -> None:
+        """States a fact once; ``mark`` is the hashable identity of the value where it has none itself."""
+        try:
+            key = (id(source), kind, value if mark is None else mark)
+            if key not in self.facts:  # which keep the sources alive
+                self.facts[key] = Fact(source, kind, value, self.host.line())
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def guard_value(self, source: Source, value: Value, free: int = False) -> Value:
+        """States what ``value``, found at ``source``, must be at later calls; gives the value to go on with.
+
+        ``free`` numbers become symbols that take their value at each call.
+        """
+        try:
+            kind = type(value)
+            if kind in TRACKED and value.owner is not self.relations:  # of an earlier recording, where none settled it
+                value = bare(value)
+                kind = type(value)
+            if free == CARRIED:
+                free = (kind is int or kind is float) and bool(self.host.moving) and source in self.host.moving
+            if kind in SINGLETONS:
+                self.fact(source, "is", value, id(value))
+            elif kind is int:
+                if free and self.host.symbolic and -(2**63) <= value < 2**63:
+                    symbol = self.relations.new_symbol("n" if value >= 0 else "m", value)
+                    self.fact(source, "integer", symbol)
+                    self._volatile(source, symbol)
+                    return _found(integer(value, symbol.expr, self.relations), value, source)
+                self.fact(source, "int", value)
+            elif kind is float:
+                if free and self.host.symbolic:
+                    name = self.relations.new_real(value)
+                    self.fact(source, "real", name)
+                    self._volatile(source, name)
+                    return _found(floating(value, Real("symbol", (name,)), self.relations), value, source)
+                self.fact(source, "float", value, repr(value))
+            elif kind is str and free is True and source.is_argument and self._is_free(source):
+                self.relations.note_tracked()
+                self._volatile(source, str(source))
+                self.fact(source, "type", str)
+                return _found(text(value, Build("source", source), (), self.relations), value, source)
+            elif kind in TEXTS:
+                self.fact(source, "str", value, (kind, repr(value) if kind is complex else value))
+            elif kind is torch.device:
+                self.fact(source, "type", kind)
+                self.guard_value(Source("getattr", source, "type"), value.type)
+                self.guard_value(Source("getattr", source, "index"), value.index)
+            elif kind is tuple and free is True and id(value) not in self.known and not source.is_argument:
+                self.known[id(value)] = (value, source)  # by its content: another one may stand there
+                self.fact(source, "type", tuple)
+                self.moving_tuples.add(id(value))
+            elif kind is slice and free and id(value) not in self.known:
+                return self._bounds(source, value)
+            else:
+                self.assign_source(source, value)
+            return value
+        except Exception as fault:
+            self.host.fault(fault)
+            return value
+
+    def _is_free(self, source: Source) -> bool:
+        """Whether a string among the arguments may be another one at the next call."""
+        return source.root.key in self.volatile or source in self.host.moving
+
+    def answer(self, source: Source, question: Question) -> bool:
+        """What a function gives for a string of the caller; False for one that comes out of a break, whose points know
+        values alone.
+        """
+        if source.root.key in self.volatile:
+            return False
+        function, before, behind, answer = question
+        self.fact(source, "answer", question, (function.__name__, before, behind, type(answer), answer))
+        return True
+
+    def _volatile(self, source: Source, name: Symbol | str) -> None:
+        """Notes a run-time value that comes out of a break."""
+        if source.is_argument and source.root.key in self.volatile:
+            self.relations.note_volatile(name)
+
+    def _bounds(self, source: Source, value: slice) -> slice:
+        """A slice whose bounds are symbols where they were seen to move."""
+        self.known[id(value)] = (value, source)
+        self.fact(source, "type", slice)
+        bounds = [value.start, value.stop, value.step]
+        for number, name in enumerate(("start", "stop", "step")):
+            bounds[number] = self.guard_value(Source("getattr", source, name), bounds[number], CARRIED)
+        if not any(type(bound) in TRACKED for bound in bounds):
+            return value
+        made = slice(*bounds)
+        self.known[id(made)] = (made, source)
+        return made
+
+    def assign_source(self, source: Source, value: Value) -> None:
+        """Gives an object its source and states its identity or type."""
+        try:
+            entry = self.known.get(id(value))
+            argument = source.is_argument
+            if entry is None and not argument and is_plain(type(value)):
+                self.known[id(value)] = (value, source)
+                self.fact(source, "is", value, id(value))
+                return
+            if entry is not None and entry[1] is not source:
+                if argument or entry[1].is_argument:
+                    self.fact(source, "same", entry[1])
+                elif issubclass(type(value), torch.Tensor):
+                    self.fact(source, "same", entry[1])
+                else:
+                    self.fact(source, "is", value, id(value))
+                return
+            kind = type(value)  # an object asked for its ``__class__`` may run the program's code
+            if issubclass(kind, torch.Tensor):
+                self.known[id(value)] = (value, source)
+            elif kind is types.MethodType:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", types.MethodType)
+                self.guard_value(Source("func", source), value.__func__)
+                self.guard_value(Source("self", source), value.__self__)
+            elif kind is types.FunctionType and argument:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", types.FunctionType)
+                self.host.guard_function(value)
+            elif not argument or issubclass(kind, (*CODE_LIKE, types.MethodWrapperType)):
+                bound = issubclass(kind, BOUND_KINDS) and not isinstance(
+                    value.__self__, (types.ModuleType, type, type(None))
+                )
+                if bound:
+                    # A bound method of C is a fresh object at each read: its owner and name are what counts.
+                    wrapper = isinstance(value, types.MethodWrapperType)
+                    owner = Source("getattr", source, "__self__") if wrapper else Source("self", source)
+                    self.guard_value(owner, value.__self__)
+                    self.fact(Source("getattr", source, "__name__"), "str", value.__name__)
+                    if wrapper:
+                        self.guard_value(Source("getattr", source, "__objclass__"), value.__objclass__)
+                    if argument:
+                        self.known[id(value)] = (value, source)
+                    return
+                self.known[id(value)] = (value, source)
+                self.fact(source, "is", value, id(value))
+            else:
+                self.known[id(value)] = (value, source)
+                self.fact(source, "type", type(value))
+                if type(value) in (slice, range):
+                    for name in ("start", "stop", "step"):
+                        self.guard_value(Source("getattr", source, name), getattr(value, name))
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def forget_readings(self) -> None:
+        """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
+        self.seen.clear()
+        self.stated_lengths.clear()
+        self.stated_absences.clear()
+
+    # Reads ----------------------------------------------------------------------------------------------------------
+
+    def read(self, holder: Value, part: str, key: Value, value: Value, free: int = False) -> Value:
+        """A value read from ``holder``: ``part`` is the kind of the source, ``key`` its key."""
+        try:
+            entry = self.known.get(id(holder))
+            if entry is None or not self.host.alive:
+                return value
+            return self.read_at(entry[1], place_of(holder, part, key), part, key, value, free)
+        except Exception as fault:
+            self.host.fault(fault)
+            return value
+
+    def read_at(self, base: Source, place: Place, part: str, key: Value, value: Value, free: int = False) -> Value:
+        """As :meth:`read` for a place below the source ``base``."""
+        try:
+            if place in self.written:
+                value = self.written[place]
+            elif place in self.seen:
+                value = self.seen[place]
+            else:
+                if self.volatile and free is not True and type(value) in (int, float, str):
+                    free = True if base.is_argument and base.root.key in self.volatile else free
+                value = self.seen[place] = self.guard_value(Source(part, base, key), value, free)
+            if not free and type(value) is slice:
+                pin_nested(value)
+            return value if free else plain_number(value)
+        except Exception as fault:
+            self.host.fault(fault)
+            return value
+
+    def binding(self, name: str) -> list[Fact]:
+        """The facts from which the float of this name takes its value."""
+        return [fact for fact in self.facts.values() if fact.kind in ("real", "scalar") and fact.value == name]
+
+    def guard_unused_tensors(self, used: Mapping[int, int]) -> None:
+        """States that what the program found at its places and used in no call is there and is a tensor still."""
+        for key, (value, source) in list(self.known.items()):
+            if key in used or source.base is None or is_plain(type(value)):
+                continue
+            if isinstance(value, torch.Tensor):
+                self.fact(source, "type", type(value))
+
+    def instance_dict(self, holder: Value) -> tuple[dict[str, Value], Source] | None:
+        """The instance dict of a known object with its source."""
+        try:
+            entry = self.known.get(id(holder))
+            if entry is None:
+                return None
+            content = object.__getattribute__(holder, "__dict__")
+            found = self.known.get(id(content))
+            if found is None:
+                made = Source("dict", entry[1])
+                self.known[id(content)] = (content, made)
+                return content, made
+            return content, found[1]
+        except Exception as fault:
+            self.host.fault(fault)
+            return None
+
+    def tell_apart(self, value: Value) -> None:
+        """The program finds out which of the objects that it asks this of are one: it hashes them, or compares them."""
+        try:
+            entry = self.known.get(id(value))
+            if entry is not None:
+                self.told_apart[id(value)] = entry
+            elif isinstance(value, torch.Tensor):
+                self.host.compared(value)
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def guard_partition(self) -> None:
+        """States that the objects which the program told apart are as many as they were: two places that hold one
+        have that fact since they were met.
+        """
+        try:
+            kinds: dict[type, list[tuple[Value, Source]]] = {}
+            for value, source in self.told_apart.values():
+                kinds.setdefault(type(value), []).append((value, source))
+            for entries in kinds.values():
+                if len(entries) > 1 and not all(is_held(value, source) for value, source in entries):
+                    (_, first), *others = entries
+                    self.fact(first, "distinct", tuple([source for _, source in others]), "")
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def address(self, value: Value) -> int:
+        """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
+        found, source = self.known[id(value)]
+        place = (id(value), "address", None)
+        if is_held(found, source) or not self.host.alive:
+            self.tell_apart(value)  # from those whose number moves
+            return id(value)
+        if place not in self.seen:
+            symbol = self.relations.new_symbol("n", id(value))
+            self.fact(source, "address", symbol)
+            self.seen[place] = number = integer(id(value), symbol.expr, self.relations)
+            number.names = value  # type: ignore[attr-defined]
+        made: int = self.seen[place]
+        return made
+
+    def guard_absent(self, holder: Value, name: str) -> None:
+        """The instance dict of ``holder`` has no ``name``."""
+        try:
+            if (id(holder), name) in self.stated_absences:
+                return
+            if self.written and place_of(holder, "attr", name) in self.written:
+                return
+            if not self.host.alive:
+                return
+            self.stated_absences.add((id(holder), name))
+            found = self.instance_dict(holder)
+            if found is not None:
+                self.fact(found[1], "absent", name)
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def guard_absent_names(self, holder: Value, names: tuple[str, ...]) -> None:
+        """As :meth:`guard_absent` for several names."""
+        try:
+            found = self.instance_dict(holder)
+            if found is None or not self.host.alive:
+                return
+            for name in names:
+                if (id(holder), name) in self.stated_absences:
+                    continue
+                if self.written and (id(found[0]), "item", (str, name)) in self.written:
+                    continue
+                self.stated_absences.add((id(holder), name))
+                self.fact(found[1], "absent", name)
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def guard_type(self, holder: Value) -> None:
+        """The type of a known object is what it was."""
+        try:
+            if id(holder) in self.stated_types:
+                return
+            entry = self.known.get(id(holder))
+            if entry is not None and self.host.alive and not issubclass(type(holder), (type, types.FunctionType)):
+                self.stated_types.add(id(holder))
+                self.fact(entry[1], "type", type(holder))
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def guard_version(self, cls: type) -> None:
+        """No attribute on the MRO of ``cls`` was assigned since."""
+        try:
+            if id(cls) in self.stated_versions or immutable(cls) or not self.host.alive:
+                return
+            self.stated_versions.add(id(cls))
+            if id(cls) in self.made:  # nobody else knows it; its bases are others'
+                for base in cls.__mro__[1:]:
+                    self.guard_version(base)
+                return
+            self.fact(self.root(cls), "version")
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def refuse_hidden_state(self, value: Value) -> None:
+        """Native code is about to look into ``value``: ends the recording if that is state which no fact describes."""
+        try:
+            kind = type(value)
+            if id(value) in self.known and self.host.alive and has_hidden_state(kind) and not self._fixed(value):
+                if is_numpy_number(value) and self.is_fixed_number(value):
+                    return
+                self.host.kill("argument", f"the state of a {type(value).__name__}")
+        except Exception as fault:
+            self.host.fault(fault)
+
+    def is_fixed_number(self, number: Value) -> bool:
+        """Whether a number of NumPy is the same at each call: this call made it, or facts hold the object."""
+        entry = self.known.get(id(number))
+        return entry is None or is_held(*entry)
+
+    def _fixed(self, value: Value) -> bool:
+        return isinstance(value, (*CODE_LIKE, torch.Tensor, slice, range, types.MethodType))
+
+
+Place = tuple[int, str, Value]
+
+
+def place_of(holder: Value, part: str, key: Value) -> Place:
+    """One name for a place that can be reached in two ways: an attribute is an entry of the instance dict."""
+    if part == "attr":
+        try:
+            return (id(object.__getattribute__(holder, "__dict__")), "item", (str, key))
+        except AttributeError:
+            pass
+    return (id(holder), part, (type(key), key))
+
+
+# Types written in C whose content the facts describe, or that have none.
+DESCRIBED = frozenset(
+    (
+        object, list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque, torch.Size, types.MethodType,
+        functools.partial,
+    )
+)
+
+
+def _has_hidden_state(kind: type) -> bool:
+    """Whether instances may hold state that lies in no ``__dict__`` and no described container."""
+    return any(base not in DESCRIBED and (written_in_c(base) or _has_slots(base)) for base in kind.__mro__)
+
+
+has_hidden_state: Callable[[type], bool] = functools.lru_cache(maxsize=4096)(_has_hidden_state)
+
+
+def _has_slots(kind: type) -> bool:
+    return any(type(member) is types.MemberDescriptorType for member in vars(kind).values())
+
+
+def is_held(value: Value, source: Source) -> bool:
+    """Whether facts hold a known object to its identity wherever it is met."""
+    return not source.is_argument and not isinstance(value, (torch.Tensor, tuple, types.MethodType, slice))
+
+
+def _found(made: Value, value: Value, source: Source) -> Value:
+    """A tracked number that knows the very object that it stands for, and where that lies."""
+    if type(made) in TRACKED:
+        made.__dict__["origin"] = (value, source)
+    return made

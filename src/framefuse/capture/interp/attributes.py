@@ -1,0 +1,515 @@
+"""Reads and writes attributes as the language does, with a fact for each thing that decided the outcome."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import sys
+import threading
+import types
+
+import torch
+
+from framefuse.capture.facts.atoms import CARRIED
+from framefuse.capture.facts.kinds import is_plain
+from framefuse.capture.facts.numbers import TRACKED, bare, plain_number
+from framefuse.capture.facts.sources import place_of
+from framefuse.capture.interp import stacks
+from framefuse.capture.interp.continuations import DROP, AskGetattr, PushCached
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program.frame import Frame, FrameView
+from framefuse.capture.program.leaves import runs_natively
+from framefuse.capture.program.lookups import python_method, type_get
+from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.services import Found
+from framefuse.capture.program.tracebacks import variables
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.classes import written_in_c
+from framefuse.ir.facts import Source
+
+MODULE_PARTS = ("_parameters", "_buffers", "_modules")
+DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))
+TUPLE_GETTER = type(collections.namedtuple("Named", "field").field)  # type: ignore[attr-defined]
+OF_FUNCTION = {"f_code": "__code__", "f_globals": "__globals__"}
+C_DESCRIPTORS = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)  # fmt: skip
+
+
+PLAIN_LOOKUP = object.__getattribute__
+SETTERS = (object.__setattr__, types.SimpleNamespace.__setattr__, BaseException.__setattr__)
+DELETERS = (object.__delattr__, types.SimpleNamespace.__delattr__, torch.nn.Module.__delattr__)
+
+
+class Attributes:
+    """The attribute protocol of the interpreter."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.frames = machine.frames
+
+    def attribute(self, frame: Frame, holder: Value, name: str) -> Found:
+        """``(holder.name,)``, or SWITCH after a frame was entered that computes it."""
+        kind = type(holder)
+        if not is_plain(kind):
+            if kind in TRACKED:
+                return (holder.__class__,) if name == "__class__" else (getattr(plain_number(holder), name),)
+            if isinstance(holder, torch.Tensor):
+                return self._tensor_attribute(holder, name, frame)
+            if kind is types.ModuleType or isinstance(holder, types.ModuleType):
+                return self.module_attribute(frame, holder, name)
+            if isinstance(holder, type):
+                return self._class_attribute(frame, holder, name)
+            if kind is FrameView:
+                return self._frame_attribute(frame, holder, name)
+            if kind is super:
+                return self._super_attribute(frame, holder, name)
+        if type.__getattribute__(kind, "__getattribute__") is not PLAIN_LOOKUP:
+            own = type_get(kind, "__getattribute__")
+            if type(own) is types.FunctionType and not runs_natively(own):
+                self.recorder.sources.guard_type(holder)
+                self.recorder.sources.guard_version(kind)
+                return self._computed(frame, holder, kind, name, own, (holder, name))
+        return self.generic_attribute(frame, holder, kind, name)
+
+    def _frame_attribute(self, frame: Frame, view: FrameView, name: str) -> Found:
+        """An attribute of the frame object of an interpreted frame."""
+        own = view.frame
+        if name in OF_FUNCTION:
+            return self.attribute(frame, own.function, OF_FUNCTION[name])
+        if name == "f_lineno":
+            return (own.code.line_number(own.step - 1),)
+        if name == "f_lasti":
+            return (own.code.offsets[own.step - 1],)
+        if name == "f_locals":
+            return (variables(own),)
+        if name == "f_back":
+            outer = stacks.frames(self.machine)
+            place = next((place for place, other in enumerate(outer) if other is own), None)
+            if place is not None and place + 1 < len(outer):
+                return (FrameView(self.machine, outer[place + 1]),)
+            if place is not None:
+                stacks.look(self.machine, frame, sys._getframe, (), {}, None, base=True)
+                return None
+        self.recorder.kill("stack", f"{name} of a frame")
+        return (getattr(view.real(), name),)
+
+    def _computed(self, frame: Frame, holder: Value, kind: type, name: str, getter: Function, args: Arguments) -> Found:
+        """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
+        depth = len(self.frames)
+        found = self.machine.calls.call(frame, getter, args, {})
+        if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
+            self.frames[-1].recovery = AskGetattr(holder, name)
+        return found
+
+    def fall_back(self, frame: Frame, holder: Value, name: str) -> None:
+        """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
+        depth = len(self.frames)
+        found = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
+        if isinstance(found, tuple):
+            frame.stack.append(found[0])
+        elif len(self.frames) > depth:
+            frame.stack.append(self.machine.entered_value(frame, depth))
+
+    def attribute_now(self, frame: Frame, holder: Value, name: str) -> Outcome:
+        """``holder.name`` as a value, computed at once."""
+        depth = len(self.frames)
+        found = self.attribute(frame, holder, name)
+        if isinstance(found, tuple):
+            return found[0]
+        return self.machine.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
+
+    def generic_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
+        """As object.__getattribute__ followed by __getattr__."""
+        sources = self.recorder.sources
+        sources.guard_version(kind)
+        entry = sources.known.get(id(holder))
+        known = entry is not None
+        if known:
+            sources.guard_type(holder)
+        found = type_get(kind, name)
+        described = type(found)
+        if found is not MISSING:
+            if described is property and found.fget is not None:
+                if isinstance(found.fget, types.FunctionType) and not runs_natively(found.fget):
+                    return self._computed(frame, holder, kind, name, found.fget, (holder,))
+                return (sources.read(holder, "getattr", name, getattr(holder, name)),)
+            if hasattr(described, "__set__"):
+                return self._data_descriptor(frame, holder, kind, name, found)
+        try:
+            state = object.__getattribute__(holder, "__dict__") if kind.__dictoffset__ else None
+        except AttributeError:
+            state = None
+        if type(state) is dict:
+            if name in state:
+                value = state[name]
+                if entry is None or not self.recorder.alive:
+                    return (value,)
+                free = True if type(value) in (int, float) and name in frame.code.stores else CARRIED
+                return (sources.read_at(entry[1], (id(state), "item", (str, name)), "attr", name, value, free),)
+            if known:
+                sources.guard_absent(holder, name)
+        if found is not MISSING:
+            return self._class_value(frame, holder, kind, name, found)
+        return self._fallback(frame, holder, kind, name, state)
+
+    def _thread_local(self, frame: Frame, holder: Value, name: str) -> Found:
+        """An attribute of a threading.local, which the plan reads in its own thread."""
+        sources = self.recorder.sources
+        known = sources.knows(holder)
+        try:
+            value = getattr(holder, name)
+        except AttributeError:
+            if known and (id(holder), "getattr", (str, name)) not in sources.written:
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
+            raise
+        free = (name in frame.code.stores or CARRIED) if type(value) in (int, float) else False
+        return (sources.read(holder, "getattr", name, value, free),)
+
+    def _fallback(self, frame: Frame, holder: Value, kind: type, name: str, state: Value) -> Found:
+        if kind is threading.local:
+            return self._thread_local(frame, holder, name)
+        fallback = type_get(kind, "__getattr__")
+        if fallback is torch.nn.Module.__getattr__ and state is not None:
+            return self.module_part(holder, name, state)
+        if type(fallback) is types.FunctionType and not runs_natively(fallback):
+            return self.machine.calls.call(frame, fallback, (holder, name), {})
+        value = getattr(holder, name)
+        if fallback is not MISSING or self.recorder.sources.knows(holder):
+            self.recorder.kill("argument", f"{kind.__name__}.{name}")
+        return (value,)
+
+    def module_part(self, holder: Value, name: str, state: Keywords) -> tuple[Value]:
+        """nn.Module.__getattr__: parameters, then buffers, then submodules."""
+        sources, contents = self.recorder.sources, self.recorder.contents
+        for part in MODULE_PARTS:
+            if part not in state:
+                sources.guard_absent(holder, part)
+                continue
+            content = sources.read(holder, "attr", part, state[part])
+            if name in content:
+                return (contents.item(content, name, content[name]),)
+            contents.guard_membership(content, name)
+        raise AttributeError(f"'{type(holder).__name__}' object has no attribute '{name}'")
+
+    def _data_descriptor(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
+        sources, contents = self.recorder.sources, self.recorder.contents
+        if name == "__class__":
+            return (kind,)
+        if name in ("name", "value") and isinstance(holder, enum.Enum):
+            return (getattr(holder, name),)
+        if isinstance(holder, types.CodeType):  # never changes, and some of its attributes are made anew at each read
+            return (getattr(holder, name),)
+        if name == "__dict__":
+            value = holder.__dict__
+            sources.instance_dict(holder)
+            return (value,)
+        if type(found) is TUPLE_GETTER and isinstance(holder, tuple):
+            place = found.__reduce__()[1][0]
+            return (contents.item(holder, place, tuple.__getitem__(holder, place)),)
+        getter = python_method(type(found), "__get__")
+        if getter is not None:
+            found = self._of_class(kind, name, found)
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
+        known = sources.knows(holder)
+        try:
+            value = getattr(holder, name)
+        except AttributeError:
+            if known and (id(holder), "getattr", (str, name)) not in sources.written:
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
+            raise
+        if type(found) not in C_DESCRIPTORS and known:
+            self.recorder.kill("argument", f"{kind.__name__}.{name}")
+        free = (type(found) is types.MemberDescriptorType and name in frame.code.stores) or CARRIED
+        return (sources.read(holder, "getattr", name, value, free if type(value) in (int, float) else 0),)
+
+    def _class_value(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
+        described = type(found)
+        if described is types.FunctionType:
+            return (types.MethodType(found, holder),)
+        if described is classmethod:
+            if isinstance(found.__func__, types.FunctionType):
+                return (types.MethodType(found.__func__, kind),)
+            return (getattr(holder, name),)
+        if described is staticmethod:
+            if not self.recorder.sources.is_made(found.__func__):
+                self.recorder.sources.root(found.__func__)
+            return (found.__func__,)
+        if described is functools.cached_property:
+            return self.machine.calls.call(frame, found.func, (holder,), {}, PushCached(holder, name))
+        getter = python_method(described, "__get__")
+        if getter is not None:
+            found = self._of_class(kind, name, found)
+            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
+        if described in C_DESCRIPTORS or hasattr(described, "__get__"):
+            return (getattr(holder, name),)
+        return (self._of_class(kind, name, found),)
+
+    def _of_class(self, kind: type, name: str, value: Value) -> Outcome:
+        """A plain value that lies on a class; the fact on the class's version fixes which."""
+        sources = self.recorder.sources
+        if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):
+            return value
+        if sources.is_made(kind):
+            kind = next(base for base in kind.__mro__ if name in vars(base))
+            if sources.is_made(kind):
+                return value
+        return sources.read_at(sources.root(kind), (id(kind), "type_attr", name), "type_attr", name, value, CARRIED)
+
+    def _class_attribute(self, frame: Frame, holder: type, name: str) -> Found:
+        sources = self.recorder.sources
+        sources.guard_version(holder)
+        meta = type(holder)
+        if meta is not type:
+            sources.guard_version(meta)
+            own = type_get(meta, name)
+            if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
+                return self.machine.calls.call(frame, own.fget, (holder,), {})
+        found = type_get(holder, name)
+        getter = python_method(type(found), "__get__") if found is not MISSING else None
+        if getter is not None:
+            found = self._of_class(holder, name, found)
+            return self.machine.calls.call(frame, getter, (found, None, holder), {})
+        value = getattr(holder, name)
+        if value is found:
+            return (self._of_class(holder, name, value),)
+        if found is MISSING and value is type_get(meta, name):
+            return (self._of_class(meta, name, value),)
+        if name == "__dict__" and any(source.kind == "type_attr" for source in self.recorder.moving):
+            self.recorder.kill("argument", "all attributes of a class")
+        return (value,)
+
+    def module_attribute(self, frame: Frame, holder: Value, name: str) -> Found:
+        """An attribute of a Python module; what it lacks its ``__getattr__`` gives, or that of its class."""
+        state, kind = types.ModuleType.__getattribute__(holder, "__dict__"), type(holder)
+        sources = self.recorder.sources
+        if name not in state and self.recorder.alive:
+            own = type_get(kind, name)
+            plain = kind is types.ModuleType or python_method(kind, "__getattr__") is None
+            if not plain or type(own) is property:
+                sources.root(holder)
+                return self.generic_attribute(frame, holder, kind, name)
+            fallback = state.get("__getattr__")
+            if own is MISSING and type(fallback) is types.FunctionType and not runs_natively(fallback):
+                sources.root(holder)
+                sources.guard_absent(holder, name)
+                found = sources.read(holder, "attr", "__getattr__", fallback)
+                return self.machine.calls.call(frame, found, (name,), {})
+        value = getattr(holder, name)
+        if not self.recorder.alive:
+            return (value,)
+        part = "attr" if name in state else "getattr"
+        free = type(value) in (int, float) and name in frame.code.stores
+        place = place_of(holder, part, name)
+        return (sources.read_at(sources.root(holder), place, part, name, value, free or CARRIED),)
+
+    def _super_attribute(self, frame: Frame, holder: Value, name: str) -> Found:
+        target = holder.__self__
+        kind = holder.__self_class__
+        self.recorder.sources.guard_version(kind)
+        of_class = issubclass(type(target), type)
+        if not of_class:
+            self.recorder.sources.guard_type(target)
+        order = kind.__mro__
+        for base in order[order.index(holder.__thisclass__) + 1 :]:
+            found = base.__dict__.get(name, MISSING)
+            if found is MISSING:
+                continue
+            if type(found) is property and isinstance(found.fget, types.FunctionType) and not of_class:
+                return self.machine.calls.call(frame, found.fget, (target,), {})
+            if type(found) is types.FunctionType and not of_class:
+                return (types.MethodType(found, target),)
+            value = getattr(holder, name)
+            return (self._of_class(base, name, value) if value is found else value,)
+        return (getattr(holder, name),)
+
+    def _tensor_attribute(self, holder: Value, name: str, frame: Frame) -> Found:
+        recorder = self.recorder
+        if not recorder.alive:
+            return (getattr(holder, name),)
+        if type(holder) not in (torch.Tensor, torch.nn.Parameter):
+            recorder.kill("tensor-kind", f"A {type(holder).__name__}")
+            return (getattr(holder, name),)
+        if name == "shape":
+            return (recorder.sizes(holder),)
+        if name in DIRECT_TENSOR_ATTRIBUTES:
+            recorder.number(holder)
+            with torch._C.DisableTorchFunction():
+                return (getattr(holder, name),)
+        sources = recorder.sources
+        if name == "__class__":
+            sources.guard_type(holder)
+            return (type(holder),)
+        found = type_get(type(holder), name)
+        state = object.__getattribute__(holder, "__dict__")
+        if found is MISSING or not hasattr(type(found), "__set__"):
+            if name in state:
+                free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
+                value = sources.read(holder, "attr", name, state[name], free)
+                if not sources.knows(holder) and name != "_is_param":
+                    recorder.kill("tensor-attribute", name)
+                return (value,)
+            if found is MISSING and sources.knows(holder):
+                sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
+        return (getattr(holder, name),)
+
+    # Writes ---------------------------------------------------------------------------------------------------------
+
+    def store(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
+        """``holder.name = value``; SWITCH after a frame was entered that does it (its value is to be dropped)."""
+        kind = type(holder)
+        recorder = self.recorder
+        if kind in TRACKED:
+            setattr(plain_number(holder), name, value)  # raises what a plain number raises
+        if issubclass(kind, (torch.Tensor, type)):
+            if issubclass(kind, type) or type_get(kind, name) is MISSING:
+                self._store_outside(holder, name, value)
+                return None
+            return self._store_in_tensor(frame, holder, name, value)
+        if type(holder) is types.ModuleType:
+            recorder.sources.root(holder)
+            recorder.journal.place("attr", holder, name, value, holder.__dict__.get(name, MISSING))
+            setattr(holder, name, bare(value))
+            return None
+        recorder.sources.guard_version(kind)
+        own = type_get(kind, "__setattr__")
+        if own is torch.nn.Module.__setattr__:
+            return self.store_in_module(frame, holder, name, value)
+        if type(own) is types.FunctionType and not runs_natively(own):
+            recorder.sources.guard_type(holder)
+            return self.machine.calls.call(frame, own, (holder, name, value), {}, DROP)
+        if kind is threading.local:
+            if recorder.sources.knows(holder):
+                recorder.journal.place("local", holder, name, value, getattr(holder, name, MISSING))
+                value = bare(value)
+            setattr(holder, name, value)
+            return None
+        if own not in SETTERS:
+            if recorder.sources.knows(holder):
+                recorder.kill("write", f"{kind.__name__}.{name}")
+            setattr(holder, name, plain_number(value))
+            return None
+        return self.generic_store(frame, holder, kind, name, value)
+
+    def _store_in_tensor(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
+        """``grad`` is a place of a tensor that existed before; any other attribute is set by an opaque step."""
+        recorder = self.recorder
+        known = recorder.alive and recorder.sources.knows(holder)
+        if name == "grad" and known and (value is None or isinstance(value, torch.Tensor)):
+            with torch._C.DisableTorchFunction():
+                before = holder.grad
+                holder.grad = value
+            recorder.journal.place("grad", holder, None, value, before if before is not None else MISSING)
+            return None
+        self.machine.natives.call(frame, setattr, (holder, name, value), {}, DROP)
+        return None
+
+    def _store_outside(self, holder: Value, name: str, value: Value) -> None:
+        """A new attribute of a tensor, or one of a class, whose every change voids what is known of its instances."""
+        recorder = self.recorder
+        plain = type(holder) in (torch.Tensor, torch.nn.Parameter)
+        if plain and recorder.sources.knows(holder):
+            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
+            recorder.journal.place("attr", holder, name, value, before)
+        elif recorder.sources.is_made(holder):
+            value = plain_number(value)
+            if type(value) is types.FunctionType and not recorder.sources.knows(value):
+                recorder.sources.note_made(value)
+        else:
+            recorder.kill("write", f"{getattr(holder, '__name__', type(holder).__name__)}.{name}")
+        setattr(holder, name, bare(value))
+
+    def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
+        """As object.__setattr__."""
+        recorder = self.recorder
+        found = type_get(kind, name)
+        known = recorder.sources.knows(holder)
+        if known:
+            recorder.sources.guard_type(holder)
+        if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
+            return self.machine.calls.call(frame, found.fset, (holder, value), {}, DROP)
+        if found is not MISSING and hasattr(type(found), "__set__"):
+            setter = python_method(type(found), "__set__")
+            if setter is not None:
+                found = self._of_class(kind, name, found)
+                return self.machine.calls.call(frame, setter, (found, holder, value), {}, DROP)
+            if known and type(found) is types.MemberDescriptorType and not written_in_c(kind):
+                recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
+            elif known:
+                recorder.kill("write", f"{kind.__name__}.{name}")
+            keeps = type(found) is types.MemberDescriptorType and not written_in_c(kind)
+            object.__setattr__(holder, name, bare(value) if known else value if keeps else plain_number(value))
+            return None
+        if known and kind.__dictoffset__:  # else it takes no attribute
+            before = object.__getattribute__(holder, "__dict__").get(name, MISSING)
+            recorder.journal.place("attr", holder, name, value, before)
+            value = bare(value)
+        object.__setattr__(holder, name, value)
+        return None
+
+    def store_in_module(self, frame: Frame, holder: Value, name: str, value: Value) -> Outcome:
+        recorder = self.recorder
+        if not recorder.sources.knows(holder):
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        state = holder.__dict__
+        registered = isinstance(value, (torch.nn.Parameter, torch.nn.Module)) or any(
+            name in state.get(part, ()) for part in ("_parameters", "_modules")
+        )
+        if registered or (isinstance(value, torch.Tensor) and getattr(value, "_is_buffer", False)):
+            recorder.kill("write", f"{type(holder).__name__}.{name}")
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        buffers = state.get("_buffers", {})
+        if name in buffers:
+            content = recorder.sources.read(holder, "attr", "_buffers", buffers)
+            recorder.journal.place("item", content, name, value, buffers[name])
+            torch.nn.Module.__setattr__(holder, name, value)
+            return None
+        for part in MODULE_PARTS:
+            if part in state:
+                recorder.contents.guard_membership(recorder.sources.read(holder, "attr", part, state[part]), name)
+        return self.generic_store(frame, holder, type(holder), name, value)
+
+    def delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
+        """``del holder.name``."""
+        recorder = self.recorder
+        kind = type(holder)
+        if kind in TRACKED:
+            delattr(plain_number(holder), name)
+        own = python_method(kind, "__delattr__")
+        if own is not None:
+            return self.machine.calls.call(frame, own, (holder, name), {}, DROP)
+        if isinstance(holder, (torch.Tensor, type, types.ModuleType)) or type_get(kind, "__delattr__") not in DELETERS:
+            recorder.kill("write", f"{kind.__name__}.{name}")
+            delattr(holder, name)
+            return None
+        return self.generic_delete(frame, holder, name)
+
+    def generic_delete(self, frame: Frame, holder: Value, name: str) -> Outcome:
+        """As object.__delattr__."""
+        sources, contents, kind = self.recorder.sources, self.recorder.contents, type(holder)
+        sources.guard_version(kind)
+        found = type_get(kind, name)
+        if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
+            return self.machine.calls.call(frame, found.fdel, (holder,), {}, DROP)
+        if sources.knows(holder):
+            sources.guard_type(holder)
+            state = sources.instance_dict(holder) if kind.__dictoffset__ else None
+            if found is not MISSING and hasattr(type(found), "__set__"):
+                if type(found) is not types.MemberDescriptorType or not hasattr(holder, name):
+                    self.recorder.kill("write", f"{kind.__name__}.{name}")
+                elif self.recorder.alive:
+                    sources.read(holder, "getattr", name, getattr(holder, name))  # it was there
+                    self.recorder.journal.place("delslot", holder, name, MISSING, getattr(holder, name))
+            elif state is None or name not in state[0]:
+                self.recorder.kill("write", f"{kind.__name__}.{name}")
+            else:
+                contents.guard_membership(state[0], name)
+                self.recorder.journal.place("delattr", holder, name, MISSING, state[0][name])
+        object.__delattr__(holder, name)
+        return None

@@ -1,0 +1,259 @@
+"""Calls what can be called: Python functions get frames, instances are made in steps, the rest is native code."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from framefuse.capture.interp.continuations import PushInstance
+from framefuse.capture.interp.machine import Machine, Special
+from framefuse.capture.interp.registry import (
+    CLASS_MAKERS,
+    NAMED_EQUIVALENTS,
+    SHORTCUTS,
+    SPECIALS,
+    equivalent_of,
+)
+from framefuse.capture.program import leaves
+from framefuse.capture.program.bound import unbound
+from framefuse.capture.program.frame import Frame, Pending, enter
+from framefuse.capture.program.host import HOST
+from framefuse.capture.program.leaves import is_wrapper, runs_natively
+from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass, python_method, type_get
+from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.program.services import Why
+from framefuse.capture.recording.repeated import call_repeated, is_repeatable
+from framefuse.capture.values import Arguments, Keywords, Value
+
+
+class Calls:
+    """The call protocol of the interpreter."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.frames = machine.frames
+        self.forced: Why | None = None
+
+    def call(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
+    ) -> Outcome:
+        """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
+        result.
+        """
+        if self.forced is not None:
+            why, self.forced = self.forced, None
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, *why)
+            return None
+        sources, contents = self.recorder.sources, self.recorder.contents
+        while True:
+            kind = type(target)
+            if kind is types.FunctionType:
+                special = SPECIALS.get(target)
+                if special is not None:
+                    return self._special(special, frame, target, args, kwargs, then)
+                if is_wrapper(target):
+                    target = target.__wrapped__
+                    continue
+                if runs_natively(target):
+                    named = NAMED_EQUIVALENTS.get((target.__globals__.get("__name__", ""), target.__name__))
+                    if named is not None and named[0](args, kwargs):
+                        target = named[1]
+                        continue
+                    break
+                if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, then):
+                    return SWITCH
+                self.recorder.functions.enter(target)
+                entered = enter(target, args, kwargs)
+                if entered.code.missing is not None:
+                    self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
+                    break
+                entered.continuation = then
+                self.machine.push(entered)
+                return SWITCH
+            if kind is types.MethodType:
+                args, target = (target.__self__, *args), target.__func__
+                continue
+            if kind in leaves.NATIVE_KINDS:
+                try:
+                    special = SPECIALS.get(target)
+                except TypeError:
+                    special = None
+                if special is None and kind is types.MethodWrapperType:
+                    special = SPECIALS.get((target.__name__, target.__objclass__))
+                    if special is not None:
+                        args = (target.__self__, *args)
+                if special is not None:
+                    return self._special(special, frame, target, args, kwargs, then)
+                in_python = equivalent_of(target, args, False)
+                if in_python is None:
+                    break
+                target = in_python
+                continue
+            if kind is functools.partial:
+                if sources.knows(target):
+                    for name in ("func", "args", "keywords"):
+                        part = sources.read(target, "getattr", name, getattr(target, name))
+                        contents.guard_shallow_contents(part)
+                args, kwargs = (*target.args, *args), {**target.keywords, **kwargs}
+                target = target.func
+                continue
+            if kind is HOST.compiled or "__framefuse__" in kind.__dict__:
+                # Compiled itself, a function or the twin of a module: its program is part of this one.
+                sources.guard_type(target)
+                state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
+                owner = sources.read(state, "getattr", "owner", state.owner)
+                args = args if owner is None else (owner, *args)
+                target = sources.read(state, "getattr", "function", state.function)
+                continue
+            if kind is operator.methodcaller and len(args) == 1 and not kwargs:
+                made, parts = target.__reduce__()
+                if made is operator.methodcaller:
+                    target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
+                    continue
+            if isinstance(target, type):
+                outcome = self.construct(frame, target, args, kwargs, then)
+                if outcome is MISSING:
+                    break
+                return outcome
+            if isinstance(target, torch.jit.ScriptModule):
+                break
+            if kind is CustomOpDef:
+                target = sources.read(target, "getattr", "_opoverload", target._opoverload)
+                continue
+            if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+                break
+            if kind is operator.attrgetter and len(args) == 1 and not kwargs:
+                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), then)
+                return None
+            if is_repeatable(target, args, kwargs, sources):
+                self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
+                return None
+            method = type_get(kind, "__call__")
+            if type(method) is types.FunctionType and not runs_natively(method):
+                sources.guard_type(target)
+                sources.guard_version(kind)
+                args, target = (target, *args), method
+                continue
+            if type(method) is types.FunctionType and isinstance(method, types.FunctionType):
+                args, target = (target, *args), method
+                continue
+            break
+        self.machine.natives.call(frame, target, args, kwargs, then)
+        return None
+
+    def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
+        """What an attrgetter gives for ``holder``."""
+        found = []
+        for path in getter.__reduce__()[1]:
+            value = holder
+            for name in path.split("."):
+                value = self.machine.attributes.attribute_now(frame, value, name)
+            found.append(value)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _special(
+        self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
+    ) -> Outcome:
+        depth = len(self.frames)
+        outcome = self._sealed(special, frame, args, kwargs, then)
+        if outcome is MISSING:
+            self.machine.natives.call(frame, target, args, kwargs, then)
+            return None
+        if outcome is SWITCH:
+            if then is not None and len(self.frames) > depth:
+                if self.frames[-1].continuation is not None:
+                    self.machine.finish(frame, self.machine.entered_value(frame, depth), then)
+                    return None
+                self.frames[-1].continuation = then
+            return SWITCH
+        if then is not None:
+            self.machine.finish(frame, frame.stack.pop(), then)
+        return None
+
+    def _sealed(
+        self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, then: Pending | None
+    ) -> Outcome:
+        """Runs a special; where more than a push follows it, no break may lose that."""
+        if then is None:
+            return special(self.machine, frame, args, kwargs)
+        self.machine.exits.sealed += 1
+        try:
+            return special(self.machine, frame, args, kwargs)
+        finally:
+            self.machine.exits.sealed -= 1
+
+    # Classes --------------------------------------------------------------------------------------------------------
+
+    def construct(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
+        """Calls a class; MISSING when native code shall do it."""
+        if has_finalizer(cls):
+            self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
+        special = SPECIALS.get(cls)
+        if special is not None:
+            outcome = self._sealed(special, frame, args, kwargs, then)
+            if outcome is not MISSING:
+                if outcome is None and then is not None:
+                    self.machine.finish(frame, frame.stack.pop(), then)
+                return outcome
+        in_python = equivalent_of(cls, (*args, *kwargs.values()), self.recorder.relations.tracked)
+        if in_python is not None:
+            return self.call(frame, in_python, args, kwargs, then)
+        method = python_method(type(cls), "__call__")
+        if method is not None:
+            return self.call(frame, method, (cls, *args), kwargs, then)
+        return self.make(frame, cls, args, kwargs, then)
+
+    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
+        """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
+        self.recorder.sources.guard_version(cls)
+        init: Value = type_get(cls, "__init__")
+        new: Value = type_get(cls, "__new__")
+        new = new.__func__ if isinstance(new, staticmethod) else new
+        python_init = type(init) is types.FunctionType and not runs_natively(init)
+        python_new = type(new) is types.FunctionType and not runs_natively(new)
+        if issubclass(cls, type):
+            if not is_python_metaclass(cls) or len(args) != 3:
+                return MISSING
+            python_new = python_new or new in CLASS_MAKERS
+        if not (python_init or python_new):
+            return MISSING
+        if issubclass(cls, torch.Tensor):
+            self.recorder.kill("tensor-kind", f"A {cls.__name__}")
+            return MISSING
+        if new in CLASS_MAKERS:
+            made = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
+            if made is MISSING:
+                return MISSING
+        elif python_new:
+            made = self.machine.call_nested(new, (cls, *args), kwargs)
+        elif new is object.__new__:
+            made = object.__new__(cls)
+        else:
+            made = new(cls, *args, **kwargs)
+        if not isinstance(made, cls):
+            self.machine.finish(frame, made, then)
+            return None
+        if python_init:
+            self.recorder.functions.enter(init)
+            entered = enter(init, (made, *args), kwargs)
+            if entered.code.missing is not None:
+                self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
+                init(made, *args, **kwargs)
+                self.machine.finish(frame, made, then)
+                return None
+            if then is not None:
+                self.machine.call_nested(init, (made, *args), kwargs)
+                self.machine.finish(frame, made, then)
+                return None
+            entered.continuation = PushInstance(made)
+            self.machine.push(entered)
+            return SWITCH
+        if init is not object.__init__ and init is not type.__init__:
+            init(made, *args, **kwargs)
+        self.machine.finish(frame, made, then)
+        return None

@@ -1,0 +1,106 @@
+"""What callables mean in a recording: rows that the files which define them fill in, and that the call protocol reads.
+
+``run.py`` imports those files. A callable without a row is called as what it is: Python runs in frames, native code by
+its policy.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeAlias, TypeVar, Unpack
+
+import torch
+
+from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.interp.machine import Handler, Machine, Special
+from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
+from framefuse.capture.program.lookups import python_method, runs_program
+from framefuse.capture.program.natives import Columns, Native, known_as, row
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+
+S = TypeVar("S", bound=Special)
+H = TypeVar("H", bound=Handler)
+
+# What is done in place of the call, by the callable, or by name and class where a method is bound.
+SPECIALS: dict[Hashable, Special] = {}
+# Functions of libraries that are imported late, by module and name: whether a call of these can be one of the Python.
+NAMED_EQUIVALENTS: dict[tuple[str, str], tuple[Callable[[Arguments, Keywords], bool], Function]] = {}
+
+# Enters the frames of a call at once; False where the function must be interpreted.
+Shortcut: TypeAlias = Callable[[Machine, Arguments, Keywords, Pending | None], bool]
+SHORTCUTS: dict[Hashable, Shortcut] = {}
+# What is told of frames that are about to run.
+ENTERING: list[Callable[[Machine, Frame], None]] = []
+# Makes a class as the native ``__new__`` of its metaclass does; MISSING where that shall do it.
+ClassMaker: TypeAlias = Callable[[Machine, Function, Arguments, Keywords], Value]
+CLASS_MAKERS: dict[Hashable, ClassMaker] = {}
+
+
+def handles(*names: str) -> Callable[[H], H]:
+    """Registers a function as the handler of these opcodes."""
+
+    def register(handler: H) -> H:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def special(*targets: Hashable, **columns: Unpack[Columns]) -> Callable[[S], S]:
+    """Registers a function as what calls of ``targets`` do, and what else is known of them."""
+
+    def register(function: S) -> S:
+        specials(dict.fromkeys(targets, function), **columns)
+        return function
+
+    return register
+
+
+def specials(rows: Mapping[Hashable, Special], **columns: Unpack[Columns]) -> None:
+    """Registers rows of one family."""
+    for target, function in rows.items():
+        row(target, Native(special=True, **columns))
+        SPECIALS[target] = function
+
+
+PLAIN_ITERABLES = frozenset(
+    (list, tuple, dict, set, frozenset, range, str, torch.Size, type({}.items()), type({}.keys()), type({}.values()))
+)
+
+
+def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function | None:
+    """The Python that the interpreter runs in place of this call of native code; None where that may run: it calls
+    nothing of the program's, and gives no run-time number (there are some where they are ``tracked``) to native code.
+    """
+    row = known_as(target)
+    if row.equivalent is None:
+        return None
+    calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)))
+    return row.equivalent if calls or needs_python(args, *row.asks) else None
+
+
+def needs_python(args: Arguments, *names: str) -> bool:
+    """Whether native code would call back into Python: an interpreted generator, a Python iterable, a Python function,
+    or a special method with one of these ``names`` of what it is given or of an element.
+    """
+    for value in args:
+        kind = type(value)
+        if kind in PLAIN_ITERABLES or kind in ATOMS:
+            continue
+        if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
+            return True
+        if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
+            return True
+    return any(_has_method(part, names) for value in args for part in _parts(value)) if names else False
+
+
+def _parts(value: Value) -> list[Value]:
+    return [value, *value] if type(value) in PLAIN_ITERABLES and type(value) not in (str, range) else [value]
+
+
+def _has_method(value: Value, names: tuple[str, ...]) -> bool:
+    kind = type(value)
+    return kind not in ATOMS and any(python_method(kind, name) is not None for name in names)

@@ -1,0 +1,50 @@
+"""Lets the functions of Python's ``operator`` module do what the instructions of the same name do."""
+
+from __future__ import annotations
+
+import operator
+
+from framefuse.capture.interp.machine import Handler, Machine, Special
+from framefuse.capture.interp.registry import specials
+from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
+from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.values import Arguments, Keywords
+
+
+def _as_instruction(handler: Handler, argument: int, count: int) -> Special:
+    def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+        if len(args) != count or kwargs:
+            return MISSING
+        frame.stack.extend(args)
+        return handler(machine, frame, argument)
+
+    return call
+
+
+def _contains(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return MISSING if len(args) != 2 or kwargs else IN(machine, frame, (args[1], args[0]), kwargs)
+
+
+def _call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    return machine.calls.call(frame, args[0], args[1:], kwargs) if args else MISSING
+
+
+IN = _as_instruction(HANDLERS["CONTAINS_OP"], 0, 2)
+specials(
+    {
+        **{function: _as_instruction(binary_op, place, 2) for place, function in enumerate(FUNCTIONS)},
+        **{function: _as_instruction(compare_op, place, 2) for place, (_, function) in enumerate(COMPARE)},
+        operator.neg: _as_instruction(HANDLERS["UNARY_NEGATIVE"], 0, 1),
+        operator.invert: _as_instruction(HANDLERS["UNARY_INVERT"], 0, 1),
+        operator.not_: _as_instruction(HANDLERS["UNARY_NOT"], 0, 1),
+        operator.getitem: _as_instruction(HANDLERS["BINARY_SUBSCR"], 0, 2),
+        operator.contains: _contains,
+        operator.call: _call,
+        operator.is_: _as_instruction(HANDLERS["IS_OP"], 0, 2),
+        operator.is_not: _as_instruction(HANDLERS["IS_OP"], 1, 2),
+    },
+    pure=True,
+)
+specials({function: _as_instruction(binary_op, 13 + place, 2) for place, function in enumerate(IN_PLACE)})

@@ -1,0 +1,1 @@
+"""What runs: code, frames and classes of the program, and what a machine that runs them can be asked."""

@@ -1,0 +1,47 @@
+"""The signal by which the interpreter ends a recording in the middle of the program, with the step to run for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from framefuse.capture.program.frame import Frame, Pending
+from framefuse.capture.program.markers import Outcome
+from framefuse.capture.values import Arguments, Function, Keywords
+
+
+class Break(BaseException):
+    """Raised by an instruction that cannot be recorded, where all frames can be taken apart.
+
+    ``target(*args, **kwargs)`` is the opaque step, None for a cut at which nothing runs; ``then`` says what the top
+    frame does with its outcome (see ``Machine.finish``). ``code`` and ``detail`` name the row of the stops catalogue.
+    """
+
+    def __init__(
+        self,
+        target: Function | None,
+        args: Arguments,
+        kwargs: Keywords,
+        then: Pending | None,
+        code: str,
+        detail: str,
+    ) -> None:
+        super().__init__(code)
+        self.target = target
+        self.args_of_target = args
+        self.kwargs = kwargs
+        self.then = then
+        self.code = code
+        self.detail = detail
+
+
+class Before:
+    """What an instruction found: its handler, the frame with its stack, and how much was recorded."""
+
+    __slots__ = ("argument", "calls", "frame", "frames", "handler", "keywords", "stack", "step", "writes")
+
+    def __init__(
+        self, frame: Frame, handler: Callable[..., Outcome], argument: int, frames: int, calls: int, writes: int
+    ) -> None:
+        self.frame, self.handler, self.argument = frame, handler, argument
+        self.stack, self.keywords, self.step = frame.stack[:], frame.keywords, frame.step - 1
+        self.frames, self.calls, self.writes = frames, calls, writes

@@ -1,0 +1,347 @@
+"""Builtins that drive an iterator or call a function, written in Python so that the interpreter runs what they call."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from framefuse.capture.program.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
+from framefuse.capture.program.parallel import activate
+
+NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
+ABSENT = object()
+
+
+@equivalent(list, pure=True, keeps=True)
+def list_(iterable: Any = ()) -> list[Any]:
+    return [value for value in iterable]  # noqa: C416
+
+
+@equivalent(tuple, pure=True, keeps=True)
+def tuple_(iterable: Any = ()) -> tuple[Any, ...]:
+    return (*[value for value in iterable],)  # noqa: C416
+
+
+@equivalent(set, pure=True, keeps=True)
+def set_(iterable: Any = ()) -> set[Any]:
+    return {value for value in iterable}  # noqa: C416
+
+
+@equivalent(frozenset, pure=True, keeps=True)
+def frozenset_(iterable: Any = ()) -> frozenset[Any]:
+    return frozenset([value for value in iterable])  # noqa: C416
+
+
+@equivalent(dict, pure=True, keeps=True)
+def dict_(iterable: Any = (), **named: Any) -> dict[Any, Any]:
+    if hasattr(iterable, "keys"):
+        return {**{key: iterable[key] for key in iterable.keys()}, **named}
+    return {**{key: value for key, value in iterable}, **named}  # noqa: C416
+
+
+def sum_(iterable: Any, start: Any = 0) -> Any:
+    for value in iterable:
+        start = start + value
+    return start
+
+
+def contains_(container: Any, wanted: Any) -> bool:
+    for value in container:
+        if wanted in (value,):  # the same, or equal
+            return True
+    return False
+
+
+@equivalent(any, pure=True, asks=TRUTH)
+def any_(iterable: Any) -> bool:
+    for value in iterable:
+        if value:
+            return True
+    return False
+
+
+@equivalent(all, pure=True, asks=TRUTH)
+def all_(iterable: Any) -> bool:
+    for value in iterable:
+        if not value:
+            return False
+    return True
+
+
+def equal_parts(left: Any, right: Any) -> bool:
+    """Whether two tuples or lists are equal. An object is not asked about itself; lists of two lengths ask none."""
+    if isinstance(left, list) and len(left) != len(right):
+        return False
+    for number in range(min(len(left), len(right))):
+        a, b = left[number], right[number]
+        if isinstance(a, (int, float, complex, str)):
+            if not (a == b or (a != a and a is b)):
+                return False
+        elif not (a is b or a == b):
+            return False
+    return len(left) == len(right)
+
+
+@equivalent(itertools.chain, pure=True)
+def chain_(*iterables: Any) -> Any:
+    for iterable in iterables:
+        for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
+            yield value
+
+
+@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True)
+def enumerate_(iterable: Any, start: int = 0) -> Any:
+    for value in iterable:
+        yield start, value
+        start += 1
+
+
+# What it calls, if native, asks its elements.
+@equivalent(map, pure=True, keeps=True, calls=True, asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__"))
+def map_(function: Any, *iterables: Any) -> Any:
+    if len(iterables) == 1:
+        for value in iterables[0]:
+            yield function(value)
+    else:
+        for values in zip(*iterables):  # noqa: B905
+            yield function(*values)
+
+
+@equivalent(filter, pure=True, keeps=True, calls=True, asks=TRUTH)
+def filter_(function: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if value if function is None else function(value):
+            yield value
+
+
+@equivalent(zip, pure=True, keeps=True, keeps_numbers=True)
+def zip_(*iterables: Any, strict: bool = False) -> Any:
+    sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
+    while sources:
+        found = []
+        for number, source in enumerate(sources):
+            value = next(source, ABSENT)
+            if value is ABSENT:
+                if strict and (number or any([next(rest, ABSENT) is not ABSENT for rest in sources[1:]])):  # noqa: C419
+                    raise ValueError(
+                        f"zip() argument {number + 1} is shorter than argument{'s 1-' if number > 1 else ' '}{number}"
+                    )
+                return
+            found.append(value)
+        yield tuple(found)
+
+
+def sorted_(iterable: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
+    values = [value for value in iterable]  # noqa: C416
+    if key is None:
+        values.sort(reverse=reverse)
+        return values
+    pairs = [(key(value), number if not reverse else -number) for number, value in enumerate(values)]
+    order = _order(pairs, reverse)
+    return [values[abs(number)] for _, number in order]
+
+
+def _order(pairs: list[Any], reverse: bool) -> list[Any]:
+    pairs.sort(reverse=reverse)
+    return pairs
+
+
+def max_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+    return _best("max", values, key, default)
+
+
+def min_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+    return _best("min", values, key, default)
+
+
+def _best(name: str, values: Any, key: Any, default: Any) -> Any:
+    iterator = iter(values[0] if len(values) == 1 else values)
+    best = next(iterator, ABSENT)
+    if best is ABSENT:
+        if default is ABSENT:
+            raise ValueError(f"{name}() {NO_ELEMENT}")
+        return default
+    score = best if key is None else key(best)
+    for value in iterator:
+        other = value if key is None else key(value)
+        if (other > score) if name == "max" else (other < score):
+            best, score = value, other
+    return best
+
+
+def count_elements(counts: Any, iterable: Any) -> None:
+    for value in iterable:
+        counts[value] = counts.get(value, 0) + 1
+
+
+def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
+    iterator = iter(iterable)
+    if initial is ABSENT:
+        initial = next(iterator, ABSENT)
+        if initial is ABSENT:
+            raise TypeError("reduce() of empty iterable with no initial value")
+    for value in iterator:
+        initial = function(initial, value)
+    return initial
+
+
+@equivalent(itertools.accumulate, pure=True, calls=True)
+def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
+    iterator = iter(iterable)
+    total = next(iterator, ABSENT) if initial is None else initial
+    if total is ABSENT:
+        return
+    yield total
+    for value in iterator:
+        total = total + value if function is None else function(total, value)
+        yield total
+
+
+@equivalent(itertools.dropwhile, pure=True, calls=True)
+def dropwhile_(predicate: Any, iterable: Any) -> Any:
+    iterator = iter(iterable)
+    for value in iterator:
+        if not predicate(value):
+            yield value
+            break
+    for value in iterator:
+        yield value
+
+
+@equivalent(itertools.takewhile, pure=True, calls=True)
+def takewhile_(predicate: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if not predicate(value):
+            return
+        yield value
+
+
+@equivalent(itertools.filterfalse, pure=True, calls=True)
+def filterfalse_(predicate: Any, iterable: Any) -> Any:
+    for value in iterable:
+        if not (value if predicate is None else predicate(value)):
+            yield value
+
+
+@equivalent(itertools.starmap, pure=True, calls=True)
+def starmap_(function: Any, iterable: Any) -> Any:
+    for values in iterable:
+        yield function(*values)
+
+
+@equivalent(itertools.groupby, pure=True, calls=True)
+def groupby_(iterable: Any, key: Any = None) -> Any:
+    iterator = iter(iterable)
+    value = next(iterator, ABSENT)
+    if value is ABSENT:
+        return
+    found = value if key is None else key(value)
+
+    def group(wanted: Any) -> Any:
+        nonlocal value, found
+        yield value
+        for value in iterator:
+            found = value if key is None else key(value)
+            if wanted != found:
+                return
+            yield value
+        value = ABSENT
+
+    while value is not ABSENT:
+        wanted = found
+        own = group(wanted)
+        yield wanted, own
+        if value is not ABSENT and wanted == found:
+            for _ in own:
+                pass
+
+
+def keys_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:  # noqa: UP028
+        yield key
+
+
+def values_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:
+        yield holder[key]
+
+
+def items_of(holder: dict[Any, Any]) -> Any:
+    for key in holder:
+        yield key, holder[key]
+
+
+def _called(function: Any) -> Any:
+    return function()
+
+
+CALLED: Any = _called  # what the factory of a defaultdict makes
+
+
+def run_body(function: Any, space: Any) -> Any:
+    """Runs the body of a class statement; the interpreter does it."""
+    raise NotImplementedError
+
+
+def build_class(function: Any, name: str, /, *given: Any, metaclass: Any = ABSENT, **kwargs: Any) -> Any:
+    bases = given
+    if [base for base in given if not isinstance(base, type)]:
+        bases = types.resolve_bases(given)
+    if metaclass is ABSENT:
+        metaclass = type(bases[0]) if bases else type
+    if isinstance(metaclass, type):
+        for base in bases:
+            kind = type(base)
+            if issubclass(metaclass, kind):
+                continue
+            if not issubclass(kind, metaclass):
+                raise TypeError(
+                    "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
+                    "metaclasses of all its bases"
+                )
+            metaclass = kind
+    prepare = None if metaclass is type else getattr(metaclass, "__prepare__", None)
+    space = {} if prepare is None else prepare(name, bases, **kwargs)
+    if not isinstance(space, dict) and not hasattr(type(space), "__getitem__"):
+        title = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+        raise TypeError(f"{title}.__prepare__() must return a mapping, not {type(space).__name__}")
+    cell = run_body(function, space)
+    if bases is not given and "__orig_bases__" not in space:
+        space["__orig_bases__"] = given
+    made = metaclass(name, bases, space, **kwargs)
+    if cell is not None and isinstance(made, type):
+        _check_cell(cell, made, name)
+    return made
+
+
+def _check_cell(cell: Any, made: Any, name: str) -> None:
+    held: tuple[Any, ...] = ()
+    try:
+        held = (cell.cell_contents,)
+    except ValueError:
+        pass
+    if not held:
+        raise RuntimeError(
+            f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
+        )
+    if held[0] is not made:
+        raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {made!r}")
+
+
+@contextmanager
+def inside_ddp_forward(parallel: Any) -> Iterator[None]:
+    """``DistributedDataParallel._inside_ddp_forward`` without the decorator that hides it from torch's own compiler."""
+    before = activate(parallel)
+    try:
+        yield
+    finally:
+        activate(before)
+
+
+STANDS_FOR.update({keys_of: dict.keys, values_of: dict.values, items_of: dict.items})  # where a view's entries move
+# How iterators that have an equivalent are advanced by name.
+STEPS = tuple(kind.__next__ for kind in STANDS_FOR.values() if hasattr(kind, "__next__"))

@@ -1,0 +1,282 @@
+"""Decides what runs in the interpreter and what natively, and which native callables a recording may pass."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import itertools
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from framefuse.capture.program.code import DECODED_LIMIT
+from framefuse.capture.program.debuggers import hands_over
+from framefuse.ir.torch_calls import TABLE
+
+# Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
+# globals.
+INTERPRETED_TORCH = (
+    "torch.nn.modules", "torch.utils._contextlib", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations",
+    "torch.ao.nn",
+    "torch.autograd.grad_mode", "torch.backends", "torch.amp.autocast_mode", "torch.cpu.amp.autocast_mode",
+    "torch.cuda.amp.autocast_mode", "torch.optim", "torch.utils._foreach_utils", "torch.nn.parallel.distributed",
+    "torch.fx.graph_module", "torch.fx._lazy_graph_module", "torch.export._unlift",
+    "torch._export.non_strict_utils",
+)  # fmt: skip
+INTERPRETED_ALONE = ("torch.nn.attention",)  # not what lies below: it sets which kernels attention may choose
+NATIVE_MODULES = frozenset(
+    "torch numpy logging warnings re inspect importlib typing enum abc posixpath threading packaging sys string "
+    "json weakref _weakrefset io tokenize "
+    "linecache traceback random fractions numbers typing_extensions ast dis dataclasses subprocess pathlib tempfile "
+    "pickle copyreg time "
+    "datetime decimal statistics shutil socket ssl unittest pytest _pytest pluggy asyncio concurrent "
+    "multiprocessing ctypes site zipimport "
+    "framefuse reprlib textwrap locale codecs encodings sre_compile sre_parse uuid platform signal tqdm rich".split()
+)
+# The demo stands in for a user's program.
+INTERPRETED_OURS = (
+    "framefuse.capture.program.equivalents",
+    "framefuse.capture.callables.custom_functions",
+    "framefuse.capture.callables.scans",
+    "framefuse.demo",
+)
+# Functions of native modules that read the user's objects, or only call others.
+INTERPRETED_FUNCTIONS = frozenset(
+    ("dataclasses", name)
+    for name in "asdict astuple replace _replace _asdict_inner _astuple_inner _is_dataclass_instance".split()
+) | {("torch.random", "fork_rng"), ("torch.autograd.function", "__init__")}
+# Torch's Python functions outside these modules are opaque.
+TORCH_SILENT = (
+    "torch.functional", "torch.nn.functional", "torch._tensor", "torch.overrides", "torch._jit_internal",
+    "torch.jit", "torch.compiler",
+    "torch.autograd.grad_mode", "torch.utils._contextlib", "torch.nn.", "torch._utils", "torch._VF", "torch.types",
+    "torch._ops", "torch.special",
+    "torch.linalg", "torch.fft", "torch._lowrank", "torch._linalg_utils", "torch.utils._python_dispatch",
+    "torch.utils._pytree", "torch.nn.parameter", "torch._C", "torch.return_types", "torch.onnx", "torch._tensor_str",
+    "torch.hub", "torch.library", "torch.utils.hooks", "torch.torch_version",
+    "torch._namedtensor_internals",
+    "torch.fx._symbolic_trace", "torch.fx._pytree", "torch.export._tree_utils", "torch.version", "torch._refs",
+    "torch.cuda.amp", "torch.cuda.nvtx", "torch.cuda._utils", "torch.xpu._utils",
+    "torch._prims_common",
+    "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
+)  # fmt: skip
+# Of torch.cuda and its kin: what a process finds out about its devices once. The rest changes the state of a device
+# (streams, memory), or tells it.
+ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "torch.mtia", "torch.backends")
+TORCH_STOPS = (
+    ("torch.autograd.function", "custom-function"),
+    ("torch.autograd", "autograd"),
+    ("torch.utils.checkpoint", "transform"),
+    ("torch._functorch", "transform"),
+    ("torch.func", "transform"),
+    ("torch.amp.grad_scaler", "native-call"),
+    ("torch.amp", "autocast"),
+    ("torch.random", "random-state"),
+    ("torch.cuda.random", "random-state"),
+)
+
+# Folders of libraries.
+INSTALLED = frozenset(("site-packages", "dist-packages"))
+
+# By id, with the code object: to hash one takes as long as all that is asked here.
+_native_code: dict[int, tuple[types.CodeType, bool]] = {}
+
+
+def runs_natively(function: types.FunctionType) -> bool:
+    """True for Python functions that are called as they are: torch's own and much of the standard library."""
+    code = function.__code__
+    found = _native_code.get(id(code))
+    if found is not None:
+        return found[1]
+    module = function.__globals__.get("__name__", "") or ""
+    top = module.partition(".")[0]
+    if top == "torch":
+        interpreted = module.startswith(INTERPRETED_TORCH) or module in INTERPRETED_ALONE
+        outer = code.co_qualname.partition(".")[0]
+        interpreted = interpreted or not INTERPRETED_FUNCTIONS.isdisjoint(
+            ((module, outer), (module, function.__name__))
+        )
+        native = not interpreted and (not _wraps_foreign(function) or _of_torch_compile(function))
+    elif module.startswith(INTERPRETED_OURS):
+        native = False
+    else:
+        outermost = function.__qualname__.partition(".")[0]  # a generator expression belongs to its function
+        native = top in NATIVE_MODULES and (module, outermost) not in INTERPRETED_FUNCTIONS
+        native = native and not hasattr(function, "__deprecated__")  # it warns, and calls what it stands for
+    native = native or hands_over(code)
+    if not code.co_freevars:
+        if len(_native_code) > DECODED_LIMIT:
+            _native_code.clear()  # it holds code objects
+        _native_code[id(code)] = (code, native)
+    return native
+
+
+def is_installed(code: types.CodeType) -> bool:
+    """Whether a code object is that of an installed library, as opposed to the user's own program."""
+    return library_of(code) is not None
+
+
+def library_of(code: types.CodeType) -> str | None:
+    """The installed library to which a code object belongs; None for the user's own program."""
+    parts = Path(code.co_filename).parts
+    return next((name for folder, name in itertools.pairwise(parts) if folder in INSTALLED), None)
+
+
+def _wraps_foreign(function: types.FunctionType) -> bool:
+    """Whether a function of torch closes over a function that is not torch's: a decorator around the user's code."""
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue
+        if isinstance(value, types.FunctionType) and not _is_torchs(value.__globals__.get("__name__", "")):
+            return True
+    return False
+
+
+def _of_torch_compile(function: types.FunctionType) -> bool:
+    """Whether this is what torch.compile made of a function: its own compiler shall see that run, not the recorder."""
+    marks = vars(function)
+    return "_torchdynamo_orig_callable" in marks and not marks.get("_torchdynamo_disable")
+
+
+def _is_torchs(module: str) -> bool:
+    return module.startswith("torch") or module == "typing_extensions"  # what marks a function as deprecated
+
+
+PURE_MODULES = frozenset(
+    "inspect typing enum abc dataclasses re numbers string posixpath packaging typing_extensions packaging.version "
+    "_collections_abc _abc _struct fractions re._compiler re._parser".split()
+)
+PURE_TYPES = (
+    str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype,
+    torch.device, torch.finfo,
+    torch.iinfo, types.MappingProxyType, inspect.Signature, types.CodeType, types.FunctionType, property,
+    types.GenericAlias,
+)  # fmt: skip
+MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
+MUTATORS = frozenset(
+    "append extend insert pop remove clear update setdefault popitem add discard sort reverse __setitem__ "
+    "__delitem__ move_to_end "
+    "appendleft popleft extendleft rotate __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__ difference_update "
+    "intersection_update "
+    "symmetric_difference_update __init__".split()
+)
+ITERATOR_TYPES: tuple[type, ...] = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.items())),
+    type(iter({}.values())), type(iter("")),
+    type(reversed([])), type(iter(set())), enumerate, zip, map, filter, itertools.chain, itertools.islice,
+    itertools.count, itertools.cycle,
+    itertools.repeat, itertools.product, itertools.starmap, itertools.accumulate, itertools.zip_longest,
+    type({}.keys()), type({}.values()),
+    type({}.items()), type(reversed({})), type(reversed(())),
+)  # fmt: skip
+# Methods that call a function which they are given: what that function reads would go unseen.
+CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
+NATIVE_KINDS = (
+    types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)  # fmt: skip
+
+
+def _operators() -> set[Any]:
+    """Torch's C operators; what the mode is not told of (``from_numpy``) is seen by its tensors of unknown origin."""
+    spaces = [getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_nested", "_sparse")]
+    found = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
+    for space in spaces:
+        found |= {value for value in vars(space).values() if type(value) is types.BuiltinFunctionType}
+    return {value for value in found if type(value) is types.BuiltinFunctionType}
+
+
+OPERATORS = _operators()
+
+
+def is_wrapper(function: types.FunctionType) -> bool:
+    """Whether a function is what torch puts around one of its own that torch.compile shall not look into: where it is
+    defined, or in the place of an optimizer's methods once torch.compile was used in the process."""
+    home = function.__globals__.get("__name__")
+    if home not in ("torch._compile", "torch._dynamo.eval_frame") or function.__name__ == "_disable_dynamo":
+        return False
+    inner = getattr(function, "__wrapped__", None)
+    if inner is torch.random.manual_seed:
+        return True
+    if not isinstance(inner, types.FunctionType) or runs_natively(inner):
+        return False
+    return home == "torch._compile" or (
+        getattr(function, "_torchdynamo_disable", False)
+        and str(inner.__globals__.get("__name__")).startswith("torch.optim.")  # a user's own mark is kept
+    )
+
+
+# What a mode's own code does is run by torch's C: a call recorded below it would be replayed without that.
+ENTERS_MODES = frozenset(
+    "TorchFunctionMode.__enter__ TorchFunctionMode.__exit__ BaseTorchFunctionMode.__enter__ _push_mode _pop_mode "
+    "_pop_mode_temporarily _temporarily_pop_modes_from_mode_stack TorchDispatchMode.__enter__ "
+    "TorchDispatchMode.__exit__ _disable_current_modes "
+    "_enable_torch_function enable_reentrant_dispatch DeviceContext.__enter__ DeviceContext.__exit__".split()
+)
+FOR_TORCH_COMPILE = ("graph_break", "DynamoConfigPatchProxy.")
+
+
+def torch_function_stop(function: types.FunctionType) -> str | None:
+    """The code of the stop for one of torch's Python functions, None when it may run inside a recording."""
+    inner = getattr(function, "__wrapped__", None)
+    if isinstance(inner, types.FunctionType) and function.__globals__.get("__name__") == "torch._compile":
+        return torch_function_stop(inner)
+    module = function.__globals__.get("__name__", "")
+    if module == "torch._dynamo.decorators" and function.__qualname__.startswith(FOR_TORCH_COMPILE):
+        return None  # a mark for another compiler; torch's optimizers have some, and exported modules
+    for prefix, code in TORCH_STOPS:
+        if module == prefix or (module.startswith(prefix + ".") and not module.startswith("torch.autograd.grad_mode")):
+            return code
+    if function.__qualname__ in ENTERS_MODES:
+        return "native-call"
+    if module == "torch.jit._trace":  # they call what they are given, and look at who calls what inside
+        return None if function.__name__ in ("is_tracing", "_script_if_tracing") else "native-call"
+    if module == "torch":
+        return None if TABLE[function.__name__].silent else "native-call"
+    if TABLE[function.__name__].device_fact and module.startswith(ACCELERATORS):
+        return None
+    return None if module.startswith(TORCH_SILENT) else "native-call"
+
+
+# Classes of torch that only hold what they are given; what is done with them is looked at there.
+HOLDING_CLASSES = frozenset((torch.autograd.profiler.record_function,))
+SILENT_CLASSES = HOLDING_CLASSES | {torch.autocast}
+
+
+def class_stop(cls: type) -> str | None:
+    """The code of the stop for one of torch's classes, None for any other class."""
+    if cls in SILENT_CLASSES:
+        return None
+    module = getattr(cls, "__module__", "") or ""
+    return (
+        next((code for prefix, code in TORCH_STOPS if module == prefix or module.startswith(prefix + ".")), None)
+        if (module.startswith("torch.") and not module.startswith("torch.autograd.grad_mode"))
+        else None
+    )
+
+
+def is_torch_native(function: Any) -> bool:
+    """Whether a C callable is one of torch's operators or silent queries."""
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None:
+        return issubclass(owner, torch._C.TensorBase)
+    holder = getattr(function, "__self__", None)
+    if isinstance(holder, torch.Tensor):
+        return True
+    if function in OPERATORS:
+        return True
+    name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)
+    return TABLE[name].silent and (
+        module is None or module.startswith("torch") or isinstance(holder, types.ModuleType)
+    )
+
+
+def title(function: Any) -> str:
+    """How a callable is named to the user."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
+    module = getattr(function, "__module__", None)
+    return f"{module}.{name}" if module and module != "builtins" else str(name)

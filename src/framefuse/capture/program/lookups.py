@@ -1,0 +1,108 @@
+"""Looks attributes up along the classes of an object, without running what lies there."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import operator
+import threading
+import types
+
+from framefuse.capture.program.leaves import runs_natively
+from framefuse.capture.program.markers import MISSING
+from framefuse.capture.values import Value
+
+# An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
+Lookup = tuple[tuple[type, ...], tuple[Value, ...], tuple[tuple[type, Value], ...]]
+
+
+class Lookups(threading.local):
+    """The types whose attributes the recording of this thread looked up, each with its MRO and what shows later changes
+    of the dicts along it.
+    """
+
+    def __init__(self) -> None:
+        self.types: dict[type, Lookup] = {}
+
+    def note(self, kind: type) -> Lookup:
+        """Attributes of ``kind`` are looked up."""
+        order = kind.__mro__
+        parts = [base.__dict__ for base in order]
+        names = tuple([(base, part.keys()) for base, part in zip(order, parts, strict=True)])
+        found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
+        return found
+
+    def names(self, kind: type) -> tuple[tuple[type, Value], ...]:
+        """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
+        known = self.types.get(kind)
+        if known is None or known[0] is not kind.__mro__:
+            known = self.note(kind)
+        return known[2]
+
+
+LOOKUPS = Lookups()
+
+
+def type_get(kind: type, name: str) -> Value:
+    """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
+    known = LOOKUPS.types.get(kind)
+    if known is None or known[0] is not kind.__mro__:
+        known = LOOKUPS.note(kind)
+    for get in known[1]:
+        found = get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def has_finalizer(kind: type) -> bool:
+    """Whether Python code runs when an instance ends, which a recording and compiled code would hold longer."""
+    return type(type_get(kind, "__del__")) is types.FunctionType
+
+
+def python_method(kind: type, name: str) -> types.FunctionType | None:
+    """The Python function behind a special method, if the interpreter must run it."""
+    found = type_get(kind, name)
+    return found if type(found) is types.FunctionType and not runs_natively(found) else None
+
+
+META_BASES = (type, abc.ABCMeta, object)
+
+
+def is_python_metaclass(meta: type) -> bool:
+    """Whether a metaclass makes classes by Python that the interpreter runs and the steps of ``type.__new__``."""
+    own = [base for base in meta.__mro__ if base not in META_BASES]
+    if any(name in vars(base) and not _interpreted(vars(base)[name]) for base in own for name in HOOKS):
+        return False
+    return python_method(type(meta), "__call__") is None
+
+
+HOOKS = ("__new__", "__init__", "__prepare__", "__call__", "mro")
+
+
+def _interpreted(found: Value) -> bool:
+    function = getattr(found, "__func__", found)
+    return type(function) is types.FunctionType and not runs_natively(function)
+
+
+# What functools.cmp_to_key makes: neither it nor what it makes of a value tells which function it calls.
+COMPARING = type(functools.cmp_to_key(lambda left, right: 0))
+
+
+def runs_program(value: Value, classes: bool = True) -> bool:
+    """Whether to call ``value`` runs code of the program: a function, what holds one, an object with ``__call__``, or a
+    class (where ``classes`` are asked for) whose instances are made by Python.
+    """
+    kind = type(value)
+    if kind is types.FunctionType:
+        return not runs_natively(value)
+    if kind is types.MethodType:
+        return runs_program(value.__func__)
+    if kind is functools.partial:
+        return runs_program(value.func)
+    if isinstance(value, type):
+        makers = (python_method(kind, "__call__"), python_method(value, "__new__"), python_method(value, "__init__"))
+        return classes and any(maker is not None for maker in makers)
+    if kind is types.MethodWrapperType and value.__name__ == "__call__":
+        return runs_program(value.__self__)
+    return kind is COMPARING or kind is operator.methodcaller or python_method(kind, "__call__") is not None

@@ -1,0 +1,81 @@
+"""What is known of each callable of Python that is not interpreted: a row for each, where it is implemented.
+
+``@special`` (capture/interp/registry.py) and ``@equivalent`` take a row's columns beside the callable;
+``capture/known.py`` has those of callables that need no code of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
+
+from framefuse.capture.values import Function
+
+F = TypeVar("F", bound=Function)
+
+# The special methods by which native code converts a value, and those by which it makes something of one.
+CONVERSIONS = tuple(
+    f"__{name}__"
+    for name in "round complex bytes format index int float trunc floor ceil divmod rdivmod pow rpow length_hint iter "
+    "len".split()
+)
+MADE_FROM = (*CONVERSIONS, "__str__", "__repr__")
+TRUTH = ("__bool__", "__len__")
+
+
+class Columns(TypedDict, total=False):
+    """What a row may say of a callable."""
+
+    pure: bool  # changes nothing; its result depends on nothing but the (shallow) content of its arguments
+    keeps: bool  # keeps what it is given and looks at none of it
+    keeps_numbers: bool  # leaves the numbers in its arguments alone, or uses them by Python's protocols
+    reads_value: bool  # reads the value of a tensor that it is given
+    calls: bool  # calls a function that it is given
+    holds: bool  # Python of a library that looks at a function it is given, and does not call it
+    asks: tuple[str, ...]  # the special methods that it asks of the elements it is given
+
+
+class Native(NamedTuple):
+    """A row: the columns above, and how a call is recorded that native code would not do as eager does."""
+
+    special: bool = False  # by a function in place of the call, in the interpreter's terms
+    equivalent: Function | None = None  # by the same in Python, where native code would call the program's
+    pure: bool = False
+    keeps: bool = False
+    keeps_numbers: bool = False
+    reads_value: bool = False
+    calls: bool = False
+    holds: bool = False
+    asks: tuple[str, ...] = ()
+
+
+NOTHING = Native()
+NATIVES: dict[Hashable, Native] = {}
+# The callable for which a Python equivalent stands where an unstarted generator of it leaves the call.
+STANDS_FOR: dict[Function, Hashable] = {}
+
+
+def row(target: Hashable, row: Native) -> None:
+    """Adds what is known of a callable; a second row of one is refused."""
+    if target in NATIVES:
+        raise ValueError(f"{target!r} has a row already")
+    NATIVES[target] = row
+
+
+def equivalent(target: Hashable, **columns: Unpack[Columns]) -> Callable[[F], F]:
+    """Registers a function of Python as what the interpreter runs in place of a native callable."""
+
+    def register(function: F) -> F:
+        row(target, Native(equivalent=function, **columns))
+        STANDS_FOR[function] = target
+        return function
+
+    return register
+
+
+def known_as(target: Hashable) -> Native:
+    """The row of a callable; one that says nothing where there is none, and for what has no hash."""
+    try:
+        return NATIVES.get(target, NOTHING)
+    except TypeError:
+        return NOTHING

@@ -1,0 +1,115 @@
+"""Keeps the tracebacks of exceptions as the user's program would have them: interpreted frames in, our own out."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+
+from torch.overrides import handle_torch_function
+
+from framefuse.capture.program.frame import Frame
+from framefuse.capture.program.leaves import INTERPRETED_OURS
+from framefuse.capture.program.markers import UNBOUND
+from framefuse.capture.values import Value
+
+OURS = ("framefuse.capture", "framefuse.errors")
+
+
+class StandIn(functools.partial[Value]):
+    """What the code of a frame calls that stands for an interpreted one; its presence marks such code."""
+
+
+def is_ours(variables: dict[str, Value]) -> bool:
+    """Whether a frame with these globals is the interpreter's own, which no program sees."""
+    name = variables.get("__name__")
+    return isinstance(name, str) and name.startswith(OURS)
+
+
+def is_framefuse(frame: types.FrameType) -> bool:
+    """Whether a real frame is one of framefuse's own, which no program sees."""
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.startswith("framefuse.") and not name.startswith(INTERPRETED_OURS)
+
+
+def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without our own frames, and without torch's way into the function mode that records."""
+    entries = []
+    foreign = True
+    here = traceback
+    while here is not None:
+        if not is_ours(here.tb_frame.f_globals) and not _stands_in(here.tb_frame.f_code):
+            entries.append(here)
+        else:
+            foreign = False
+            if entries and entries[-1].tb_frame.f_code is handle_torch_function.__code__:
+                del entries[-2:]  # the function of torch that asked the mode stands again further in
+        here = here.tb_next
+    if foreign:
+        return traceback
+    made: types.TracebackType | None = None
+    for entry in reversed(entries):
+        made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+def _stands_in(code: types.CodeType) -> bool:
+    return len(code.co_consts) == 1 and type(code.co_consts[0]) is StandIn
+
+
+def entry(following: types.TracebackType | None, frame: Frame) -> types.TracebackType | None:
+    """The traceback entry of an interpreted frame before those of the frames that it called."""
+    if is_ours(frame.globals):
+        return following
+    step = frame.step - 1
+    return types.TracebackType(following, shown(frame), frame.code.offsets[step], frame.code.line_number(step))
+
+
+def shown(frame: Frame, found: dict[str, Value] | None = None) -> types.FrameType:
+    """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
+    locals.
+
+    A code object with the user's names and lines is run until it fails: Python makes frames in no other way. A
+    generator calls it, since the frame of a generator that has ended has none before it: a program that keeps an
+    exception would keep the recorder's frames, with all they hold, in a cycle.
+    """
+    code = frame.code
+    if code.stub is None:
+        code.stub = _stub(code.code)
+    try:
+        next(_run(code.stub, frame.globals, {} if found is None else found))
+    except ZeroDivisionError as error:
+        return error.__traceback__.tb_next.tb_next.tb_frame  # type: ignore[union-attr]
+    raise AssertionError("the stub returned")
+
+
+def _run(stub: types.CodeType, variables: dict[str, Value], found: dict[str, Value]) -> Iterator[None]:
+    exec(stub, variables, found)
+    yield
+
+
+def variables(frame: Frame) -> dict[str, Value]:
+    """The bound local variables of an interpreted frame by name."""
+    found = {}
+    for name, value in zip(frame.code.local_names, frame.locals, strict=True):
+        if isinstance(value, types.CellType):
+            try:
+                value = value.cell_contents
+            except ValueError:
+                continue
+        if value is not UNBOUND:
+            found[name] = value
+    return found
+
+
+FAILING = compile("1 // 0", "", "exec")
+
+
+def _stub(code: types.CodeType) -> types.CodeType:
+    """Code that fails at once, under the name and lines of ``code`` and as long as that."""
+    body = FAILING.co_code
+    body += body[-2:] * ((len(code.co_code) - len(body)) // 2)  # the last instruction is never reached
+    return FAILING.replace(
+        co_code=body, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno, co_linetable=code.co_linetable, co_exceptiontable=b"",
+    )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Says what a finished recording guards of its inputs, and what eager's autograd holds of its results."""
+
+from __future__ import annotations
+
+import copyreg
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.saved import Stale, autograd_of
+from framefuse.capture.recording.tensors import dense_order
+from framefuse.ir.dtypes import BY_TORCH
+from framefuse.ir.facts import Input, TensorSpec
+from framefuse.ir.numbers import Symbol, expr
+from framefuse.ir.trace import Autograd
+
+# So many pairs of tensors are looked at one by one; more are sorted by their place in memory.
+PAIRS = 24
+# The first copy or pickle of a tensor notes the names of its slots in its class, as this does: later that would change
+# the version of the class, by which every trace is guarded.
+for _kind in (torch.Tensor, torch.nn.Parameter):
+    copyreg._slotnames(_kind)  # type: ignore[attr-defined]
+
+
+def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
+    """The inputs with what is guarded of each."""
+    recorder.sources.guard_unused_tensors(recorder.numbers)
+    _state_types(recorder)
+    found = []
+    written = {recorder.metas[number].storage for call in recorder.calls for number in call.written}
+    for number, (source, keys, sizes, fixed) in recorder.inputs.items():
+        meta = recorder.metas[number]
+        order = None if recorder.exact_strides else dense_order(meta.sizes, meta.strides)
+        strides: tuple[Symbol | int, ...] | None = None
+        if order is None:
+            free = [fixed or recorder.exact_strides or stride <= 1 for stride in meta.strides]
+            strides = tuple(
+                stride if keep else _stride_symbol(recorder, stride)
+                for stride, keep in zip(meta.strides, free, strict=True)
+            )
+            _keep_order(recorder, meta.strides, strides)
+            if meta.storage in written:  # torch refuses to write what is expanded
+                for stride in strides:
+                    recorder.relations.relate("<", expr(0), expr(stride))
+        spec = TensorSpec(
+            meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
+            meta.requires_grad if recorder.gradients_matter else None,
+        )  # fmt: skip
+        found.append(Input(number, source, spec))
+    return tuple(found)
+
+
+def separate_tensors(recorder: Recorder) -> None:
+    """Input tensors that are written, and what they may alias, must be as distinct as they were when recorded."""
+    changed = {number for call in recorder.calls for number in call.written}
+    storages = {recorder.metas[number].storage for number in changed}
+    hit = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
+    first: dict[int, int] = {}
+    for number in (*hit, *recorder.inputs):
+        other = first.setdefault(recorder.metas[number].storage, number)
+        if other != number:
+            own, source = recorder.inputs[other].source, recorder.inputs[number].source
+            if recorder.metas[number].storage in storages:
+                recorder.kill("alias", f"{own} and {source}")
+                return
+    sources = {number: entry.source for number, entry in recorder.inputs.items()}
+    if len(hit) * len(sources) > PAIRS:
+        rest = tuple(source for number, source in sources.items() if number not in set(hit))
+        recorder.sources.fact(sources[hit[0]], "apart", (tuple(sources[number] for number in hit), rest), "")
+        return
+    for place, number in enumerate(hit):
+        done = set(hit[: place + 1])
+        for other, source in sources.items():
+            if other not in done:
+                recorder.sources.fact(sources[number], "disjoint", source)
+
+
+def versions_of(recorder: Recorder) -> dict[int, int]:
+    """The version counters of all values at the end, but for those of 0."""
+    with torch._C.DisableTorchFunction():
+        found = ((number, tensor) for number, tensor in enumerate(recorder.tensors) if not tensor.is_inference())
+        return {number: tensor._version for number, tensor in found if tensor._version}
+
+
+def autograd_held(recorder: Recorder, leaving: Sequence[int]) -> Autograd | None:
+    """What eager's autograd holds in this run for the gradients of the values that leave, and of inputs that were
+    written.
+    """
+    if not recorder.gradients_matter:
+        return None
+    storages = {recorder.metas[number].storage for call in recorder.calls for number in call.written}
+    written = [number for number in recorder.inputs if recorder.metas[number].storage in storages]
+    families = {recorder.metas[number].family for number in leaving}  # a view's base may be made first, then the view
+    bases = [number for number, meta in enumerate(recorder.metas) if meta.family in families and not meta.view]
+    with torch._C.DisableTorchFunction():
+        tensors = {number: recorder.tensors[number] for number in (*leaving, *bases, *written)}
+        inputs = {number: recorder.tensors[number] for number in recorder.inputs}
+        try:
+            return autograd_of(tensors, inputs, recorder.tensors, recorder.entrances, recorder.storages)
+        except Stale:
+            recorder.kill("gradient", "A tensor that is needed for a gradient is written afterwards")
+            return None
+
+
+def _state_types(recorder: Recorder) -> None:
+    """What was looked up on a type, or was not found there, decided something."""
+    for kind in recorder.looked_up:
+        recorder.sources.guard_version(kind)
+    if recorder.calls:
+        recorder.sources.guard_version(torch.Tensor)  # operators on tensors look there too
+
+
+def _keep_order(recorder: Recorder, recorded: tuple[int, ...], strides: tuple[Symbol | int, ...]) -> None:
+    """Free strides keep the order of their sizes: torch lays results out by it."""
+    order = sorted(range(len(recorded)), key=lambda dim: -recorded[dim])
+    for outer, inner in itertools.pairwise(order):
+        small, large = (
+            expr(stride) if isinstance(stride, int) else stride.expr for stride in (strides[inner], strides[outer])
+        )
+        recorder.relations.relate("<" if recorded[inner] < recorded[outer] else "==", small, large)
+
+
+def _stride_symbol(recorder: Recorder, value: int) -> Symbol:
+    symbol = recorder.relations.symbol("t")
+    recorder.relations.hints[symbol] = value
+    return symbol

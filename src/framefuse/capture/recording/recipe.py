@@ -1,0 +1,334 @@
+"""Turns an object that leaves the call into a recipe that makes it again."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import operator
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+
+import torch
+
+from framefuse.capture.facts.atoms import ATOMS, is_key
+from framefuse.capture.facts.numbers import TRACKED, form_of, key_of
+from framefuse.capture.facts.settle import cell_contents, slots_of
+from framefuse.capture.facts.sources import CODE_LIKE
+from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_apart
+from framefuse.capture.program.frame import FrameView, InterpretedGenerator, call_of
+from framefuse.capture.program.iterators import SEQUENCE_ITERATORS, VIEW_OBJECTS, RangeIterator, dict_behind, reduced
+from framefuse.capture.recording.class_recipes import (
+    DESCRIPTORS,
+    LASTING,
+    class_recipe,
+    descriptor_recipe,
+    tuple_recipe,
+)
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.set_order import insertion_order
+from framefuse.capture.values import Value
+from framefuse.ir.classes import written_in_c
+from framefuse.ir.containers import elements, entries
+from framefuse.ir.facts import Source
+from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.trace import Build, Ref
+
+
+class Recipes:
+    """Makes recipes; an object met twice is the same object again."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.made: dict[int, tuple[int, Value]] = {}
+        self.open: set[int] = set()
+        self.constants: dict[int, object] = {}  # what is as it is, by number
+        self.cells: list[types.CellType] = []  # those made during the call
+
+    def build(self, value: Value) -> object:
+        """The recipe of ``value``: a constant, Ref, Expr, Real or Build. Ends the recording where there is none."""
+        kind = type(value)
+        if kind in TRACKED:
+            return form_of(value)
+        if kind in ATOMS or kind is torch.device:
+            return value
+        if issubclass(kind, torch.Tensor):
+            return self._tensor(value)
+        source = self.recorder.sources.source_of(value)
+        if source is None and kind is tuple and self._all_atoms(value):  # functions and classes may be made anew
+            return Build("const", value)
+        if source is not None:
+            if kind is types.CellType:  # its source reads what it holds
+                return self._cell_of(source, value)
+            return Build("source", source) if source.kind != "object" else Build("const", source.key)
+        if id(value) in self.made:
+            number = self.made[id(value)][0]
+            if number in self.open and isinstance(value, tuple):
+                return self.refuse("a tuple that holds itself")
+            if number in self.constants:
+                return self.constants[number]
+            return Build("same", number)
+        return self._object(value, kind)
+
+    def _all_atoms(self, value: tuple[Value, ...]) -> bool:
+        """Whether a tuple made during the call is the same at each one; a tuple in it may come from elsewhere."""
+        source = self.recorder.sources.source_of
+        return all(
+            type(part) in ATOMS or (type(part) is tuple and source(part) is None and self._all_atoms(part))
+            for part in value
+        )
+
+    def refuse(self, detail: str) -> object:
+        """Ends the recording: there is no recipe of what leaves the call, and None stands in its place."""
+        self.recorder.kill("result", detail)
+        return None
+
+    def _tensor(self, value: torch.Tensor) -> object:
+        recorder = self.recorder
+        source = recorder.sources.source_of(value)
+        if source is not None:
+            recorder.sources.fact(source, "type", type(value))
+            return Build("source", source)
+        number = recorder.number(value)
+        return Ref(number) if number is not None else None
+
+    def _object(self, value: Value, kind: type) -> object:
+        number = len(self.made)
+        self.made[id(value)] = (number, value)
+        self.open.add(number)
+        made = self._build_object(value, kind, number)
+        self.open.discard(number)
+        if type(made) is Build and made.kind == "const":
+            self.constants[number] = made
+        return made
+
+    def _build_object(self, value: Value, kind: type, number: int) -> object:
+        build = self.build
+        if kind is tuple or kind is list:
+            return Build(kind.__name__, None, tuple([build(part) for part in value]), None, number)
+        if kind is set or kind is frozenset:
+            return Build(kind.__name__, None, self._members(value), None, number)
+        if kind is dict:
+            return Build("dict", None, self._pairs(value), None, number)
+        if kind is slice:
+            return Build("slice", None, (build(value.start), build(value.stop), build(value.step)), None, number)
+        if kind is range:
+            return Build("range", None, (build(value.start), build(value.stop), build(value.step)), None, number)
+        if isinstance(value, tuple):
+            if self.recorder.sources.is_made(kind):
+                return tuple_recipe(self, value, number)
+            return self._tuple(value, kind, number)
+        if kind is types.FunctionType and self.recorder.sources.is_made(value):
+            return self._function(value, number)
+        if kind is types.CellType:
+            self.cells.append(value)
+            return Build("cell", None, tuple([build(part) for part in cell_contents(value)]), None, number)
+        if kind is InterpretedGenerator:
+            if value.state != "new":
+                return self.refuse("a generator that has begun")
+            return Build("called", None, tuple([build(part) for part in call_of(value)]), None, number)
+        if kind is RangeIterator:
+            left = Build("range", None, (build(value.at), build(value.stop), build(value.step)))
+            return Build("call", iter, (left,), None, number)
+        if kind in SEQUENCE_ITERATORS:
+            make, args, position = reduced(value)
+            if not position:
+                return Build("call", make, tuple([build(part) for part in args]), None, number)
+        if kind is FrameView:
+            return self.refuse("a frame of the call")
+        if kind is functools.partial:
+            parts = (value.func, value.args, value.keywords, vars(value))
+            return Build("partial", None, tuple([build(part) for part in parts]), None, number)
+        if kind is types.MethodType:
+            if type(value.__self__) in (RangeIterator, InterpretedGenerator):  # others stand for these outside
+                return Build("call", getattr, (build(value.__self__), value.__func__.__name__), None, number)
+            return Build("method", None, (build(value.__func__), build(value.__self__)), None, number)
+        if isinstance(value, type) and self.recorder.sources.is_made(value):
+            return class_recipe(self, value, number)
+        if id(value) in LASTING:
+            return Build("const", value)
+        if isinstance(value, GROUPS) and value is torch.distributed.group.WORLD:
+            return Build("call", world, (), None, number)
+        if kind in VIEW_OBJECTS:
+            return Build("call", VIEW_OBJECTS[kind], (build(dict_behind(value)),), None, number)
+        if kind in GETTERS and value.__reduce__()[0] is kind:
+            return Build("call", kind, tuple([build(part) for part in value.__reduce__()[1]]), None, number)
+        if kind is contextvars.Token:
+            return self._token(value, number)
+        if kind.__module__ == "typing" and self._says_types(value):
+            return Build("const", value)
+        if kind in DESCRIPTORS:
+            return descriptor_recipe(self, value, number)
+        if is_bound(value) or (isinstance(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
+            found = taken_apart(value)
+            if found is None:
+                return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
+            return Build("call", bind, (Build("const", found[0]), build(found[1])), None, number)
+        if is_numpy_number(value):
+            return Build("call", kind, (value.item(),), None, number)
+        if isinstance(value, CODE_LIKE):
+            if not _lasting(value):
+                return self.refuse(f"a {kind.__name__} made during the call")
+            return Build("const", value)
+        return self._instance(value, kind, number)
+
+    def _says_types(self, value: Value) -> bool:
+        """Whether a type of ``typing`` names none that the call made: nothing about it changes."""
+        parts = getattr(value, "__args__", ())
+        known = all(not self.recorder.sources.is_made(part) for part in parts)
+        return known and all(self._says_types(part) for part in parts if type(part).__module__ == "typing")
+
+    def _token(self, value: Value, number: int) -> object:
+        """What a context variable gives that is set: to make it is to set the variable."""
+        setting = self.recorder.sources.setting(value)
+        if setting is None or setting.gone:
+            return self.refuse("a used Token")
+        parts = self.build(value.var), self.build(setting.value)
+        return Build("call", contextvars.ContextVar.set, parts, None, number)
+
+    def _tuple(self, value: Value, kind: type, number: int) -> object:
+        """A named tuple, a return type of torch, or an instance of a subclass of tuple."""
+        native = [base for base in kind.__mro__ if written_in_c(base) and base not in (tuple, object)]
+        if native and (native != [kind] or not kind.__module__.startswith("torch")):
+            return self.refuse(f"a {kind.__name__}")
+        state = getattr(value, "__dict__", None)
+        base = Build("dict", None, self._pairs(state)) if state else None
+        return Build("namedtuple", kind, tuple([self.build(part) for part in elements(value)]), base, number)
+
+    def _function(self, value: types.FunctionType, number: int) -> object:
+        """A function made during the call: code and globals last, the rest is made again."""
+        fixed = (value.__code__, value.__globals__, value.__name__, value.__qualname__, value.__module__, value.__doc__)
+        closure = self._closure(value.__closure__)  # in the order in which they are made
+        parts = value.__defaults__, value.__kwdefaults__, value.__annotations__, vars(value)
+        defaults, named, annotations, state = [self.build(part) for part in parts]
+        return Build("function", fixed, (defaults, named, closure, annotations, state), None, number)
+
+    def _closure(self, cells: tuple[types.CellType, ...] | None) -> object:
+        """The cells of a function; all are there before one is filled, as what one holds may know another."""
+        if cells is None:
+            return None
+        new = [cell for cell in cells if self.recorder.sources.source_of(cell) is None and id(cell) not in self.made]
+        numbers = {}
+        for cell in new:
+            numbers[id(cell)] = len(self.made)
+            self.made[id(cell)] = (len(self.made), cell)
+        self.cells += new
+        found = []
+        for cell in cells:
+            if id(cell) not in numbers:
+                found.append(self.build(cell))
+                continue
+            held = tuple([self.build(part) for part in cell_contents(cell)])
+            found.append(Build("cell", None, held, None, numbers[id(cell)]))
+        return Build("tuple", None, tuple(found))
+
+    def _cell_of(self, source: Source, value: types.CellType) -> object:
+        """A cell that existed before the call, by the closure of the function that has it."""
+        if not source.is_argument:
+            return Build("const", value)
+        if source.key == "cell_contents":  # a variable that was handed over a break
+            return Build("source", source.base)
+        return Build("source", Source("item", Source("getattr", source.base, "__closure__"), source.key))
+
+    def _members(self, value: set[Value] | frozenset[Value]) -> tuple[object, ...]:
+        """The recipes of the members of a set, in an order in which they can be put into a new one."""
+        order = insertion_order(value)
+        if order is None:
+            self.refuse("a set whose order only its past explains")
+            return ()
+        return tuple([self._hashed(part) for part in order])
+
+    def _hashed(self, value: Value) -> object:
+        """The recipe of a key or member: a constant, or an object that is hashed by its identity."""
+        if self.recorder.sources.is_made(value):
+            return self.build(value)
+        kind = type(value)
+        if kind in TRACKED:
+            return form_of(key_of(value))
+        if kind in ATOMS:
+            return value
+        if kind is tuple and is_key(value):
+            self.recorder.contents.guard_deep_contents(value)
+            parts = [self._hashed(part) for part in value]
+            return Build("tuple", None, tuple(parts)) if any(isinstance(part, Build) for part in parts) else value
+        sources = self.recorder.sources
+        if sources.knows(value) and not sources.holds(value):
+            return self.build(value)
+        if isinstance(value, CODE_LIKE):
+            return value
+        if by_identity(type(value)):
+            return self.build(value)
+        return self.refuse(f"a {type(value).__name__} as a key")
+
+    def _pairs(self, value: Value) -> tuple[tuple[object, object], ...]:
+        return tuple((self._hashed(key), self.build(part)) for key, part in entries(value))
+
+    def _instance(self, value: Value, kind: type, number: int) -> object:
+        bases = {base for base in kind.__mro__ if written_in_c(base)}
+        if isinstance(value, BaseException):
+            if not bases <= PLAIN_ERRORS or value.__traceback__ is not None:
+                return self.refuse(f"a {kind.__name__}")
+        elif not bases <= PLAIN_BASES:
+            return self.refuse(f"a {kind.__name__}")
+        cls = self.build(kind) if self.recorder.sources.is_made(kind) else None
+        base = None
+        if isinstance(value, dict):
+            base = Build("dict", None, self._pairs(value))
+        elif isinstance(value, (list, deque)):
+            own: Value = list if isinstance(value, list) else deque
+            base = Build("list", None, tuple([self.build(part) for part in own.__iter__(value)]))
+        elif isinstance(value, set):
+            base = Build("set", None, self._members(value))
+        state = {**(getattr(value, "__dict__", None) or {}), **slots_of(value), **_own_state(value)}
+        pairs = tuple([(name, self.build(part)) for name, part in state.items()])
+        if cls is not None:
+            return Build("instance", None, (cls, Build("dict", None, pairs)), base, number)
+        return Build("object", kind, pairs, base, number)
+
+
+GROUPS: tuple[type, ...] = (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
+
+
+def world() -> Value:
+    """The group of all processes, as it is at each call."""
+    return torch.distributed.group.WORLD
+
+
+# Callables of the module operator that tell how they are made.
+GETTERS = frozenset((operator.itemgetter, operator.attrgetter, operator.methodcaller))
+# What instances of these hold is their elements, their __dict__, their slots, and what _own_state names.
+PLAIN_BASES = {object, dict, list, set, deque, defaultdict, OrderedDict, types.SimpleNamespace}
+PLAIN_ERRORS = {
+    object, BaseException, Exception, ValueError, RuntimeError, TypeError, LookupError, KeyError, IndexError,
+    AssertionError, ArithmeticError, ZeroDivisionError, OverflowError, NotImplementedError,
+}  # fmt: skip
+
+
+def by_identity(kind: type) -> bool:
+    """Whether instances are hashed by their identity."""
+    hashes: tuple[Value, ...] = (object.__hash__, torch.Tensor.__hash__)
+    return kind.__hash__ in hashes
+
+
+
+
+def _own_state(value: Value) -> dict[str, Value]:
+    if isinstance(value, defaultdict):
+        return {"default_factory": value.default_factory}
+    if isinstance(value, deque):
+        return {"maxlen": value.maxlen} if value.maxlen is not None else {}
+    if isinstance(value, BaseException):
+        causes = {name: getattr(value, name) for name in ("__cause__", "__context__", "__suppress_context__")}
+        return {"args": value.args, **{name: cause for name, cause in causes.items() if cause}}
+    return {}
+
+
+def _lasting(value: Value) -> bool:
+    """Whether a type, function, builtin or module outlives the call by its place in a module."""
+    if isinstance(value, types.FunctionType):
+        found: Value = sys.modules.get(value.__module__)
+        for name in value.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return getattr(found, "__func__", found) is value  # a class method is bound anew at each look
+    return True
+

@@ -1,0 +1,587 @@
+"""Turns the torch calls of a real run into numbered values and Calls, through a torch function mode."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.contents import Contents
+from framefuse.capture.facts.effects import Journal
+from framefuse.capture.facts.functions import Functions
+from framefuse.capture.facts.numbers import Float, Integer, floating, form_of, integer, strip
+from framefuse.capture.facts.relations import Relations
+from framefuse.capture.facts.settle import HELD, ITSELF
+from framefuse.capture.facts.sources import Sources
+from framefuse.capture.facts.texts import Text
+from framefuse.capture.program.frame import InterpretedGenerator
+from framefuse.capture.program.lookups import LOOKUPS, Lookup
+from framefuse.capture.program.services import Interpreter, Place
+from framefuse.capture.recording import devices, queries
+from framefuse.capture.recording.recording_mode import RecordingMode
+from framefuse.capture.recording.saved import Entrances, unreached_by_call
+from framefuse.capture.recording.scalars import Scalars
+from framefuse.capture.recording.state import Ambient, casts_now, global_state
+from framefuse.capture.recording.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
+from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
+from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
+from framefuse.errors import Reason
+from framefuse.ir.containers import elements
+from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
+from framefuse.ir.facts import Source
+from framefuse.ir.marks import DIMENSIONS
+from framefuse.ir.nested import numbers_in
+from framefuse.ir.numbers import Real, Symbol, float_of_bits
+from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.source import Line
+from framefuse.ir.stops import reason
+from framefuse.ir.torch_calls import TABLE, is_in_place
+from framefuse.ir.trace import Call, Ref, TensorMeta
+
+PLAIN_ARGUMENTS = ATOMS | {torch.device}
+ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats
+
+T = TypeVar("T")
+
+
+class Recorder:
+    """What one run leaves behind; ``kill`` ends the recording, and the run goes on without it.
+
+    Tensors are known by identity and held until the recording ends, so that numbers stay unique.
+    """
+
+    def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
+        self.alive = True
+        self.moving = moving
+        self.looked_up: dict[type, Lookup] = {}
+        LOOKUPS.types = self.looked_up
+        self.reason: Reason | None = None
+        self.bug: Exception | None = None
+        self.symbolic = dynamic is not False
+        self.machine: Interpreter | None = None
+        self.relations = Relations(self)
+        self.sources = Sources(self, self.relations)
+        self.contents = Contents(self.sources)
+        self.functions = Functions(self.sources)
+        self.journal = Journal(self.sources, self.contents, self.functions)
+        self.calls: list[Call] = []
+        self.metas: list[TensorMeta] = []
+        self.numbers: dict[int, int] = {}
+        self.tensors: list[torch.Tensor] = []
+        self.storages: dict[int, int] = {}
+        self.families: dict[int, int] = {}
+        self.inputs: dict[int, Entrance] = {}
+        self.size_symbols: dict[tuple[int, int], Symbol] = {}
+        self.entrances = Entrances()
+        self.exact_strides = False
+        self.data_sized: set[int] = set()
+        self.readers: dict[Symbol, Place | None] = {}  # what read the numbers
+        self.gradients_matter = torch.is_grad_enabled()
+        self.state = global_state()
+        self.ambient = Ambient()
+        self.mode = RecordingMode(self)
+        self.generators = False
+        self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
+        self.mode_calls = 0
+        self.paused = False
+        self.first_module_call = True
+        self.works: dict[int, tuple[dist.Work, tuple[Ref, ...]]] = {}  # collectives under way, with what they fill
+        self.scalars = Scalars(self)
+        self.memory = WrittenMemory(self)
+        self._operands: list[torch.Tensor] = []
+        self._has_numbers = False
+
+    def attach(self, machine: Interpreter) -> None:
+        """Names the machine that runs the program."""
+        self.machine = machine
+
+    def detach(self) -> None:
+        """The run is over: what the machine worked on may go."""
+        self.machine = None
+
+    def note_generator(self) -> None:
+        """Notes that the interpreter made a generator of its own: an unstarted one becomes a real one as it leaves."""
+        self.generators = True
+
+    def note_work(self, work: dist.Work, filled: tuple[Ref, ...]) -> None:
+        """Notes a collective that is under way, with the values that it fills."""
+        self.works[id(work)] = (work, filled)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Runs code whose calls are no part of the trace."""
+        self.paused = True
+        try:
+            yield
+        finally:
+            self.paused = False
+
+    # Ending ---------------------------------------------------------------------------------------------------------
+
+    def kill(self, code: str, detail: str) -> None:
+        """Gives the recording up for the reason of this row; nothing of the program is held any longer."""
+        if not self.alive:
+            return
+        if self.machine is not None:
+            self.machine.exits.learn(code, detail)
+        self.end(code, detail)
+
+    def end(self, code: str, detail: str) -> None:
+        """Gives the recording up; what the next one does otherwise was learnt already."""
+        self.alive = False
+        self.reason = reason(code, detail, self.line())
+        if self.relations.tracked:
+            memo = self.settled()
+            self.journal.settle(memo)
+            if self.machine is not None:
+                self.machine.settle(memo)
+                self.machine.unsettled = memo
+            self.stand_ins = {key: pair for key, pair in memo.items() if type(pair[0]) is InterpretedGenerator}
+        self.drop()
+
+    def settled(self) -> Memo:
+        """The objects that hold no number of this recording, for ``settle``: those that existed before. What the
+        program wrote to them is in the journal.
+        """
+        known = self.sources.known
+        return {**dict.fromkeys(known, ITSELF), HELD: (known, known)}
+
+    def fault(self, error: Exception) -> None:
+        """Something of our own failed: the recording ends, and the program goes on."""
+        if isinstance(error, (RecursionError, MemoryError)):  # the program's own depth or greed
+            self.kill("recursion", str(sys.getrecursionlimit()))
+            return
+        self.blame(error)
+
+    def blame(self, error: Exception) -> None:
+        """Ends the recording for a fault of our own, of which the first is reported."""
+        if self.bug is None:
+            self.bug = error
+        self.kill("fault", f"{type(error).__name__}: {error}")
+
+    def attempt(self, work: Callable[[], T], otherwise: T) -> T:
+        """The value of ``work``, a piece of our own; a fault in it ends the recording."""
+        try:
+            return work()
+        except Exception as error:
+            self.fault(error)
+            return otherwise
+
+    def guard_function(self, function: types.FunctionType) -> None:
+        """A function among the arguments is made as it was."""
+        self.functions.guard(function)
+
+    def forget_readings(self) -> None:
+        """Code ran out of sight: whatever is read from now on is a new reading with facts of its own."""
+        self.sources.forget_readings()
+        self.functions.forget_readings()
+
+    def explain(self, why: Reason) -> None:
+        """Gives the recording that ended a reason that says more."""
+        self.reason = why
+
+    def close(self) -> None:
+        """Ends a recording that is complete."""
+        self.alive = False
+        self.drop()
+
+    def drop(self) -> None:
+        """Lets go of everything that the program made."""
+        self.sources = Sources(self, self.relations)
+        self.contents = Contents(self.sources)
+        self.functions = Functions(self.sources)
+        self.journal = Journal(self.sources, self.contents, self.functions)
+        self.calls, self.tensors, self.numbers, self.inputs, self._operands = [], [], {}, {}, []
+        self.works = {}
+        self.entrances = Entrances()
+        self.scalars, self.memory = Scalars(self), WrittenMemory(self)
+        self.looked_up.clear()
+
+    def line(self) -> Line | None:
+        """The user's line that runs now."""
+        try:
+            machine = self.machine
+            if machine is None:
+                return None
+            if machine.frames:
+                top = machine.frames[-1]
+                shown = top.shown
+                if shown is not None and shown[0] == top.step:  # one instruction states many facts
+                    return shown[1]
+            return machine.line()
+        except Exception as fault:
+            self.fault(fault)
+            return None
+
+    def placed(self) -> Line | None:
+        """The user's line that runs now, with the instruction that does."""
+        line, machine = self.line(), self.machine
+        if line is None or machine is None or not machine.frames:
+            return line
+        return Line(line.file, line.line, line.function, machine.site())
+
+    def fix_strides(self) -> None:
+        """The program read strides, which the order of dimensions does not fix: guards hold them."""
+        self.exact_strides = True
+
+    def guard_gradients(self) -> None:
+        """The program looked at what gradients are made of: guards hold which inputs require grad."""
+        self.gradients_matter = True
+
+    def asked_during_run(self, read: list[Symbol], detail: str) -> None:
+        """The program looks at a number that is known only while the trace runs: the segment ends before that. Where it
+        cannot, the next recording reads the number in a step; ``read`` are the symbols of elements of tensors.
+        """
+        machine = self.machine
+        whole = machine is not None and machine.exits.points is None  # a graph of its own, or an error
+        if read and machine is not None:
+            machine.exits.retreat(detail)
+            if machine.exits.learn_readers([self.readers[symbol] for symbol in read], detail):
+                self.end("item", detail)
+                return
+        self.kill("item" if read and whole else "data-size", detail)
+
+    def volatile_pinned(self) -> None:
+        """The program looks at the value of a run-time number that comes out of a break."""
+        if self.machine is not None:
+            self.machine.exits.learn("value", "An instruction")
+
+    def compared(self, *tensors: torch.Tensor) -> None:
+        """The program asks whether a tensor that it made is another one: contiguous() gives its operand or a copy, as
+        memory lies.
+        """
+        calls = [call for call in self.calls if call.name == "contiguous"]
+        parts = {part.value for call in calls for part in (call.result, *call.args[:1]) if type(part) is Ref}
+        if all(self.numbers.get(id(tensor)) in parts for tensor in tensors):
+            self.relations.pin_sizes()
+            self.fix_strides()
+
+    # Values ---------------------------------------------------------------------------------------------------------
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
+        try:
+            found = self.numbers.get(id(tensor))
+            if found is not None or not self.alive:
+                return found
+            source = self.sources.source_of(tensor)
+            with torch._C.DisableTorchFunction():
+                kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
+                if kind is not None:
+                    self.kill("tensor-kind", kind)
+                    return None
+                if source is None:
+                    self.kill("unknown-tensor", f"a {type(tensor).__name__} of sizes {tuple(tensor.shape)}")
+                    return None
+                return self._add_input(tensor, source)
+        except Exception as fault:
+            self.fault(fault)
+            return None
+
+    def _add_input(self, tensor: torch.Tensor, source: Source) -> int:
+        number = self._add(tensor)
+        if self.gradients_matter:
+            self.entrances.add(number, tensor)
+        fixed = not self.symbolic or isinstance(tensor, torch.nn.Parameter) or lies_in_module(source)
+        marked = tensor.__dict__.get(DIMENSIONS, {})
+        sizes: list[Symbol | int] = []
+        for dim, size in enumerate(tensor.shape):
+            if not marked.get(dim, not fixed):
+                sizes.append(size)
+                continue
+            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("s", size)
+            sizes.append(symbol)
+        self.inputs[number] = Entrance(source, keys_of(tensor), tuple(sizes), fixed and not marked)
+        self.memory.add_input(number, tensor)
+        self.scalars.meet(number, tensor)
+        return number
+
+    def _add(self, tensor: torch.Tensor) -> int:
+        number = len(self.metas)
+        self.metas.append(describe(tensor, self.storages, self.families))
+        self.numbers[id(tensor)] = number
+        self.tensors.append(tensor)
+        return number
+
+    def sizes(self, tensor: torch.Tensor) -> torch.Size:
+        """The sizes of a tensor as run-time numbers."""
+        try:
+            with torch._C.DisableTorchFunction():
+                shape = tensor.shape
+                number = self.number(tensor)
+            if number is None:
+                return shape
+            return torch.Size([self._size(number, dim, size) for dim, size in enumerate(shape)])
+        except Exception as fault:
+            self.fault(fault)
+            return tensor.shape
+
+    def size(self, tensor: torch.Tensor, dim: int) -> int:
+        """One size of a tensor as a run-time number."""
+        try:
+            with torch._C.DisableTorchFunction():
+                value = tensor.shape[dim]
+                number = self.number(tensor)
+                return value if number is None else self._size(number, dim % tensor.ndim, value)
+        except Exception as fault:
+            self.fault(fault)
+            return tensor.shape[dim]
+
+    def _size(self, number: int, dim: int, value: int) -> int:
+        symbol = self.size_symbols.get((number, dim))
+        if symbol is None:
+            data = number in self.data_sized
+            if number in self.inputs or not (data or self.relations.hints):
+                return value
+            symbol = self.size_symbols[(number, dim)] = self.relations.new_symbol("v", value)
+            if data:
+                self.relations.data_symbols.add(symbol)
+        return integer(value, symbol.expr, self.relations)
+
+    def requires_grad(self, tensor: torch.Tensor) -> bool | None:
+        """Whether a tensor requires grad, which guards then hold; None for a tensor that is not known."""
+        if self.number(tensor) is None:
+            return None
+        self.guard_gradients()
+        found: bool = tensor.requires_grad
+        return found
+
+    def element(self, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
+        """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None
+        where reading it must be a step.
+        """
+        number = self.number(tensor) if self.symbolic else None
+        if number is None or not self.alive:
+            return None
+        form = self.scalars.form(number) if not whole else None
+        with torch._C.DisableTorchFunction():
+            if form is not None:
+                return floating(float(tensor.item()), form, self.relations)
+            if tensor.numel() != 1 or tensor.dtype is torch.bool or tensor.is_complex():
+                return None
+            if whole is None:
+                whole = not tensor.is_floating_point()
+            elif tensor.requires_grad:  # torch warns of it
+                return None
+            value = tensor.detach().item()
+            if whole and not abs(value) < 2**63:  # also what is no number
+                return None
+        if self.machine is not None and not self.machine.exits.reads_elements:
+            return None
+        return self.word(integer_word if whole else float_word, (tensor,), whole)
+
+    def decided(self, tensor: torch.Tensor) -> bool:
+        """The truth of a tensor of one element, which the call checks at each run: another outcome is eager's."""
+        with torch._C.DisableTorchFunction():
+            outcome = bool(tensor)
+            self.run(decided, "decided", (tensor, outcome), {})
+        return outcome
+
+    def word(self, function: Function, args: Arguments, whole: bool) -> float:
+        """The number that the element of ``function(*args)`` is: known only while the trace runs."""
+        with torch._C.DisableTorchFunction():
+            word = self.run(function, function.__name__, args, {})
+            bits = int(word.item())
+        if self.alive:
+            symbol = self.size_symbols[self.numbers[id(word)], ELEMENT] = self.relations.new_symbol("m", bits)
+            self.relations.data_symbols.add(symbol)
+            self.relations.element_symbols.add(symbol)
+            self.readers[symbol] = self.machine.exits.place() if self.machine is not None else None
+            if whole:
+                return integer(bits, symbol.expr, self.relations)
+            return floating(float_of_bits(bits), Real("bits", (symbol.expr,)), self.relations)
+        return bits if whole else float_of_bits(bits)
+
+    # Calls ----------------------------------------------------------------------------------------------------------
+
+    def argument(self, value: Value) -> object:
+        """An argument of a torch call as the trace holds it."""
+        try:
+            kind = type(value)
+            if kind in PLAIN_ARGUMENTS:
+                return value
+            if isinstance(value, torch.Tensor):
+                number = self.number(value)
+                self._operands.append(value)
+                return Ref(number) if number is not None else None
+            if kind is Integer or kind is Float:
+                self._has_numbers = True
+                return form_of(value)
+            if kind is Text:
+                self._has_numbers = True
+                return value.plain()
+            if kind is tuple or kind is torch.Size:
+                return tuple([self.argument(part) for part in self.parts(value)])
+            if kind is list:
+                return [self.argument(part) for part in self.parts(value)]
+            if kind is dict:
+                self.contents.guard_extent(value)
+                return {key: self.argument(self.contents.item(value, key, part)) for key, part in value.items()}
+            if kind is slice:
+                return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+            if isinstance(value, tuple):
+                return tuple([self.argument(part) for part in self.parts(value)])
+            if isinstance(value, (type, range)):
+                return value
+            if isinstance(value, torch.Generator) and self.sources.source_of(value) is not None:
+                return self.sources.source_of(value)  # read again at each call
+            if isinstance(value, enum.Enum) and isinstance(value, (int, float)):  # a member's number never changes
+                return int.__int__(value) if isinstance(value, int) else float.__float__(value)
+            if is_numpy_number(value) and kind.__name__ not in ODD and self.sources.is_fixed_number(value):
+                return value.item()  # torch takes it for that number
+            self.kill("numpy" if kind.__module__ == "numpy" else "native-call", f"A torch call on a {kind.__name__}")
+            return None
+        except Exception as fault:
+            self.fault(fault)
+            return None
+
+    def parts(self, values: Value) -> Sequence[Value]:
+        """The elements of a sequence as they are known."""
+        if not self.sources.knows(values):
+            return values if type(values) in (tuple, list) else elements(values)
+        self.contents.guard_length(values)
+        return [self.contents.item(values, number, part) for number, part in enumerate(elements(values))]
+
+    def run(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+        """Runs a torch call for real and records it."""
+        args, kwargs = self.scalars.sized(name, args, kwargs)
+        prepared = self._prepare(name, args, kwargs)
+        if self._has_numbers:
+            args, kwargs = strip(args), strip(kwargs)
+        if prepared is None or not self.alive:
+            return function(*args, **kwargs)
+        try:
+            out = function(*args, **kwargs)
+        except Exception as error:  # whether it fails, and its text, may depend on sizes and values
+            self.kill("raises", type(error).__name__)
+            raise
+        if self.alive:
+            self._note(function, name, args, kwargs, prepared, out)
+        return out
+
+    def _prepare(self, name: str, args: Arguments, kwargs: Keywords) -> Prepared | None:
+        """What is known of a torch call before it runs."""
+        try:
+            self._operands, self._has_numbers = [], False
+            recorded = tuple([self.argument(value) for value in args])
+            named = {key: self.argument(value) for key, value in kwargs.items()} if kwargs else {}
+            operands, self._operands = self._operands, []
+            if not self.alive:
+                return None
+            state = devices.random_states() if queries.may_be_random(name, kwargs) else None
+            # The inner mode may say otherwise.
+            tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
+        except Exception as fault:
+            self.fault(fault)
+            return None
+
+    def _note(
+        self, function: Function, name: str, args: Arguments, kwargs: Keywords, prepared: Prepared, out: Value
+    ) -> None:
+        """Records a torch call that gave ``out``."""
+        try:
+            operands, state = prepared.operands, prepared.random_state
+            written = self.memory.written_by(function, name, prepared, args, kwargs)
+            if written:
+                self.memory.count(written)
+                if not self.alive:
+                    return
+                if self.gradients_matter and prepared.grad_enabled and is_in_place(name):
+                    with torch._C.DisableTorchFunction():
+                        self.entrances.wrote(function, args, kwargs)
+            advanced = (state is not None and devices.drew(state)) or TABLE[name].generator
+            if prepared.named:
+                # A generator that is an argument moves too.
+                advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())
+            data = queries.sizes_from_data(name, args, kwargs)
+            if self.data_sized:
+                data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
+            if self.readers and not data and queries.sized_by_numbers(name):
+                data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
+            first = len(self.metas)
+            result = self._result(out, data)
+            if not self.alive:
+                return
+            places = [meta.device for meta in self.metas[first:]]
+            devices.by_type(self.sources, name, (*args, *kwargs.values()), operands, places)
+            if result is NO_TENSOR and not written and not (TABLE[name].generator or TABLE[name].checks):
+                self.kill("native-call", name)
+                return
+            self.calls.append(
+                Call(
+                    function,
+                    name,
+                    prepared.recorded,
+                    prepared.named,
+                    None if result is NO_TENSOR else result,
+                    self.placed(),
+                    written,
+                    advanced,
+                    prepared.grad_enabled,
+                    casts_now(),
+                    () if written or not prepared.grad_enabled else self._unreached(operands, first),
+                )
+            )
+        except Exception as fault:
+            self.fault(fault)
+
+    def _unreached(self, operands: list[torch.Tensor], first: int) -> tuple[int, ...]:
+        """The operands of a call to which no gradient flows, though they require one."""
+        if not any(meta.requires_grad for meta in self.metas[first:]):
+            return ()
+        return tuple([self.numbers[id(tensor)] for tensor in unreached_by_call(self.tensors[first:], operands)])
+
+    def reshaped(self, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+        """Runs an in-place change of the sizes of a tensor that was made in this call: from now on the object is
+        another value of the trace, a view of what it was.
+        """
+        prepared = self._prepare(name, args, kwargs)
+        args, kwargs = (strip(args), strip(kwargs)) if self._has_numbers else (args, kwargs)
+        try:
+            out = function(*args, **kwargs)
+        except Exception as error:
+            self.kill("raises", type(error).__name__)
+            raise
+        if prepared is not None and self.alive:
+            number = self._add(args[0])
+            out_of_place = getattr(torch.Tensor, name.removesuffix("_"))
+            self.calls.append(
+                Call(
+                    out_of_place, name.removesuffix("_"), prepared.recorded, prepared.named, Ref(number), self.placed(),
+                    grad_enabled=prepared.grad_enabled, reshapes=True,
+                )
+            )  # fmt: skip
+        return out
+
+    def _result(self, out: Value, data: bool) -> object:
+        if isinstance(out, torch.Tensor):
+            number = self.numbers.get(id(out))
+            if number is None:
+                kind = special(out)
+                if kind is not None:
+                    self.kill("tensor-kind", f"A result that is {kind}")
+                    return NO_TENSOR
+                source = self.sources.source_of(out)
+                number = self._add_input(out, source) if source is not None else self._add(out)
+                if data:
+                    self.data_sized.add(number)
+            return Ref(number)
+        if isinstance(out, (tuple, list)):
+            parts = [self._result(part, data) for part in out]
+            if all(part is NO_TENSOR for part in parts):
+                return NO_TENSOR
+            parts = [value if part is NO_TENSOR else part for part, value in zip(parts, out, strict=True)]
+            return parts if isinstance(out, list) else tuple(parts)
+        return NO_TENSOR
+
+
+
+NO_TENSOR = object()

@@ -1,0 +1,68 @@
+"""The torch function mode by which a recording sees the calls of torch, and its place among the program's modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from framefuse.capture.recording import queries
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+
+
+class RecordingMode(TorchFunctionMode):
+    """Hands each outermost torch call to the recorder."""
+
+    def __init__(self, recorder: Any) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __exit__(self, *exception: object) -> None:
+        """Leaves the stack from wherever it stands: the program may be in modes that it entered later."""
+        above = _modes_above(self)
+        if above is not None:
+            _replace((self, *above), above)
+
+    def __torch_function__(
+        self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Value:
+        recorder, kwargs = self.recorder, kwargs or {}
+        recorder.mode_calls += 1
+        if not recorder.alive or recorder.paused:
+            return func(*args, **kwargs)
+        name = queries.call_name(func)
+        answer = queries.ANSWERS.get(name)
+        if answer is not None:
+            return answer(recorder, func, name, args, kwargs)
+        return recorder.run(func, name, args, kwargs)
+
+
+@contextmanager
+def unrecorded(mode: TorchFunctionMode) -> Iterator[None]:
+    """Takes ``mode`` off the stack of torch's function modes; those above it stay."""
+    above = _modes_above(mode)
+    if above is None:
+        yield
+        return
+    _replace((mode, *above), above)
+    try:
+        yield
+    finally:
+        _replace(above, (mode, *above))
+
+
+def _modes_above(mode: TorchFunctionMode) -> tuple[TorchFunctionMode, ...] | None:
+    """The active modes that were entered after ``mode``; None while it is not active."""
+    stack = torch.overrides._get_current_function_mode_stack()
+    return tuple(stack[stack.index(mode) + 1 :]) if mode in stack else None
+
+
+def _replace(top: tuple[TorchFunctionMode, ...], other: tuple[TorchFunctionMode, ...]) -> None:
+    """Puts ``other`` in the place of the modes at the top of the stack."""
+    for _ in top:
+        torch.overrides._pop_mode()
+    for mode in other:
+        torch.overrides._push_mode(mode)

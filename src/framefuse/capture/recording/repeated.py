@@ -1,0 +1,83 @@
+"""Calls that guards make again to see whether they give what they gave: cached functions and weak references."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+
+import torch
+
+from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.facts.numbers import bare, plain_number
+from framefuse.capture.facts.sources import Sources
+from framefuse.capture.recording.recipe import by_identity
+from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.facts import Source
+
+
+class Repeated:
+    """A call of native code that is made whenever the attribute ``value`` is read."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Function, args: Arguments, kwargs: Keywords) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    @property
+    def value(self) -> Value:
+        """What the call gives now."""
+        return self.function(*self.args, **self.kwargs)
+
+
+def is_repeatable(target: Value, args: Arguments, kwargs: Keywords, sources: Sources) -> bool:
+    """Whether the outcome of a call may be a fact: it has no effect, or its effect is once for all and done, and what
+    is called is the same object at each call. One that came out of a break was made by this call.
+
+    The arguments must be known by value or identity, since nothing says when others change. A fact holds the object
+    that it is about, so that a weak reference may give a tensor, which is known by its place, what is ``known`` by
+    another place, or nothing.
+    """
+    if type(target) not in (weakref.ReferenceType, functools._lru_cache_wrapper):
+        return False
+    source = sources.source_of(target)
+    if source is not None and source.is_argument and sources.resumed:
+        return False
+    if type(target) is weakref.ReferenceType:
+        return target() is None or isinstance(target(), torch.Tensor) or sources.knows(target())
+    if target.cache_parameters()["maxsize"] == 0:
+        return False  # a cache that keeps nothing runs its function each time
+    return all(_lasts(value, sources) for value in (*args, *kwargs.values()))
+
+
+def _lasts(value: Value, sources: Sources) -> bool:
+    """Whether an argument is the same at each call: known by its value, or held to its identity and equal by that."""
+    if type(bare(value)) in ATOMS or isinstance(value, (type, types.FunctionType)):
+        return True
+    return sources.holds(value) and by_identity(type(value))
+
+
+def call_repeated(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+    """Makes the call and states its outcome; the outcome is that of a place which guards read by calling again."""
+    args = tuple([plain_number(value) for value in args])
+    kwargs = {name: plain_number(value) for name, value in kwargs.items()}
+    sources = recorder.sources
+    source = sources.source_of(target)
+    if source is not None:
+        sources.fact(source, "is", target, id(target))
+    cached = type(target) is functools._lru_cache_wrapper
+    misses = target.cache_info().misses if cached else 0
+    versions = recorder.memory.versions_now()
+    with recorder.unseen():  # a guard makes what a cache lacks as well
+        value = target(*args, **kwargs)
+    if not recorder.alive:
+        return value
+    if cached and target.cache_info().misses != misses:
+        recorder.forget_readings()  # the function ran, out of sight: what it may have written is read afresh
+        if recorder.memory.versions_now() != versions:
+            recorder.kill("read-after-write", "a tensor")
+    place = Source("getattr", sources.root(Repeated(target, args, kwargs)), "value")
+    return sources.guard_value(place, value)

@@ -1,0 +1,205 @@
+"""Turns the one element of an input, with what in-place arithmetic made of it, into a run-time float; and sizes that
+torch keeps in tensors into run-time ints.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from framefuse.capture.facts.numbers import Integer, bare, integer
+from framefuse.capture.facts.relations import Relations
+from framefuse.capture.facts.sources import Sources
+from framefuse.capture.recording.tensors import Entrance
+from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.numbers import Expr, Real, constant_real
+from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.trace import Call, Ref, TensorMeta
+
+# In-place call -> the operation on floats that it does.
+ARITHMETIC = {
+    "add_": "add", "__iadd__": "add", "_foreach_add_": "add", "sub_": "sub", "__isub__": "sub", "_foreach_sub_": "sub",
+    "mul_": "mul", "__imul__": "mul", "_foreach_mul_": "mul", "div_": "div", "__itruediv__": "div",
+    "_foreach_div_": "div",
+}  # fmt: skip
+FLOATS = (torch.float32, torch.float64)
+# Calls of torch on whole numbers -> the operators that do the same to ints that are not negative.
+DIVISIONS = frozenset(("div", "divide", "__floordiv__", "floor_divide"))
+WHOLE = dict.fromkeys(DIVISIONS, operator.floordiv) | {
+    "add": operator.add, "__add__": operator.add, "sub": operator.sub, "__sub__": operator.sub, "mul": operator.mul,
+    "__mul__": operator.mul, "__radd__": operator.add, "__rmul__": operator.mul,
+}  # fmt: skip
+
+
+class Host(Protocol):
+    """What this needs of the recorder: its calls, and its values by number."""
+
+    calls: list[Call]
+    metas: list[TensorMeta]
+    numbers: dict[int, int]
+    tensors: list[torch.Tensor]
+    inputs: dict[int, Entrance]
+
+    @property
+    def sources(self) -> Sources: ...
+    @property
+    def relations(self) -> Relations: ...
+
+
+class Scalars:
+    """What is known of the elements of tensors without dimensions in the CPU's memory.
+
+    An element is a symbol that guards read from the tensor before the trace runs, so it must be one of an input, and
+    every write to that memory so far must be arithmetic that is followed here.
+    """
+
+    def __init__(self, recorder: Host) -> None:
+        self.recorder = recorder
+        self.writers: dict[int, list[int]] = {}  # storage -> calls that wrote it, in order
+        self.makers: dict[int, int] = {}  # value -> the call that made it
+        self.symbols: dict[int, Real] = {}
+        self.first: dict[int, float] = {}  # value -> element before the call, of inputs
+        self.looked = 0
+
+    def meet(self, number: int, tensor: torch.Tensor) -> None:
+        """Notes the element of a new input."""
+        if tensor.ndim == 0 and tensor.dtype in FLOATS and tensor.is_cpu:
+            self.first[number] = tensor.item()
+
+    def form(self, number: int) -> Real | None:
+        """The element of value ``number`` now, None where it is not known as an expression."""
+        recorder = self.recorder
+        meta = recorder.metas[number]
+        if meta.sizes or meta.device != "cpu" or meta.dtype not in FLOATS or not meta.plain:
+            return None
+        self._index()
+        single = meta.dtype is torch.float32
+        made = self.makers.get(number)
+        if number in self.first:
+            form: Real | None = self._symbol(number)
+        else:
+            form = _made(recorder.calls[made], single) if made is not None else None
+        for place in self.writers.get(meta.storage, ()):
+            if form is None:
+                return None
+            form = self._written(recorder.calls[place], number, form, single)
+        return form
+
+    def sized(self, name: str, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+        """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone."""
+        first = TABLE[name].sizes
+        if first is None:
+            return args, kwargs
+        sizes = tuple([self._sized(part) for part in args[first:]])
+        return (*args[:first], *sizes), {key: self._sized(part) for key, part in kwargs.items()}
+
+    def _sized(self, value: Value) -> Value:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind([self._sized(part) for part in value])
+        if kind is not torch.Tensor or value.ndim or value.dtype is not torch.int64:
+            return value
+        number = self.recorder.numbers.get(id(value))
+        found = self.whole(number, value) if number is not None else None
+        return value if found is None else found
+
+    def whole(self, number: int, tensor: torch.Tensor) -> int | None:
+        """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
+        self._index()
+        made = self.makers.get(number)
+        if made is None or tensor.ndim or tensor.dtype is not torch.int64:
+            return None
+        if self.recorder.metas[number].storage in self.writers:
+            return None
+        call = self.recorder.calls[made]
+        operation = WHOLE.get(call.name)
+        if operation is None or len(call.args) != 2 or set(call.kwargs) - {"rounding_mode"}:
+            return None
+        left, right = map(self._part, call.args)
+        if left is None or right is None:
+            return None
+        if call.name in DIVISIONS:
+            if call.kwargs.get("rounding_mode") not in ("trunc", "floor") or not (left >= 0 and right > 0):
+                return None
+        elif call.kwargs:
+            return None
+        found = operation(left, right)
+        with torch._C.DisableTorchFunction():
+            return found if type(found) in (int, Integer) and bare(found) == tensor.item() else None
+
+    def _part(self, value: object) -> int | None:
+        """An operand of a call as a run-time int."""
+        if type(value) is int:
+            return value
+        if type(value) is Ref:
+            return self.whole(value.value, self.recorder.tensors[value.value])
+        if not isinstance(value, Expr):
+            return None
+        return integer(value.evaluate(self.recorder.relations.hints), value, self.recorder.relations)
+
+    def _index(self) -> None:
+        """Looks at the calls that were recorded since."""
+        recorder = self.recorder
+        for place in range(self.looked, len(recorder.calls)):
+            call = recorder.calls[place]
+            for number in call.written:
+                self.writers.setdefault(recorder.metas[number].storage, []).append(place)
+            if type(call.result) is Ref and not call.written:
+                self.makers.setdefault(call.result.value, place)
+        self.looked = len(recorder.calls)
+
+    def _symbol(self, number: int) -> Real:
+        found = self.symbols.get(number)
+        if found is None:
+            recorder = self.recorder
+            name = recorder.relations.new_real(self.first[number])
+            recorder.sources.fact(recorder.inputs[number].source, "scalar", name)
+            recorder.relations.note_volatile(name)
+            found = self.symbols[number] = Real("symbol", (name,))
+        return found
+
+    def _written(self, call: Call, number: int, form: Real, single: bool) -> Real | None:
+        """What an in-place call made of the element."""
+        operation, args = ARITHMETIC.get(call.name), call.args
+        if operation is None or len(args) != 2 or set(call.kwargs) - {"alpha"} or call.kwargs.get("alpha", 1) != 1:
+            return None
+        target, other = args
+        if type(target) is list:
+            if Ref(number) not in target:
+                return None
+            other = other[target.index(Ref(number))] if isinstance(other, Sequence) else other
+        elif target != Ref(number):
+            return None
+        value = self._operand(other, single)
+        if value is None:
+            return None
+        return self.recorder.relations.short(_rounded(Real(operation, (form, value)), single))
+
+    def _operand(self, value: object, single: bool) -> Real | None:
+        if type(value) is Ref:
+            form = self.form(value.value)
+        elif type(value) is int or type(value) is float or type(value) is bool:
+            return constant_real(ctypes.c_float(value).value if single else float(value))
+        else:
+            form = value if isinstance(value, Real) else Real("int", (value,)) if isinstance(value, Expr) else None
+        return None if form is None else _rounded(form, single)
+
+
+def _rounded(form: Real, single: bool) -> Real:
+    """To the type of the tensor. Rounding twice gives what float32 arithmetic gives: doubles have more than twice its
+    digits.
+    """
+    return Real("float32", (form,)) if single else form
+
+
+def _made(call: Call, single: bool) -> Real | None:
+    """The element of a tensor that was made of a known number."""
+    if call.name != "tensor" or len(call.args) != 1 or type(call.args[0]) not in (int, float):
+        return None
+    return constant_real(ctypes.c_float(call.args[0]).value if single else float(call.args[0]))
+
+

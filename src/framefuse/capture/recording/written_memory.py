@@ -1,0 +1,86 @@
+"""Says which values a torch call has written: by the counts of writes that torch keeps, and by what the call is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+from framefuse.capture.recording.tensors import versions_of
+from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.torch_calls import is_in_place, uncounted
+from framefuse.ir.trace import TensorMeta
+
+
+class Prepared(NamedTuple):
+    """A torch call about to run: its arguments as the trace holds them, and what may change by running it."""
+
+    recorded: tuple[object, ...]
+    named: dict[str, object]
+    operands: list[torch.Tensor]
+    versions: list[int | None]
+    random_state: tuple[torch.Tensor, ...] | None
+    grad_enabled: bool
+
+
+class Host(Protocol):
+    """What this needs of the recorder: its values by number."""
+
+    metas: list[TensorMeta]
+    numbers: dict[int, int]
+    tensors: list[torch.Tensor]
+
+    def kill(self, code: str, detail: str) -> None: ...
+
+
+class WrittenMemory:
+    """The counts of writes of the values of a recording."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.versions: dict[int, dict[int, int | None]] = {}  # of the inputs: by storage, by number
+
+    def add_input(self, number: int, tensor: torch.Tensor) -> None:
+        """Notes the count of a new input."""
+        self.versions.setdefault(self.host.metas[number].storage, {})[number] = versions_of([tensor])[0]
+
+    def written_by(
+        self, function: Function, name: str, prepared: Prepared, args: Arguments, kwargs: Keywords
+    ) -> tuple[int, ...]:
+        """The values that a call which ran has written, by number."""
+        numbers, metas = self.host.numbers, self.host.metas
+        operands, before = prepared.operands, prepared.versions
+        after, found = versions_of(operands), []
+        if after != before:
+            found = [
+                numbers[id(tensor)]
+                for tensor, version, now in zip(operands, before, after, strict=True)
+                if version != now
+            ]
+        out = kwargs.get("out")
+        outs = [tensor for tensor in (out if isinstance(out, (tuple, list)) else (out,)) if tensor is not None]
+        targets = [numbers[id(tensor)] for tensor in outs if isinstance(tensor, torch.Tensor)]
+        if is_in_place(name) and operands:
+            targets.append(numbers[id(operands[0])])
+        storages = {metas[target].storage for target in targets}  # other views of them count the write as well
+        found = [*targets, *(number for number in found if metas[number].storage not in storages)]
+        found += [numbers[id(tensor)] for tensor in uncounted(function, name, args, kwargs) if id(tensor) in numbers]
+        return tuple(dict.fromkeys(found))
+
+    def count(self, written: tuple[int, ...], counted: bool = True) -> None:
+        """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;
+        unless such a write is known not to be ``counted``.
+        """
+        for storage in {self.host.metas[number].storage for number in written}:
+            versions = self.versions.get(storage, {})
+            for number, version in versions.items():
+                now = versions_of([self.host.tensors[number]])[0]
+                if counted and now == version and now is not None and number not in written:
+                    self.host.kill("tensor-attribute", "data")
+                    return
+                versions[number] = now
+
+    def versions_now(self) -> list[int | None]:
+        """The counts of writes of all tensors of the trace."""
+        with torch._C.DisableTorchFunction():
+            return versions_of(self.host.tensors)
