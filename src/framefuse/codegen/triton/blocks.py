@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,7 @@ class Blocks:
     @property
     def choice(self) -> Choice:
         """What was chosen, to be chosen again."""
-        width = self.shape[-1] if self.form in ("rows", "across") else 0
+        width = math.prod(self.shape) // self.points if self.form in ("rows", "across") else 0
         return Choice(self.points, width, self.warps, self.stages)
 
     @property
@@ -134,11 +135,14 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     form = "across" if across else "rows"
     if points > 1:
         assert parallel is not None
-        found[id(parallel)] = Dimension(0, points, False)
-        shape = points, width
         count = warps(points * width, 2 * share if across else share)
         overlap = across and longest > width and _is_aligned(loops)
         stages = _stages(loops, points * width) if overlap else 1
+        shape = (points, width)
+        if overlap:  # what turns load passes through shared memory: best in the order in which it lies outside
+            shape = (width, points)
+            found = {loop: replace(dimension, place=0) for loop, dimension in found.items()}
+        found[id(parallel)] = Dimension(int(overlap), points, False)
         return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     return Blocks(1, 1, found, count, (width,), form=form, longest=longest)

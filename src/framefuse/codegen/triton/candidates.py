@@ -76,6 +76,6 @@ def _across(blocks: Blocks, rows: int) -> Iterator[Choice]:
     for points, width in ACROSS:
         if points <= power(rows) and width <= 2 * power(blocks.longest):
             yield Choice(points, width, min(8, max(1, points * width // (16 * WARP))), blocks.stages)
-    width = blocks.shape[-1]
+    width = blocks.choice.width
     yield Choice(blocks.points, width, blocks.warps, STAGES if blocks.stages == 1 else 1)
     yield Choice(blocks.points, width, min(8, 2 * blocks.warps), blocks.stages)

@@ -137,7 +137,7 @@ def test_turns_overlap_only_where_they_move_whole_vectors(columns, stages):
 def test_few_columns_are_read_in_long_turns():
     _, schedule = fused(lambda b, x: b.reduce("sum", x, 0), (1 << 20, 8))
     first = blocks.choose(kernels(schedule)[0], {})
-    assert first.form == "across" and first.shape == (8, 256)
+    assert first.form == "across" and first.choice.points == 8 and first.choice.width == 256
 
 
 def test_what_a_row_has_in_common_is_no_reason_to_keep_its_elements():
