@@ -9,7 +9,7 @@ Run it: each part asserts what its comment says.
     TORCH_LOGS="output_code"                        options={"report": "folder"}, or options={"log": "kernels"}
     torch.compiler.disable, allow_in_graph, ...     framefuse.disable, allow_in_graph, assume_constant_result
     torch._dynamo.reset()                           framefuse.reset()
-    backend="eager" to bisect                       backend="eager"
+    backend="eager", "aot_eager" to bisect          the same, and "python"; framefuse.graphs(f) gives the graphs
     torch.compiler.is_compiling()                   the same function: True in your code and in libraries, not in
                                                     torch's own. A library that computes something else when it hears
                                                     True (PaliGemma's mask in transformers) does so here too; leave
@@ -71,9 +71,11 @@ def quiet(x):
     return (x * 2).softmax(-1)
 
 
-# Where a result looks wrong, backend="eager" runs the captured graph by torch's own operations: if that is right, code
-# generation is at fault, else capture. disable=True gives the function back as it was.
-for backend in ("eager", "native"):
+# Where a result looks wrong, each of these backends leaves out a stage more: "python" runs the kernels element by
+# element, "aot_eager" has torch run the lowered and differentiated graphs, "eager" the captured graph. The first that
+# is right names the stage before it: code generation, fusion, lowering and derivatives, else capture. They train too.
+# disable=True gives the function back as it was.
+for backend in ("eager", "aot_eager", "python", "native"):
     compiled = framefuse.compile(quiet, backend=backend)
     compiled(x)
     torch.testing.assert_close(compiled(x), quiet(x))
@@ -91,6 +93,16 @@ def mine(graph, inputs):
 compiled = framefuse.compile(quiet, backend=mine)
 compiled(x), compiled(x)
 assert "softmax" in seen[0]
+
+# In training it takes part in torch's autograd, as aot_autograd(fw_compiler=..., bw_compiler=...) makes a backend do.
+# The graphs of framefuse's own ways print, run, and are FX modules: captured, forward, and backward once it was asked.
+weight = torch.randn(3, requires_grad=True)
+trained = framefuse.compile(lambda x: quiet(x * weight))
+for _ in range(2):
+    trained(x).sum().backward()
+graphs = framefuse.graphs(trained)[0]
+assert "softmax" in str(graphs.captured) and len(graphs.backward) == 1
+torch.testing.assert_close(graphs.forward(x, weight.detach())[0], quiet(x * weight).detach())
 
 # Every stage's product as text, each operation under the line of the program that it came from.
 with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from framefuse.api import compile, install, is_compiling, list_backends, register_backend, reset
 from framefuse.errors import CompilerBug, UserError
-from framefuse.explain import explain
+from framefuse.explain import explain, graphs
 from framefuse.marks import (
     allow_in_graph,
     assume_constant_result,
@@ -19,6 +19,7 @@ __all__ = [
     "compile",
     "install",
     "explain",
+    "graphs",
     "reset",
     "disable",
     "graph_break",

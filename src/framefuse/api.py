@@ -40,10 +40,14 @@ def compile(
 
     Args:
         model: what to compile. A module gives a module of the same class that shares all state with the original.
-        fullgraph: raise instead of leaving a call eager when it cannot be captured whole. dynamic: None or True, one
-        compilation serves all sizes; False, sizes are constants and each size compiles once. backend: ``"native"``,
-        ``"eager"`` (run the captured graph), another name of :func:`list_backends`, or a callable
-            ``(gm: torch.fx.GraphModule, example_inputs: list) -> callable``, torch.compile's contract.
+        fullgraph: raise instead of leaving a call eager when it cannot be captured whole.
+        dynamic: None or True, one compilation serves all sizes; False, sizes are constants and each size compiles once.
+        backend: ``"native"``, or one that leaves out stages, so that a fault has a place: ``"python"`` (Python runs the
+            kernels, element by element), ``"aot_eager"`` (torch runs the lowered and differentiated graphs),
+            ``"eager"`` (torch runs the captured graph). Or torch.compile's contract, a callable ``(gm:
+            torch.fx.GraphModule, example_inputs: list) -> callable``, or its name in :func:`list_backends`: it gets a
+            graph for each size unless ``dynamic=True``; in training what it gives takes part in torch's autograd, as
+            what torch's ``aot_autograd(fw_compiler=..., bw_compiler=...)`` gives does.
         mode: one of torch.compile's modes. ``"max-autotune"`` and ``"max-autotune-no-cudagraphs"`` measure several
             codes of each kernel on the GPU and keep the fastest, in the user's cache folder too; ``explain`` tells
             what that took. ``"reduce-overhead"`` and ``"max-autotune"`` capture what a trace launches on a CUDA device
@@ -55,7 +59,7 @@ def compile(
     Raises:
         UserError: an unknown backend, mode or option, or something that is not callable; the text names the choices.
     """
-    settings = resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    settings = _settings(fullgraph, dynamic, backend, mode, options)
     compiler = registry.compiler_of(backend)
     if model is None:
         return functools.partial(
@@ -101,7 +105,7 @@ def install(
     Raises:
         UserError: wrong settings, or something else than a function or module.
     """
-    settings = resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
+    settings = _settings(fullgraph, dynamic, backend, mode, options)
     compiler = registry.compiler_of(backend)
     state = compiled_function(target)
     if state is not None:
@@ -113,6 +117,15 @@ def install(
     if _is_lazy(target):
         raise UserError(f"{target.__qualname__} is a generator or coroutine. Install the functions that it calls")
     return Door(target, CompiledFunction(target, None, settings, compiler))
+
+
+def _settings(
+    fullgraph: bool, dynamic: bool | None, backend: Backend, mode: str | None, options: Mapping[str, Any] | None
+) -> Options:
+    """What a compiled function goes by. A backend that specialises on its examples gets a graph for each size."""
+    if dynamic is None and registry.specialises(backend):
+        dynamic = False
+    return resolve(options, dynamic=dynamic, fullgraph=fullgraph, mode=mode)
 
 
 def _recompile(

@@ -19,12 +19,18 @@ def eager(gm: torch.fx.GraphModule, example_inputs: list[Value]) -> Function:
     return gm.forward
 
 
+OWN = ("native", "python", "aot_eager")  # framefuse's own ways, each of which leaves out a stage more
 _named: dict[str, FxBackend] = {"eager": eager}
 
 
 def list_backends() -> list[str]:
     """The names that ``compile(backend=...)`` accepts."""
-    return ["native", *sorted(_named)]
+    return [*OWN, *sorted(_named)]
+
+
+def specialises(backend: str | FxBackend) -> bool:
+    """Whether a backend may make code for the very sizes of its example inputs, as any that users write."""
+    return backend not in (*OWN, "eager")
 
 
 def register_backend(function: FxBackend | None = None, *, name: str | None = None) -> Any:
@@ -38,7 +44,7 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
     if not callable(function):
         raise UserError(f"a backend must be callable, not a {type(function).__name__}. Give (gm, inputs) -> callable")
     name = name or function.__name__
-    if name in ("native", "eager"):
+    if name in (*OWN, "eager"):
         raise UserError(f"the name {name!r} is framefuse's own. Choose another name=")
     _named[name] = function
     return function
@@ -46,8 +52,8 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
 
 def compiler_of(backend: str | FxBackend) -> Compiler:
     """The compiler for a backend; raises UserError naming the choices for an unknown one."""
-    if backend == "native":
-        return native()
+    if isinstance(backend, str) and backend in OWN:
+        return own(backend)
     if isinstance(backend, str):
         if backend not in _named:
             raise UserError(f"unknown backend {backend!r}. Choose one of: {', '.join(list_backends())}, or a callable")
@@ -59,9 +65,9 @@ def compiler_of(backend: str | FxBackend) -> Compiler:
 
 
 @functools.cache
-def native() -> Compiler:
-    """framefuse's own compiler."""
-    made: Compiler = _driver().native()
+def own(name: str) -> Compiler:
+    """One of framefuse's own ways."""
+    made: Compiler = _driver().own(name)
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from framefuse.ir.code import DeviceCode, PythonCode
 from framefuse.ir.dtypes import INT64, DType
 from framefuse.ir.loops import (
     Accumulate,
@@ -46,6 +47,26 @@ def interpret(kernel: Kernel, buffers: Sequence[np.ndarray | torch.Tensor], numb
     run = _Run(kernel, buffers, numbers)
     run.statements(kernel.body)
     return int(run.failed)
+
+
+def by_python(kernel: Kernel) -> PythonCode:
+    """The kernel as code that Python runs on the tensors of a plan."""
+
+    def run(tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> int:
+        with torch.no_grad():
+            return interpret(kernel, [_memory(tensor.detach()) for tensor in tensors], numbers)
+
+    code = DeviceCode(
+        path="", name=kernel.title, arguments=(), blocks=1, warps=1, shared=0, function=0, binary=b"", aligned=False,
+        limits=(), seconds={}, keep=None,
+    )  # fmt: skip
+    return PythonCode(code, run)
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements from the first of a tensor to the end of its memory."""
+    room = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+    return tensor.as_strided((room,), (1,))
 
 
 class _Run:

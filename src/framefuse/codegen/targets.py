@@ -16,6 +16,7 @@ from framefuse.codegen.specialisation import Choice, Hints, Place, Specialisatio
 from framefuse.codegen.triton.target import machine
 from framefuse.ir.code import KernelCode, LaunchedCode, NativeCode, PythonCode
 from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.target import CPU, Target, Targets, type_of
 
 OLDEST = (7, 0)
@@ -68,7 +69,9 @@ def targets(cpu: str = "llvm") -> Targets:
 
 def emitter_of(compiled: KernelCode) -> str:
     """What made the code of a kernel, in a word."""
-    return "LLVM" if isinstance(compiled, NativeCode) else "Triton"
+    if isinstance(compiled, NativeCode):
+        return "LLVM"
+    return "Triton" if compiled.code.path else "Python"
 
 
 def code_file(kernel: Kernel, compiled: KernelCode | None) -> tuple[str, Callable[[], str]]:
@@ -77,6 +80,8 @@ def code_file(kernel: Kernel, compiled: KernelCode | None) -> tuple[str, Callabl
     """
     if compiled is None or isinstance(compiled, NativeCode):
         return "ll", lambda: llvm.text(kernel)
+    if not compiled.code.path:  # Python runs the nest itself
+        return "txt", lambda: kernel_text(kernel)
     path = Path(compiled.code.path)
     return "py", lambda: path.read_text(encoding="utf-8")
 

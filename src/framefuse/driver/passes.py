@@ -13,6 +13,7 @@ from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
 from framefuse.autodiff import without_marks
 from framefuse.codegen.aten import on_aten
+from framefuse.codegen.interpreter import by_python
 from framefuse.codegen.targets import lacking, targets
 from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
@@ -153,6 +154,19 @@ def _scheduled(
     )
 
 
+def _fuse_on_aten(graph: Graph, options: Options) -> Schedule:
+    """The whole graph as one call of torch's own operations."""
+    return _scheduled(on_aten(graph), options)
+
+
+def _in_python(planned: Schedule, graph: Graph, options: Options) -> GraphCode:
+    """The schedule's loop nests run by Python; those of a GPU are programs of its own form, and stay with torch."""
+    items = {place: item for place, item in enumerate(planned.items) if isinstance(item, RunKernel)}
+    if any(item.device != "cpu" for item in items.values()):
+        return GraphCode(_scheduled(on_aten(graph), options))
+    return GraphCode(planned, {place: by_python(item.kernel) for place, item in items.items()})
+
+
 def _codegen(planned: Schedule, graph: Graph, chosen: Chosen, options: Options) -> GraphCode:
     """The code of the schedule's kernels, of another schedule where an emitter cannot express one."""
     try:
@@ -191,7 +205,10 @@ def _guards(assumptions: Assumptions, trace: Trace, graph: Graph, options: Optio
     return build(assumptions, sources=(*_sources(trace), *lists))
 
 
-def _derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple[Derivative, ...]:
+def _derivatives(
+    halves: Halves | None, trace: Trace, case_passes: tuple[Pass, ...], options: Options
+) -> tuple[Derivative, ...]:
+    """The places in autograd of a graph; ``case_passes`` compile each case of a backward."""
     if halves is None:
         return ()
     latest: Compilation | None = None  # of the case that is compiled last, for a report of what failed on it
@@ -200,7 +217,7 @@ def _derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple
         nonlocal latest
         made = latest = Compilation(case)
         made.lowered = graph
-        product = Product(made, run(CASE, made, options))
+        product = Product(made, run(case_passes, made, options))
         publish(None, product, None, options)
         plan = _native.PlanProgram(made.plan)
         return _native.Compiled(_native.GuardSet(made.guards.program), plan), product
@@ -218,27 +235,46 @@ def _assemble(
     return with_region(plan, options.graph_limit) if options.graphs else plan
 
 
-# From a graph to its plan: that of a trace, and that of each case of a backward.
-CASE = (
-    Pass("autodiff", _halves, "halves"),
-    Pass("autodiff", _forward, "graph"),
-    Pass("fuse", _products, "chosen"),
-    Pass("fuse", _fuse, "planned"),
-    Pass("codegen", _codegen, "code"),
-    Pass("guards", _assume, "assumptions"),
-    Pass("guards", _guards, "guards"),
-    Pass("autodiff", _derivatives, "derivatives"),
-    Pass("assemble", _assemble, "plan"),
+def _from_trace(*code: Pass) -> tuple[Pass, ...]:
+    """The passes from a trace to its plan, of which those in ``code`` turn a graph into code. Each case of a backward
+    goes the same way from its graph on.
+    """
+
+    def derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple[Derivative, ...]:
+        return _derivatives(halves, trace, case, options)
+
+    case = (
+        Pass("autodiff", _halves, "halves"),
+        Pass("autodiff", _forward, "graph"),
+        *code,
+        Pass("guards", _assume, "assumptions"),
+        Pass("guards", _guards, "guards"),
+        Pass("autodiff", derivatives, "derivatives"),
+        Pass("assemble", _assemble, "plan"),
+    )
+    return (Pass("lower", _lower, "lowered"), *case)
+
+
+NATIVE = _from_trace(
+    Pass("fuse", _products, "chosen"), Pass("fuse", _fuse, "planned"), Pass("codegen", _codegen, "code")
 )
-NATIVE = (Pass("lower", _lower, "lowered"), *CASE)
+# Backends that leave out a stage, so that a fault has a place: code generation; and that with fusion.
+PYTHON = _from_trace(
+    Pass("fuse", _products, "chosen"), Pass("fuse", _fuse, "planned"), Pass("codegen", _in_python, "code")
+)
+AOT_EAGER = _from_trace(Pass("fuse", _fuse_on_aten, "planned"), Pass("codegen", _in_python, "code"))
+OWN = {"native": NATIVE, "python": PYTHON, "aot_eager": AOT_EAGER}
 
 
 # ---- another backend -------------------------------------------------------------------------------------------------
 
 
-def _inference(lowered: Graph, trace: Trace, options: Options) -> Graph:
-    if lowered.trains or any(late.requires_grad for late in lowered.late):
-        raise Stop(reason("gradient", "A result for another backend requires grad", trace.line))
+def _unmarked(lowered: Graph, trace: Trace, options: Options) -> Graph:
+    """The graph by which sizes are known; what the backend makes takes part in torch's autograd by itself. A history
+    that it gave to an input could not be taken back where it fails.
+    """
+    if any(late.name == "copy_" for late in lowered.late):
+        raise Stop(reason("gradient", "A write to an input, which another backend would track", trace.line))
     return without_marks(lowered)
 
 
@@ -284,7 +320,7 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     return (
         Pass("fx", _captured, "captured"),
         Pass("lower", _lower, "lowered"),
-        Pass("lower", _inference, "graph"),
+        Pass("lower", _unmarked, "graph"),
         Pass("guards", _assume_trace, "assumptions"),
         Pass("guards", _guards, "guards"),
         Pass("examples", _examples, "examples"),

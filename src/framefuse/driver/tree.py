@@ -10,7 +10,7 @@ from framefuse.capture.exits.points import Point, Points
 from framefuse.capture.record import Recording, Segment, record, resume
 from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug
-from framefuse.driver.passes import NATIVE, Pass, check_order, run, through_backend
+from framefuse.driver.passes import OWN, Pass, check_order, run, through_backend
 from framefuse.driver.wiring import connect
 from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
@@ -28,9 +28,9 @@ CUT = frozenset(("run-time-size",))  # reasons that a break before the operation
 WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
 
 
-def native() -> Compiler:
-    """framefuse's own compiler."""
-    return compiler(NATIVE)
+def own(name: str) -> Compiler:
+    """One of framefuse's own compilers."""
+    return compiler(OWN[name])
 
 
 def through(backend: FxBackend) -> Compiler:

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from framefuse.explain.graphs import Graphs
     from framefuse.explain.report import Explanation
 
 
@@ -23,4 +24,17 @@ def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Exp
     """
     # Imported when it is first needed: it knows all stages, which cost more to import than many programs to run.
     found: Explanation = importlib.import_module("framefuse.explain.report").explain(compiled, args, kwargs, time)
+    return found
+
+
+def graphs(compiled: Any) -> list[Graphs]:
+    """The graphs of what was compiled of a function or module so far, in the order of compiling: captured, forward, and
+    backward for each case that was asked for. They print, run on other inputs, and are FX modules.
+
+    Call it a few times first, with ``backward()`` where it trains.
+
+    Raises:
+        UserError: ``compiled`` is not a result of ``framefuse.compile``.
+    """
+    found: list[Graphs] = importlib.import_module("framefuse.explain.graphs").graphs(compiled)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import re
@@ -37,6 +38,7 @@ from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.templates import result_template
 
+logger = logging.getLogger("framefuse")
 ATOM_FUNCTIONS: dict[type, Callable[..., Any]] = {
     Floordiv: operator.floordiv, Modulo: operator.mod, Minimum: min, Maximum: max,
 }  # fmt: skip
@@ -269,6 +271,12 @@ def backend_plan(
     places = tuple(place for place, value in tensors if value in written)
     modes = {trace.assumptions.state.grad_enabled, *(call.grad_enabled for call in trace.calls)}
     whole = _in_its_mode(function) if len(modes) > 1 else function
+    asking = tuple(
+        place
+        for place, value in enumerate(captured.outputs)
+        if trace.metas[value].requires_grad and trace.assumptions.state.grad_enabled
+    )
+    whole = _with_gradients(whole, asking) if asking else whole
     whole = _undoing(whole, places) if places else whole
     commits = any(getattr(call.target, "commits", False) for call in trace.calls)
     step = CallStep("backend", whole, args, (), tuple(outs), keeps_mode=True, commits=commits)
@@ -289,6 +297,23 @@ def _in_its_mode(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(*args)
+
+    return call
+
+
+def _with_gradients(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+    """The function, which fails where a result has no gradient that has one under eager: the call then runs eagerly."""
+    told = False
+
+    def call(*args: Any) -> Any:
+        nonlocal told
+        results = function(*args)
+        if not all(results[place].requires_grad for place in places):
+            if not told:
+                logger.warning("A backend's result does not require grad where eager's does: such calls run eagerly")
+            told = True
+            raise RuntimeError("a result of the backend does not require grad")
+        return results
 
     return call
 

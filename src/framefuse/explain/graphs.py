@@ -1,0 +1,87 @@
+"""Gives a compiled function's graphs to the user: captured, forward, backward; to print, to run, as FX modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch.fx
+
+from framefuse.codegen.fx import graph_module
+from framefuse.errors import Stop, UserError
+from framefuse.ir.graph import Graph
+from framefuse.ir.printer import graph_text
+from framefuse.ir.trace import Trace
+from framefuse.runtime.function import compiled_function
+from framefuse.runtime.fx_graph import fx_graph
+
+
+class ShownGraph:
+    """One graph of a compiled function. It prints as what it computes, with the user's lines where they are known;
+    ``module`` is it as a ``torch.fx.GraphModule``, and a call runs that: on the graph's input tensors, then on the
+    numbers that ``module`` has as further placeholders.
+    """
+
+    def __init__(self, name: str, text: Callable[[ShownGraph], str], make: Callable[[], torch.fx.GraphModule]) -> None:
+        self.name = name
+        self._text, self._make = text, make
+
+    @cached_property
+    def module(self) -> torch.fx.GraphModule:
+        """The graph as torch's tools take it; raises UserError for one that has no such form."""
+        try:
+            return self._make()
+        except Stop as stop:
+            raise UserError(f"{self.name} has no FX form: {stop.reason}") from stop
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        results: tuple[Any, ...] = self.module(*inputs)
+        return results
+
+    def __str__(self) -> str:
+        return self._text(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """The graphs of one compiled stretch: ``captured`` is what the program asked torch for, ``forward`` the primitives
+    that a call computes, with what it saves for backward behind its results, and ``backward`` a graph for each case of
+    a backward pass that was asked for so far, over what was saved and the gradients that came.
+    """
+
+    captured: ShownGraph
+    forward: ShownGraph
+    backward: tuple[ShownGraph, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"# {graph.name}\n{graph}" for graph in (self.captured, self.forward, *self.backward))
+
+
+def graphs(function: Any) -> list[Graphs]:
+    """What :func:`framefuse.graphs` gives."""
+    state = compiled_function(function)
+    if state is None:
+        raise UserError(f"a {type(function).__name__} has no graphs. Give what framefuse.compile returned")
+    found = []
+    for product in state.products:
+        stages, name = product.stages, product.stages.trace.name
+        cases = [case for derivative in stages.derivatives for case in derivative.cases]
+        backward = tuple(
+            _primitives(f"backward {number} of {name}", case.stages.graph) for number, case in enumerate(cases, 1)
+        )
+        captured = _captured(f"captured graph of {name}", stages.trace)
+        found.append(Graphs(captured, _primitives(f"forward graph of {name}", stages.graph), backward))
+    return found
+
+
+def _primitives(name: str, graph: Graph) -> ShownGraph:
+    return ShownGraph(name, lambda shown: graph_text(graph), lambda: graph_module(graph))
+
+
+def _captured(name: str, trace: Trace) -> ShownGraph:
+    return ShownGraph(name, lambda shown: str(shown.module.code).strip(), lambda: fx_graph(trace).module)

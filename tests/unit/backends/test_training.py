@@ -1,0 +1,143 @@
+"""Backends in training: ours that leave out a stage train as eager does, and a user's takes part in autograd."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import framefuse
+from framefuse.api import compiled_function
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 12), nn.LayerNorm(6), nn.Linear(12, 6)
+
+    def forward(self, x):
+        return x + self.last(F.dropout(F.gelu(self.first(self.norm(x))), 0.25, self.training))
+
+
+def trained(model, call, sizes):
+    """Outputs and gradients of steps that draw the same random numbers each time."""
+    found = []
+    for turn, rows in enumerate(sizes):
+        torch.manual_seed(turn)
+        x = torch.randn(rows, 6, requires_grad=True)
+        model.zero_grad()
+        out = call(x)
+        out.square().sum().backward()
+        found += [out.detach(), x.grad, *(one.grad.clone() for one in model.parameters())]
+    return found
+
+
+def hits(compiled):
+    return compiled_function(compiled).dispatch.hits
+
+
+@pytest.mark.parametrize("backend", ["native", "python", "aot_eager", "eager"])
+def test_each_backend_of_ours_trains_as_eager_does(backend):
+    model = Block()
+    compiled = framefuse.compile(model, backend=backend)
+    torch.testing.assert_close(trained(model, compiled, (2, 2, 5, 3)), trained(model, model, (2, 2, 5, 3)))
+    assert hits(compiled) == 3
+    (product,) = compiled_function(compiled).products
+    cases = [case for derivative in product.stages.derivatives for case in derivative.cases]
+    assert len(cases) == (0 if backend == "eager" else 1)
+    codes = [made.stages.code for made in (product, *cases)]
+    kernels = [] if backend == "eager" else [kernel for code in codes for kernel in code.kernels.values()]
+    assert {type(kernel).__name__ for kernel in kernels} == {
+        "native": {"NativeCode"}, "python": {"PythonCode"}, "aot_eager": set(), "eager": set()
+    }[backend]  # fmt: skip
+
+
+def test_a_callable_is_called_in_training_with_tensors_that_require_grad():
+    seen = []
+
+    def mine(gm, examples):
+        assert isinstance(gm, torch.fx.GraphModule)
+        seen.append(([tuple(one.shape) for one in examples], [one.requires_grad for one in examples]))
+        return gm.forward
+
+    model = Block().eval()
+    compiled = framefuse.compile(model, backend=mine)
+    torch.testing.assert_close(trained(model, compiled, (2, 2, 3, 3)), trained(model, model, (2, 2, 3, 3)))
+    assert [shapes[0] for shapes, _ in seen] == [(2, 6), (3, 6)]  # a graph for each size, hit once each
+    assert all(all(asking) and len(asking) == 7 for _, asking in seen)
+    assert hits(compiled) == 2
+
+
+def test_aot_autograd_of_torch_gets_forward_and_backward_graphs():
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    made = []
+
+    def keeping(name):
+        def compiler(gm, examples):
+            made.append((name, gm))
+            return make_boxed_func(gm.forward)
+
+        return compiler
+
+    model = Block().eval()
+    compiled = framefuse.compile(model, backend=aot_autograd(fw_compiler=keeping("fw"), bw_compiler=keeping("bw")))
+    torch.testing.assert_close(trained(model, compiled, (2, 2, 2)), trained(model, model, (2, 2, 2)))
+    assert [name for name, _ in made] == ["fw", "bw"]
+    targets = {name: {str(node.target) for node in gm.graph.nodes} for name, gm in made}
+    assert "aten.native_layer_norm.default" in targets["fw"]
+    assert "aten.native_layer_norm_backward.default" in targets["bw"]
+    assert hits(compiled) == 2
+
+
+def test_a_backend_whose_results_have_no_gradients_is_not_used(caplog):
+    def forgetful(gm, examples):
+        return lambda *args: tuple(part.detach() for part in gm(*args))
+
+    model = Block().eval()
+    compiled = framefuse.compile(model, backend=forgetful)
+    torch.testing.assert_close(trained(model, compiled, (2, 2, 2)), trained(model, model, (2, 2, 2)))
+    assert sum("does not require grad" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_tracked_write_to_an_argument_stays_eager_under_another_backend():
+    weight = torch.randn(4, requires_grad=True)
+
+    def f(x):
+        x.mul_(weight)
+        return x.sum()
+
+    compiled = framefuse.compile(f, backend="eager")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, y = (torch.ones(4) * (seed + 1) for _ in range(2))
+        weight.grad = None
+        compiled(x).backward()
+        found, weight.grad = weight.grad, None
+        f(y).backward()
+        torch.testing.assert_close((x, found), (y, weight.grad))
+    assert hits(compiled) == 0
+
+
+def test_modes_and_updates_inside_a_step():
+    """What a program does without gradients, or to parameters, is the same under another backend."""
+    weight = torch.randn(4, requires_grad=True)
+
+    def f(x):
+        with torch.no_grad():
+            scale = (x * weight).sum()
+        return (x * weight).relu() * scale, x.detach() * 2
+
+    for backend in ("eager", "aot_eager", "python"):
+        compiled = framefuse.compile(f, backend=backend)
+        for _ in range(3):
+            x = torch.randn(4)
+            weight.grad = None
+            out, other = compiled(x)
+            out.sum().backward()
+            found, weight.grad = weight.grad, None
+            expected, rest = f(x)
+            expected.sum().backward()
+            torch.testing.assert_close((out, other, found), (expected, rest, weight.grad))
+            assert not other.requires_grad
+        assert hits(compiled) == 2
