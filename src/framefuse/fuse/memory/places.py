@@ -75,7 +75,7 @@ class Planner:
         for device, there in arenas.items():
             for home, offset in zip(there, found[device].offsets, strict=True):
                 for number in members[home]:
-                    self.change(number, offset=offset)
+                    self.values[number] = self.values[number].at(offset)
         return found
 
     def _given_back(self, piece: Piece, members: Sequence[int]) -> bool:
