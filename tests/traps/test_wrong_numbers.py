@@ -165,6 +165,27 @@ def complex_numbers_with_gradients(compiled):
             yield torch.autograd.grad(found, z, torch.ones_like(found))
 
 
+@TABLE.trap(traces=1, hits=3)
+def powers_of_zero(compiled):
+    f = compiled(lambda x, p: x**p)
+    for k in range(4):
+        x = torch.tensor([0.0, 0.0, -0.0, 0.0, 2.0], dtype=torch.float64).add(0).requires_grad_()
+        p = torch.tensor([0.0, 1.0, 2.0, 0.5, 1.0 + k], dtype=torch.float64).requires_grad_()
+        yield gradients(f, x, p)
+        for tangent in (math.inf, math.nan, 1.0):
+            yield torch.autograd.grad(f(x, p), (x, p), torch.full_like(x, tangent))
+
+
+@TABLE.trap(traces=6, hits=2)
+def products_of_no_reflections(compiled):
+    """Torch gives None for gradients of nothing, by its own formula."""
+    f = compiled(lambda a, t: torch.linalg.householder_product(a * 2, t * 3).sin())
+    for rows, count in ((5, 0), (4, 0), (0, 0), (5, 3), (6, 3), (7, 2)):
+        a = torch.randn(rows, 3 if rows else 0, dtype=torch.float64, requires_grad=True)
+        t = torch.randn(count, dtype=torch.float64, requires_grad=True)
+        yield torch.autograd.grad(f(a, t).sum(), (a, t), allow_unused=True)
+
+
 @TABLE.parametrize()
 def test_program(trap):
     hold(trap)

@@ -48,7 +48,7 @@ class Op:
 # equal operands of maximum each takes half, and where one is NaN each takes all; atan2 has no slope at the origin.
 POW = (
     "where(eq(b, 0.0), zero, mul(g, mul(b, pow(a, sub(b, 1.0)))))",
-    "where(bit_and(eq(a, 0.0), ge(b, 0.0)), zero, mul(g, mul(r, log(a))))",
+    "mul(g, where(bit_and(eq(a, 0.0), ge(b, 0.0)), zero, mul(r, log(a))))",
 )
 SQUARES = "add(mul(a, a), mul(b, b))"
 ATAN2 = (

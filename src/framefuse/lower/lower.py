@@ -316,10 +316,13 @@ class _Lowerer:
     def _require_elements(self, call: Call) -> None:
         """A call without a rule may do something of its own where a size is 0: give what no gradient flows to, say."""
         lo = self.builder
-        for value in refs((call.args, call.kwargs)):
-            for size in self.values.contents[value].shape:
-                if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
-                    lo.require("!=", size, ZERO, "a call without a rule")
+        operands = [self.values.contents[value] for value in refs((call.args, call.kwargs))]
+        for size in [size for node in operands for size in node.shape]:
+            if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
+                lo.require("!=", size, ZERO, "a call without a rule")
+            elif lo.size(size) == 0 and call.grad_enabled and any(map(self.gradients.carries, operands)):
+                text = f"{call.name} of no elements may give no gradient at all"
+                raise Stop(reason("gradient", text, call.line))
 
     def _probed(self, call: Call, metas: Sequence[TensorMeta]) -> tuple[Shape, ...] | None:
         """The shapes that the call gives where one run of it without data after the other tells them."""

@@ -65,7 +65,7 @@ def test_a_derivative_is_autograds(row):
         pytest.skip(str(error))
     names = Tracker(zip("abc", [leaf.detach() for leaf in leaves], strict=False))
     names |= {"g": gradient, "r": result.detach(), "zero": torch.zeros_like(result)}
-    names |= {"beside": lambda value, *others: value, "fixed": lambda value: value}
+    names |= {"beside": lambda value, *others: value, **dict.fromkeys(("fixed", "anew"), lambda value: value)}
     for leaf, text in zip(leaves, row.derivative, strict=True):
         if leaf.requires_grad:
             wanted = next(expected)
