@@ -30,6 +30,7 @@ from framefuse.capture.program.versions import CURRENT
 from framefuse.capture.recording.outcome import autograd_held, inputs_of, separate_tensors, versions_of
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
+from framefuse.capture.recording.recording_mode import RecordingMode
 from framefuse.capture.recording.state import refusal
 from framefuse.capture.run import interpreter
 from framefuse.capture.values import Arguments, Function, Keywords, Value
@@ -247,7 +248,7 @@ class _Run:
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
-        self.recorder.attach(self.machine)
+        self.recorder.attach(self.machine, RecordingMode(self.recorder))
         self.start: Point | None = None
         self.bound: tuple[Value, ...] = ()
         self.error: BaseException | None = None

@@ -68,7 +68,7 @@ PLACES = [
     (contents, "Change"), (contents, "is_key"), (effects, "Write"), (effects, "settle"),
     (recorder, "describe"), (recorder, "Call"), (recorder, "Ref"), (written_memory, "versions_of"),
     (relations, "Relation"),
-    (recorder.queries, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
+    (recorder.call_names, "may_be_random"), (recorder, "special"), (recorder, "keys_of"), (outcome, "dense_order"),
     (policy.leaves, "is_torch_native"), (outcome, "Input"), (record, "Recipes"), (record, "Trace"),
 ]  # fmt: skip
 

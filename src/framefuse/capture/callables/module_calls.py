@@ -86,8 +86,7 @@ def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, then: Pend
     points = machine.exits.points
     if not recorder.alive or not _is_ordinary(module) or (points is not None and points.learnt):
         return False
-    if recorder.first_module_call:
-        recorder.first_module_call = False
+    if not recorder.takes_module_call():
         return False
     shape = shape_of_calls()
     forward = type_get(type(module), "forward")

@@ -24,7 +24,8 @@ from framefuse.capture.program.frame import Frame, FrameView, Pending
 from framefuse.capture.program.lookups import runs_program, type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.recording import collectives, queries
+from framefuse.capture.recording import collectives
+from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.capture.recording.numpy_calls import numbers_of_numpy
 from framefuse.capture.values import Arguments, Keywords, Value
@@ -67,7 +68,7 @@ class Natives:
         if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
             policy = None
         elif policy == "torch":
-            stopped = TABLE[queries.call_name(target)].stop
+            stopped = TABLE[call_name(target)].stop
             settled = self._settled(target, args, kwargs) if stopped else None
             if settled is not None:
                 self.machine.finish(frame, settled, then)
@@ -92,7 +93,7 @@ class Natives:
 
     def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
-        name = queries.call_name(target)
+        name = call_name(target)
         row = TABLE[name]
         if row.resizes:
             return self._reshaped(target, name, args, kwargs)

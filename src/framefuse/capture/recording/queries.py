@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.capture.facts.numbers import Float, Integer, bare
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
-from framefuse.ir import torch_calls
+from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.torch_calls import TABLE
 
-Answer = Callable[[Any, Any, str, tuple[Any, ...], dict[str, Any]], Any]
+Answer = Callable[[Recorder, Function, str, Arguments, Keywords], Value]
 ANSWERING: dict[str, Answer] = {}  # what a row of the table says -> who answers
-
-
-def call_name(function: Any) -> str:
-    """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix."""
-    name: str = getattr(function, "__name__", "") or type(function).__name__
-    if name == "__get__":
-        attribute: str = function.__self__.__name__
-        return attribute if TABLE[attribute].view else f"get {attribute}"
-    if name == "__set__":
-        return f"set {function.__self__.__name__}"
-    if "." in name:
-        name = name.partition(".")[0]
-    return name
 
 
 def answers(answer: str) -> Callable[[Answer], Answer]:
@@ -40,7 +27,7 @@ def answers(answer: str) -> Callable[[Answer], Answer]:
 
 
 @answers("metadata")
-def _constant(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _constant(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     for value in args:
         if isinstance(value, torch.Tensor):
             recorder.number(value)
@@ -48,13 +35,13 @@ def _constant(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kw
 
 
 @answers("same_size")
-def _same_size(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _same_size(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     recorder.relations.pin_sizes()
     return _constant(recorder, function, name, args, kwargs)
 
 
 @answers("sizes")
-def _sizes(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sizes(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     tensor = args[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     if dim is None:
@@ -65,21 +52,21 @@ def _sizes(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwarg
 
 
 @answers("elements")
-def _numel(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    total: Any = 1
+def _numel(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
+    total: Value = 1
     for size in recorder.sizes(args[0]):
         total = total * size
     return total
 
 
 @answers("length")
-def _length(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _length(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     function(args[0])
     return recorder.size(args[0], 0)
 
 
 @answers("offset")
-def _offset(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _offset(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     recorder.number(args[0])
     value = function(*args, **kwargs)
     recorder.kill("tensor-attribute", name)
@@ -87,7 +74,7 @@ def _offset(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwar
 
 
 @answers("strides")
-def _layout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _layout(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     tensor = args[0]
     number = recorder.number(tensor)
     value = function(*args, **kwargs)
@@ -104,14 +91,14 @@ def _layout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwar
 
 
 @answers("requires_grad")
-def _requires_grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _requires_grad(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     recorder.number(args[0])
     recorder.guard_gradients()
     return function(*args)
 
 
 @answers("new")
-def _new(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _new(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     """The sizes of ``new`` may come as a ``torch.Size``; a tuple would be elements."""
     if len(args) == 2 and type(args[1]) is torch.Size and not kwargs:
         return recorder.run(torch.Tensor.new_empty, "new_empty", args, kwargs)
@@ -119,7 +106,7 @@ def _new(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs:
 
 
 @answers("grad")
-def _grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _grad(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     value = function(*args)
     source = recorder.sources.source_of(args[0])
     if source is None:
@@ -130,7 +117,7 @@ def _grad(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs
 
 
 @answers("grad_fn")
-def _grad_fn(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _grad_fn(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     """None for what requires no gradient."""
     if recorder.requires_grad(args[0]) is not False:
         recorder.kill("tensor-attribute", "grad_fn")
@@ -138,14 +125,14 @@ def _grad_fn(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwa
 
 
 @answers("type")
-def _type(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     if len(args) == 1 and not kwargs:
         return _constant(recorder, function, name, args, kwargs)
     return recorder.run(function, name, args, kwargs)
 
 
 @answers("iteration")
-def _iterate(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _iterate(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     tensor = args[0]
     if tensor.ndim == 0:
         return function(tensor)
@@ -156,13 +143,13 @@ def _iterate(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwa
 
 
 @answers("unbind")
-def _unbind(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _unbind(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     out = recorder.run(function, name, args, kwargs)
     _fix_count(recorder, args[0], (args[1] if len(args) > 1 else kwargs.get("dim", 0)))
     return out
 
 
-def _fix_count(recorder: Any, tensor: Any, dim: Any) -> None:
+def _fix_count(recorder: Recorder, tensor: torch.Tensor, dim: Value) -> None:
     """The number of results depends on this size."""
     if recorder.alive and isinstance(dim, int):
         size = recorder.size(tensor, bare(dim))
@@ -171,7 +158,7 @@ def _fix_count(recorder: Any, tensor: Any, dim: Any) -> None:
 
 
 @answers("split")
-def _split(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _split(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     """The number of parts depends on the size that is split, unless the parts' sizes are given."""
     out = recorder.run(function, name, args, kwargs)
     given = args[1] if len(args) > 1 else kwargs.get("split_size_or_sections")
@@ -181,7 +168,7 @@ def _split(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwarg
 
 
 @answers("sections")
-def _sections(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sections(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     out = recorder.run(function, name, args, kwargs)
     if name != "split_with_sizes":
         recorder.relations.pin_sizes()
@@ -189,7 +176,7 @@ def _sections(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kw
 
 
 @answers("dropout")
-def _dropout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dropout(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     chance = kwargs.get("p", args[1] if len(args) > 1 else None)
     if type(chance) is Float:  # at both ends nothing is drawn; a comparison leaves its outcome as a fact
         chance.__le__(0.0)
@@ -198,18 +185,18 @@ def _dropout(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwa
 
 
 @answers("grad_mode")
-def _grad_mode(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _grad_mode(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     recorder.guard_gradients()
     return function(*args, **kwargs)
 
 
 @answers("state")
-def _state(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _state(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
     return function(*args, **kwargs)
 
 
 def _stop(code: str) -> Answer:
-    def stop(recorder: Any, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def stop(recorder: Recorder, function: Function, name: str, args: Arguments, kwargs: Keywords) -> Value:
         recorder.kill(code, name.removeprefix("get ").removeprefix("set "))
         return function(*args, **kwargs)
 
@@ -223,31 +210,7 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
-def may_be_random(name: str, kwargs: dict[str, Any]) -> bool:
-    """Whether a call may advance a generator, so that its state is compared."""
-    return TABLE[name].draws or "generator" in kwargs
-
-
-def sizes_from_data(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether sizes of the result may depend on the values of tensors."""
-    return torch_calls.sizes_from_data(name, args, kwargs, _is_tensor, _is_mask)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _is_mask(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in (torch.bool, torch.uint8)
-
-
-def sized_by_numbers(name: str) -> bool:
-    """Whether sizes of the result may depend on ints among the arguments."""
-    row = TABLE[name]
-    return row.counts or row.sizes is not None
-
-
-def own_writes(recorder: Any, tensor: torch.Tensor) -> int | None:
+def own_writes(recorder: Recorder, tensor: torch.Tensor) -> int | None:
     """The version of a tensor that was made in this recording, in memory that no input shares: it is the same in each
     call. None for any other tensor.
     """

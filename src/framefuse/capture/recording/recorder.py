@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.contents import Contents
@@ -24,8 +25,7 @@ from framefuse.capture.facts.texts import Text
 from framefuse.capture.program.frame import InterpretedGenerator
 from framefuse.capture.program.lookups import LOOKUPS, Lookup
 from framefuse.capture.program.services import Interpreter, Place
-from framefuse.capture.recording import devices, queries
-from framefuse.capture.recording.recording_mode import RecordingMode
+from framefuse.capture.recording import call_names, devices
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
 from framefuse.capture.recording.state import Ambient, casts_now, global_state
@@ -57,6 +57,8 @@ class Recorder:
     Tensors are known by identity and held until the recording ends, so that numbers stay unique.
     """
 
+    mode: TorchFunctionMode
+
     def __init__(self, dynamic: bool | None, moving: frozenset[Source] = frozenset()) -> None:
         self.alive = True
         self.moving = moving
@@ -86,7 +88,6 @@ class Recorder:
         self.gradients_matter = torch.is_grad_enabled()
         self.state = global_state()
         self.ambient = Ambient()
-        self.mode = RecordingMode(self)
         self.generators = False
         self.stand_ins: Memo = {}  # the real generators that frames got as the recording ended, by id
         self.mode_calls = 0
@@ -98,9 +99,18 @@ class Recorder:
         self._operands: list[torch.Tensor] = []
         self._has_numbers = False
 
-    def attach(self, machine: Interpreter) -> None:
-        """Names the machine that runs the program."""
-        self.machine = machine
+    def attach(self, machine: Interpreter, mode: TorchFunctionMode) -> None:
+        """Names the machine that runs the program, and the mode by which torch hands its calls over."""
+        self.machine, self.mode = machine, mode
+
+    def note_mode_call(self) -> None:
+        """Counts a call that came by the mode."""
+        self.mode_calls += 1
+
+    def takes_module_call(self) -> bool:
+        """Whether another module was called before: what the first call states, all have in common."""
+        first, self.first_module_call = self.first_module_call, False
+        return not first
 
     def detach(self) -> None:
         """The run is over: what the machine worked on may go."""
@@ -475,7 +485,7 @@ class Recorder:
             operands, self._operands = self._operands, []
             if not self.alive:
                 return None
-            state = devices.random_states() if queries.may_be_random(name, kwargs) else None
+            state = devices.random_states() if call_names.may_be_random(name, kwargs) else None
             # The inner mode may say otherwise.
             tracks = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
             return Prepared(recorded, named, operands, versions_of(operands), state, tracks)
@@ -501,10 +511,10 @@ class Recorder:
             if prepared.named:
                 # A generator that is an argument moves too.
                 advanced = advanced or any(isinstance(value, Source) for value in prepared.named.values())
-            data = queries.sizes_from_data(name, args, kwargs)
+            data = call_names.sizes_from_data(name, args, kwargs)
             if self.data_sized:
                 data = data or any(self.numbers[id(tensor)] in self.data_sized for tensor in operands)
-            if self.readers and not data and queries.sized_by_numbers(name):
+            if self.readers and not data and call_names.sized_by_numbers(name):
                 data = any(map(self.relations.is_from_data, numbers_in((prepared.recorded, prepared.named))))
             first = len(self.metas)
             result = self._result(out, data)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from framefuse.capture.recording import queries
+from framefuse.capture.recording.call_names import call_name
+from framefuse.capture.recording.queries import ANSWERS
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 
 class RecordingMode(TorchFunctionMode):
     """Hands each outermost torch call to the recorder."""
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
 
@@ -30,11 +31,11 @@ class RecordingMode(TorchFunctionMode):
         self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Value:
         recorder, kwargs = self.recorder, kwargs or {}
-        recorder.mode_calls += 1
+        recorder.note_mode_call()
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
-        name = queries.call_name(func)
-        answer = queries.ANSWERS.get(name)
+        name = call_name(func)
+        answer = ANSWERS.get(name)
         if answer is not None:
             return answer(recorder, func, name, args, kwargs)
         return recorder.run(func, name, args, kwargs)

@@ -1,0 +1,46 @@
+"""Says what a torch call does by its name: which row of the table it has, what its result and its sizes depend on."""
+
+from __future__ import annotations
+
+import torch
+
+from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir import torch_calls
+from framefuse.ir.torch_calls import TABLE
+
+
+def call_name(function: Value) -> str:
+    """The plain name of a torch function; attributes are ``get x`` and ``set x``, overloads lose their suffix."""
+    name: str = getattr(function, "__name__", "") or type(function).__name__
+    if name == "__get__":
+        attribute: str = function.__self__.__name__
+        return attribute if TABLE[attribute].view else f"get {attribute}"
+    if name == "__set__":
+        return f"set {function.__self__.__name__}"
+    if "." in name:
+        name = name.partition(".")[0]
+    return name
+
+
+def may_be_random(name: str, kwargs: Keywords) -> bool:
+    """Whether a call may advance a generator, so that its state is compared."""
+    return TABLE[name].draws or "generator" in kwargs
+
+
+def sizes_from_data(name: str, args: Arguments, kwargs: Keywords) -> bool:
+    """Whether sizes of the result may depend on the values of tensors."""
+    return torch_calls.sizes_from_data(name, args, kwargs, _is_tensor, _is_mask)
+
+
+def _is_tensor(value: Value) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in (torch.bool, torch.uint8)
+
+
+def sized_by_numbers(name: str) -> bool:
+    """Whether sizes of the result may depend on ints among the arguments."""
+    row = TABLE[name]
+    return row.counts or row.sizes is not None
