@@ -235,7 +235,9 @@ class Natives:
             is_python = type(target) is types.FunctionType
             hands = is_python and not name.startswith("_check") and not known_as(target).holds
             calls = name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and known_as(target).calls)
-            if (hands or calls) and any(runs_program(part, classes=calls) for part in (*args, *kwargs.values())):
+            owner = is_python and target.__code__.co_varnames[:1] == ("self",)  # whose method it is: not handed over
+            given = (*args[owner:], *kwargs.values())
+            if (hands or calls) and any(runs_program(part, classes=calls) for part in given):
                 return True
             if target is iter and len(args) == 2:
                 return True
