@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from framefuse.ir.numbers import C_FUNCTIONS
 
 # Number instructions: (op, destination, left, right); ``const`` holds its int or float in ``left``; unary ones leave
 # ``right`` 0. Integer instructions wrap in no case: on overflow, division by zero or an invalid real the call declines
 # and runs eagerly.
+NumberInstruction: TypeAlias = tuple[str, int, int | float, int]
 NUMBER_OPS = (
     "const", "add", "sub", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "lshift", "rshift", "power",
     "trunc", "floor", "ceil", "round",  # of a real
@@ -153,8 +154,8 @@ class CallStep:
 
     name: str
     function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
+    args: tuple[Template, ...]
+    kwargs: tuple[tuple[str, Template], ...]
     outs: tuple[tuple[tuple[int, ...], int], ...]
     binds: tuple[tuple[int, int, int], ...] = ()
     normal: tuple[int, ...] = ()
@@ -175,7 +176,7 @@ class ReleaseStep:
 class NumbersStep:
     """Computes further number instructions, those that depend on sizes bound by the results of earlier steps."""
 
-    numbers: tuple[tuple[Any, ...], ...]
+    numbers: tuple[NumberInstruction, ...]
 
 
 Step = KernelStep | LaunchStep | AllocStep | MatmulStep | CallStep | ReleaseStep | NumbersStep
@@ -191,6 +192,7 @@ Step = KernelStep | LaunchStep | AllocStep | MatmulStep | CallStep | ReleaseStep
 #   ("object", class, builtin, ((key template, value template)...), ((name template, value template)...))   an instance
 #   as builtin.__new__(class) makes it, with those entries (of a kind of dict) and attributes; builtin is its class in C
 #   ("build", callable, parts...)   callable(*parts): anything else; a Python callable of the runtime stage
+Template: TypeAlias = tuple[Any, ...]  # one of these: a tag, then what the tag asks for
 TEMPLATES = (
     "tensor",
     "int",
@@ -263,14 +265,14 @@ class Plan:
     name: str
     bound: int
     count: int
-    numbers: tuple[tuple[Any, ...], ...]
+    numbers: tuple[NumberInstruction, ...]
     slots: tuple[Slot, ...]
     inputs: tuple[int, ...]
     steps: tuple[Step, ...]
     arena: int
     finish: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
-    result: Any
-    generators: tuple[Any, ...] = ()
+    result: Template
+    generators: tuple[Template, ...] = ()
     arenas: tuple[tuple[str, int], ...] = ()
     body: int = 0
     written: tuple[int, ...] = ()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from framefuse import _native
-from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode
+from framefuse.ir.code import DeviceCode, KernelCode, LaunchedCode, PythonCode, Run
 from framefuse.ir.derivative import Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Source
@@ -27,16 +26,18 @@ from framefuse.ir.plan import (
     ReleaseStep,
     Slot,
     Step,
+    Template,
 )
-from framefuse.ir.schedule import Allocate, Commit, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 from framefuse.ir.trace import Ref, Trace, refs
+from framefuse.ir.values import Function
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
-from framefuse.runtime.templates import argument_template, result_template
+from framefuse.runtime.templates import RunTime, argument_template, result_template
 
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call
-SPECIAL_TARGETS: dict[str, Callable[..., Any]] = {"setitem": operator.setitem, "getitem": operator.getitem}
+SPECIAL_TARGETS: dict[str, Function] = {"setitem": operator.setitem, "getitem": operator.getitem}
 
 
 def assemble(
@@ -110,9 +111,9 @@ def launch_fits(item: RunKernel, code: DeviceCode) -> Iterator[tuple[Expr, tuple
 class ByPython:
     """A kernel that Python runs; raises RuntimeError where a check fails, so that the call runs eagerly."""
 
-    run: Callable[[Any, Any, int], int]
+    run: Run
 
-    def __call__(self, tensors: Any, numbers: Any, extent: int) -> None:
+    def __call__(self, tensors: Sequence[torch.Tensor], numbers: Sequence[int | float], extent: int) -> None:
         if self.run(tensors, numbers, extent):
             raise RuntimeError("a check failed")
 
@@ -191,7 +192,7 @@ class _Assembler:
             written=tuple(sorted(self.written)),
         )
 
-    def _generators(self) -> Iterator[Any]:
+    def _generators(self) -> Iterator[Template]:
         for generator in kept_generators(self.schedule):
             yield ("register", self.register_of[generator]) if isinstance(generator, Source) else ("const", generator)
 
@@ -252,7 +253,7 @@ class _Assembler:
         self._flush()
         self.steps.append(step)
 
-    def _item(self, item: Any, compiled: KernelCode | None) -> None:
+    def _item(self, item: Item, compiled: KernelCode | None) -> None:
         if isinstance(item, RunKernel):
             assert compiled is not None, "every kernel was compiled"
             self._add(self._kernel(item, compiled))
@@ -272,7 +273,7 @@ class _Assembler:
     def _release(self, item: Release) -> None:
         """Drops tensors; consumed inputs also leave the list that they came in, unless they are small."""
         self._add(ReleaseStep(tuple(self._slot(memory) for memory in item.memories)))
-        dropped: dict[Source, list[Any]] = {}
+        dropped: dict[Source, list[Template]] = {}
         for memory in item.memories:
             place = self.schedule.memories[memory].input
             if place < 0 or self._recorded_bytes(self.graph.inputs[place]) < WORTH_DROPPING:
@@ -348,7 +349,7 @@ class _Assembler:
         return first, second, third
 
     def _call(self, item: RunCall) -> None:
-        def leaf(value: Any) -> Any:
+        def leaf(value: RunTime) -> Template:
             if isinstance(value, Arg):
                 return ("tensor", self._slot(item.operands[value.index]))
             if isinstance(value, Source):
@@ -403,7 +404,7 @@ class _Assembler:
 
     def _versions(self) -> None:
         """Fresh results that the program wrote count their writes; before autograd learns of them."""
-        counted: list[Any] = []
+        counted: list[Template] = []
         for output, memory in zip(self.graph.outputs, self.schedule.outputs, strict=True):
             tensor = ("tensor", self._slot(memory))
             if output.version and self.schedule.memories[memory].place == "fresh":
@@ -474,7 +475,7 @@ class _Assembler:
                 made = ("tensor", self._slot(self.schedule.outputs[derivative.piece.outputs[0]]))
                 self._add(CallStep("settle", derivative.attach.settle, (made,), (), ()))
 
-    def _saved(self, entry: Saved) -> Any:
+    def _saved(self, entry: Saved) -> Template:
         if entry.kind != "input":
             return ("tensor", self._slot(self.schedule.outputs[entry.place]))
         further = entry.place - len(self.trace.assumptions.inputs)
@@ -483,7 +484,7 @@ class _Assembler:
         self._make_first(self.graph.shown[further])
         return ("tensor", self.late[self.graph.shown[further]])
 
-    def _read(self, entry: Saved) -> Any:
+    def _read(self, entry: Saved) -> Template:
         """A tensor that gradients go to: the input, where the contents were written to one."""
         if entry.kind == "output" and entry.place in self.carried:
             return ("tensor", self.carried[entry.place])
@@ -493,7 +494,7 @@ class _Assembler:
         """Whether an entry is an input as it came that was written since."""
         return entry.kind == "input" and entry.place in self.before
 
-    def _root(self, entry: Saved) -> Any:
+    def _root(self, entry: Saved) -> Template:
         """A tensor from which gradients are computed that may be differentiated again."""
         history = self.carried.get(entry.place) if entry.kind == "output" else entry.history
         if history is None:
@@ -502,7 +503,7 @@ class _Assembler:
             history = self.before.get(history, history)
         return ("tensor", self._as_it_came(history, self._saved(entry)))
 
-    def _as_it_came(self, history: int, contents: Any) -> int:
+    def _as_it_came(self, history: int, contents: Template) -> int:
         """The slot of a tensor with these contents under the history that the one in a slot has now."""
         known = self.slots[history]
         assert known is not None, "inputs have slots"
@@ -522,7 +523,7 @@ class _Assembler:
     def _late(self, late: Late) -> None:
         """A call of eager's own on real tensors."""
 
-        def leaf(value: Any) -> Any:
+        def leaf(value: RunTime) -> Template:
             return self._result_tensor(value.value) if isinstance(value, Ref) else self._number_leaf(value)
 
         args = tuple(argument_template(value, leaf) for value in late.args)
@@ -536,20 +537,21 @@ class _Assembler:
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
-    def _number_leaf(self, value: Expr | Real) -> Any:
+    def _number_leaf(self, value: RunTime) -> Template:
+        assert isinstance(value, (Expr, Real)), "a number"
         if isinstance(value, Real):
             return ("real", self.numbers.slot_of(value.substitute(self.graph.values)))
         known = value.substitute(self.graph.values)
         return ("const", known.constant) if known.constant is not None else ("int", self.numbers.slot_of(known))
 
-    def _result_leaf(self, value: Any) -> Any:
+    def _result_leaf(self, value: RunTime) -> Template:
         if isinstance(value, Ref):
             return self._result_tensor(value.value)
         if isinstance(value, Source):
             return ("register", self.register_of[value])
         return self._number_leaf(value)
 
-    def _result_tensor(self, number: int) -> Any:
+    def _result_tensor(self, number: int) -> Template:
         if number in self.late:
             return ("tensor", self.late[number])
         if number in self.places_of_outputs:

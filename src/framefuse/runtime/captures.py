@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from framefuse.ir.plan import Plan
+from torch import Tensor
+
+from framefuse._native import PlanProgram
+from framefuse.ir.plan import Plan, Region
 from framefuse.runtime.cuda_graphs import CudaGraphs
 from framefuse.runtime.regions import Work, region_of
-from framefuse.runtime.replay import Pool, Refused, Replay, static_like, without_repeats
+from framefuse.runtime.replay import Answer, Pool, Refused, Replay, Tensors, static_like, without_repeats
 
 # Nanoseconds on the host, measured on an H200 machine: what a step costs that is launched by itself, and what a replay
 # costs for each of its nodes, at all, and for each launch that copies; and bytes a nanosecond that a copy moves.
@@ -29,7 +31,7 @@ ROOM = 2  # so many times as much memory as the inputs have must be free: a run 
 SIGHTS = 64  # cases that are remembered before they are captured
 PATIENCE = 256  # runs that come to nothing before nothing is tried any more
 
-MACHINES: dict[str, Callable[[int], Any]] = {"cuda": CudaGraphs}  # by type of device; tests put a stand-in there
+MACHINES: dict[str, Callable[[int], CudaGraphs]] = {"cuda": CudaGraphs}  # by type of device; tests put a stand-in there
 _pools: dict[tuple[str, int], Pool] = {}
 _lock = threading.Lock()
 
@@ -48,7 +50,7 @@ class _Sight:
 
 def with_region(plan: Plan, limit: int) -> Plan:
     """The plan with its region, or with the reason why it has none; ``limit`` graphs may be captured of it."""
-    why: Any = "nothing here captures graphs"
+    why: Region | str = "nothing here captures graphs"
     for kind in MACHINES:
         why = region_of(plan, kind, lambda work: Captures(work, limit))
         if not isinstance(why, str):
@@ -88,7 +90,9 @@ class Captures:
         self._moving: set[int] = set()
         self._vain = 0
 
-    def __call__(self, program: Any, inputs: tuple[Any, ...], key: bytes, addresses: bytes, state: bytes) -> Any:
+    def __call__(
+        self, program: PlanProgram, inputs: Tensors, key: bytes, addresses: bytes, state: bytes
+    ) -> Answer | bool:
         """The outs of a run for which nothing fits, None to have its steps run, False to be asked no more."""
         if self.why:
             return False
@@ -105,8 +109,8 @@ class Captures:
             pool.lock.release()
 
     def _decide(
-        self, pool: Pool, program: Any, inputs: tuple[Any, ...], key: bytes, addresses: bytes, state: bytes
-    ) -> Any:
+        self, pool: Pool, program: PlanProgram, inputs: Tensors, key: bytes, addresses: bytes, state: bytes
+    ) -> Answer | bool:
         machine = pool.machine
         if machine.capturing():
             return None
@@ -152,8 +156,8 @@ class Captures:
         return None
 
     def _first(
-        self, pool: Pool, program: Any, inputs: tuple[Any, ...], key: bytes, addresses: bytes, state: bytes
-    ) -> Any:
+        self, pool: Pool, program: PlanProgram, inputs: Tensors, key: bytes, addresses: bytes, state: bytes
+    ) -> Answer | bool:
         """Runs a case that was not met, which shows as well whether a library waits for the device."""
         if not self._worth(0, 0):
             return self._give_up(self._too_little())
@@ -170,11 +174,11 @@ class Captures:
         sight.heavy = sum(map(_bytes, outs)) > HEAVY
         return outs
 
-    def _room(self, pool: Pool, inputs: tuple[Any, ...]) -> bool:
+    def _room(self, pool: Pool, inputs: Tensors) -> bool:
         """Whether the steps may run with all inputs alive, where they usually let go of them."""
         return not self.work.frees or ROOM * sum(map(_bytes, inputs)) <= pool.machine.room()
 
-    def _settled(self, sight: _Sight, addresses: bytes, inputs: tuple[Any, ...]) -> bool:
+    def _settled(self, sight: _Sight, addresses: bytes, inputs: Tensors) -> bool:
         """Whether the inputs lie where they lay, but for such as may be copied; takes note of these."""
         then, now = (memoryview(words).cast("Q").tolist() for words in (sight.addresses, addresses))
         moved = {place for place, (a, b) in enumerate(zip(then, now, strict=True)) if a != b}
@@ -190,7 +194,7 @@ class Captures:
         self._moving |= moved
         return True
 
-    def _owners(self, pool: Pool, inputs: tuple[Any, ...]) -> tuple[Replay, ...] | None:
+    def _owners(self, pool: Pool, inputs: Tensors) -> tuple[Replay, ...] | None:
         """The replays that keep the tapes among the inputs; None where one comes from a run step by step."""
         found: dict[Replay, None] = {}
         for place in self.work.tapes:
@@ -208,8 +212,8 @@ class Captures:
     def _capture(
         self,
         pool: Pool,
-        program: Any,
-        inputs: tuple[Any, ...],
+        program: PlanProgram,
+        inputs: Tensors,
         copied: tuple[int, ...],
         addresses: bytes,
         state: bytes,
@@ -262,7 +266,7 @@ class Captures:
         return f"{launches} launches and {calls} library calls cost no more than a replay and its copies"
 
 
-def _bytes(tensor: Any) -> int:
+def _bytes(tensor: Tensor) -> int:
     return int(tensor.numel()) * int(tensor.element_size())
 
 

@@ -7,12 +7,14 @@ import operator
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar
 
 import torch
 
-Handle = Any  # of a pool of memory
+Handle = Any  # of a pool of memory: torch says nothing of its type
+Settings = tuple[object, ...]
+T = TypeVar("T")
 Stream = tuple[int, int, int]  # stream_id, device_index, device_type
 
 _C: Any = torch._C
@@ -29,13 +31,13 @@ class CudaGraphs:
     def __init__(self, index: int) -> None:
         self.index = index
         self.device = torch.device("cuda", index)
-        self.side: Any = None
+        self.side: torch.cuda.Stream | None = None
 
     def here(self) -> bool:
         """Whether the device is the thread's current one: what is launched goes to its current stream."""
         return int(_C._cuda_getDevice()) == self.index
 
-    def entered(self) -> Any:
+    def entered(self) -> AbstractContextManager[object]:
         """A context in which it is the current one."""
         return torch.cuda.device(self.index)
 
@@ -63,7 +65,7 @@ class CudaGraphs:
         for tensor in tensors:
             tensor.record_stream(now)
 
-    def settings(self) -> tuple[Any, ...]:
+    def settings(self) -> Settings:
         """What torch's libraries are told by the process, which a captured call has read once."""
         return tuple(map(operator.call, SETTINGS))
 
@@ -84,7 +86,7 @@ class CudaGraphs:
         """The bytes of memory that the device has."""
         return int(torch.cuda.get_device_properties(self.index).total_memory)
 
-    def clocked(self, run: Callable[[], Any]) -> tuple[Any, Callable[[], tuple[float, float]]]:
+    def clocked(self, run: Callable[[], T]) -> tuple[T, Callable[[], tuple[float, float]]]:
         """What ``run`` gives, and what tells later the seconds that it took and those that the device worked on it."""
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
@@ -103,7 +105,7 @@ class CudaGraphs:
         """A new pool of memory, for graphs that never run at the same time."""
         return torch.cuda.graph_pool_handle()
 
-    def watched(self, run: Callable[[], Any]) -> tuple[Any, str]:
+    def watched(self, run: Callable[[], T]) -> tuple[T, str]:
         """What ``run`` gives, and torch's words on an operation of it that waits for the device, "" for none."""
         if torch.cuda.get_sync_debug_mode():
             return run(), ""  # the user listens
@@ -123,7 +125,7 @@ class CudaGraphs:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         return result, waits
 
-    def capture(self, pool: Handle, run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    def capture(self, pool: Handle, run: Callable[[], T]) -> tuple[Callable[[], None], T]:
         """What replays all that ``run`` launched, and what it gave; nothing was computed yet.
 
         The device is the current one. Raises what ``run`` raises, and torch's error for work that no graph can hold;
@@ -155,7 +157,7 @@ class CudaGraphs:
                 gc.enable()
         return graph.replay, result
 
-    def _mend(self, graph: Any, pool: Handle, generator: Any, state: Any) -> None:
+    def _mend(self, graph: torch.cuda.CUDAGraph, pool: Handle, generator: torch.Generator, state: torch.Tensor) -> None:
         """After a capture that failed: torch leaves the pool open and the generator inside of the capture then.
 
         Ending a pool that is not open is an error, which is what is hoped for; a capture that succeeds closes the
@@ -176,7 +178,7 @@ class CudaGraphs:
             generator.set_state(state)
 
 
-def _settings() -> tuple[Callable[[], Any], ...]:
+def _settings() -> tuple[Callable[[], object], ...]:
     """The readers of the settings; each torch has its own set of them."""
     names: tuple[str, ...] = (
         "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_cublas_allow_bf16_reduced_precision_reduction",

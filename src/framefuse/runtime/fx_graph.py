@@ -7,9 +7,8 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.fx
@@ -31,24 +30,25 @@ from framefuse.ir.numbers import (
     Symbol,
     float_of_bits,
 )
-from framefuse.ir.plan import CallStep, Plan, Slot
+from framefuse.ir.plan import CallStep, Plan, Slot, Template
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 from framefuse.ir.trace import Build, Call, Effect, Ref, Trace
+from framefuse.ir.values import Arguments, Function, Value
 from framefuse.runtime.number_program import NumberProgram
-from framefuse.runtime.templates import result_template
+from framefuse.runtime.templates import RunTime, result_template
 
 logger = logging.getLogger("framefuse")
-ATOM_FUNCTIONS: dict[type, Callable[..., Any]] = {
+ATOM_FUNCTIONS: dict[type, Function] = {
     Floordiv: operator.floordiv, Modulo: operator.mod, Minimum: min, Maximum: max,
 }  # fmt: skip
-REAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+REAL_FUNCTIONS: dict[str, Function] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg,
     "abs": abs, "min": min, "max": max, "pow": operator.pow, "floordiv": operator.floordiv, "mod": operator.mod,
     **{name: getattr(math, name) for name in ("sqrt", "fmod", "atan2", "copysign", *C_FUNCTIONS)},
 }  # fmt: skip
 # Tensor's operator methods as the operators that a reader of the graph knows; reflected ones swap their operands.
-OPERATORS: dict[str, Callable[..., Any]] = {
+OPERATORS: dict[str, Function] = {
     f"__{name}__": getattr(operator, name if name not in ("and", "or") else f"{name}_")
     for name in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "neg", "invert",
@@ -60,6 +60,9 @@ REFLECTED = {
     f"__r{name}__": OPERATORS[f"__{name}__"]
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 }
+
+
+Argument = torch.fx.node.Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class _Writer:
         self.trace = trace
         self.graph = torch.fx.Graph()
         self.nodes: dict[int, torch.fx.Node] = {}
-        self.numbers: dict[Any, Any] = {}
+        self.numbers: dict[Expr | Real, Argument] = {}
         self.feeds: list[Ref | Expr | Real] = []
         self.size_of = {symbol: place for place, symbol in trace.size_symbols.items()}
 
@@ -119,7 +122,7 @@ class _Writer:
         node.meta["stack_trace"] = str(call.line) if call.line else None
         self._results(call.result, node)
 
-    def _node(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Node:
+    def _node(self, call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> torch.fx.Node:
         if call.reshapes:  # a view would be another object, with a base and no count of this write
             return self.graph.call_method(f"{call.name}_", args, kwargs)
         if call.target == "setitem" or call.name == "__setitem__":
@@ -134,7 +137,7 @@ class _Writer:
             return self.graph.call_method(call.name, args, kwargs)
         return self.graph.call_function(call.target, args, kwargs)
 
-    def _results(self, result: Any, node: torch.fx.Node) -> None:
+    def _results(self, result: Value, node: torch.fx.Node) -> None:
         if isinstance(result, Ref):
             self.nodes[result.value] = node
         elif isinstance(result, (tuple, list)):
@@ -142,7 +145,7 @@ class _Writer:
                 if isinstance(part, (Ref, tuple, list)):
                     self._results(part, self.graph.call_function(operator.getitem, (node, index)))
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: Value) -> Argument:
         if isinstance(value, Ref):
             return self.nodes[value.value]
         if isinstance(value, Expr):
@@ -159,13 +162,13 @@ class _Writer:
             return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
         return value
 
-    def _int(self, value: Expr) -> Any:
+    def _int(self, value: Expr) -> Argument:
         if value.constant is not None:
             return value.constant
         if value not in self.numbers:
-            total: Any = None
+            total: Argument = None
             for atoms, factor in value.terms:
-                term: Any = None
+                term: Argument = None
                 for atom in atoms:
                     part = self._atom(atom)
                     term = part if term is None else self.graph.call_function(operator.mul, (term, part))
@@ -177,7 +180,7 @@ class _Writer:
             self.numbers[value] = total
         return self.numbers[value]
 
-    def _atom(self, atom: Atom) -> Any:
+    def _atom(self, atom: Atom) -> Argument:
         if isinstance(atom, Symbol):
             if atom.expr not in self.numbers:
                 value, dimension = self.size_of[atom]
@@ -190,7 +193,7 @@ class _Writer:
         parts = (self._int(atom.left), self._int(atom.right))
         return self.graph.call_function(ATOM_FUNCTIONS[type(atom)], parts)
 
-    def _real(self, value: Real) -> Any:
+    def _real(self, value: Real) -> Argument:
         if value.op == "const":
             return value.args[0]
         if value in self.numbers:
@@ -207,17 +210,17 @@ class _Writer:
 def example_inputs(
     trace: Trace,
     captured: Captured,
-    registers: Sequence[Any],
+    registers: Sequence[Value],
     numbers: Sequence[int],
     number_of: Mapping[Symbol | str, int],
     register_of: Mapping[Source, int],
-) -> tuple[Any, ...]:
+) -> Arguments:
     """What the placeholders stand for, given the registers and raw numbers of a guard check that held."""
     sources = {entry.value: entry.source for entry in trace.assumptions.inputs}
     ints = {key: numbers[slot] for key, slot in number_of.items() if isinstance(key, Symbol)}
     words = {key: numbers[slot] for key, slot in number_of.items() if isinstance(key, str)}
     reals = {key: struct.unpack("<d", struct.pack("<q", word))[0] for key, word in words.items()}
-    examples: list[Any] = []
+    examples: list[Value] = []
     for feed in captured.feeds:
         if isinstance(feed, Ref):
             examples.append(registers[register_of[sources[feed.value]]])
@@ -231,7 +234,7 @@ def example_inputs(
 def backend_plan(
     trace: Trace,
     captured: Captured,
-    function: Callable[..., Any],
+    function: Function,
     number_of: Mapping[Symbol | str, int],
     number_count: int,
     register_of: Mapping[Source, int],
@@ -252,11 +255,12 @@ def backend_plan(
             slots.append(Slot("call", BY_TORCH[trace.metas[value].dtype].name, (), ()))
             outs.append(((position,), slot_of[value]))
 
-    def leaf(value: Any) -> Any:
+    def leaf(value: RunTime) -> Template:
         if isinstance(value, Ref):
             return ("tensor", slot_of[value.value])
         if isinstance(value, Source):
             return ("register", register_of[value])
+        assert isinstance(value, (Expr, Real)), "a number"
         value = value.substitute(known)
         if not value.symbols <= number_of.keys():
             _refuse_element(trace, value)
@@ -291,10 +295,10 @@ def backend_plan(
     )  # fmt: skip
 
 
-def _in_its_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+def _in_its_mode(function: Function) -> Function:
     """The function, which changes the gradient mode, with the mode put back where it fails."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: Value) -> Value:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             return function(*args)
 
@@ -326,10 +330,10 @@ def _refuse_element(trace: Trace, value: Expr | Real) -> None:
             raise Stop(reason("item", "Tensor.item", line))
 
 
-def _undoing(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _undoing(function: Function, places: tuple[int, ...]) -> Function:
     """``function``, which leaves its arguments at ``places`` as they were when it fails: the call then runs eagerly."""
 
-    def whole(*args: Any) -> Any:
+    def whole(*args: Value) -> Value:
         tensors = [args[place] for place in places]
         kept = [(tensor.detach().clone(), tensor._version) for tensor in tensors]
         try:
@@ -352,7 +356,7 @@ def _tensors(trace: Trace) -> list[int]:
     """The values that the result and the effects hold."""
     found: list[int] = []
 
-    def visit(part: Any) -> None:
+    def visit(part: Value) -> None:
         if isinstance(part, Ref):
             found.append(part.value)
         elif isinstance(part, Build):
@@ -372,11 +376,11 @@ def _tensors(trace: Trace) -> list[int]:
     return found
 
 
-def _free_numbers(trace: Trace, size_of: Mapping[Symbol, Any]) -> list[Expr | Real]:
+def _free_numbers(trace: Trace, size_of: Mapping[Symbol, tuple[int, int]]) -> list[Expr | Real]:
     """Int and float arguments that the graph uses: they become placeholders."""
     found: dict[Expr | Real, None] = {}
 
-    def visit(value: Any) -> None:
+    def visit(value: Value) -> None:
         if isinstance(value, Expr):
             for symbol in sorted(value.symbols, key=str):
                 if symbol not in size_of:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from framefuse.ir.numbers import (
     Atom,
@@ -18,6 +17,7 @@ from framefuse.ir.numbers import (
     constant_real,
     expr,
 )
+from framefuse.ir.plan import NumberInstruction
 
 ATOM_OPS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -31,12 +31,12 @@ class NumberProgram:
     """
 
     def __init__(self, bound: Mapping[Symbol | str, int], count: int) -> None:
-        self.slots: dict[Any, int] = {}
+        self.slots: dict[Expr | Real, int] = {}
         for key, slot in bound.items():
             self.slots[key.expr if isinstance(key, Symbol) else Real("symbol", (key,))] = slot
         self.count = count
-        self.early: list[tuple[Any, ...]] = []
-        self._late: list[tuple[Any, ...]] = []
+        self.early: list[NumberInstruction] = []
+        self._late: list[NumberInstruction] = []
         self._late_slots: set[int] = set()
 
     def bind(self, symbol: Symbol) -> int:
@@ -63,7 +63,7 @@ class NumberProgram:
             self.slots[key] = found
         return found
 
-    def take(self) -> tuple[tuple[Any, ...], ...]:
+    def take(self) -> tuple[NumberInstruction, ...]:
         """The instructions over late sizes made since the last call of this method."""
         made, self._late = tuple(self._late), []
         return made
@@ -72,7 +72,7 @@ class NumberProgram:
         self.count += 1
         return self.count - 1
 
-    def _emit(self, op: str, left: Any, right: Any = 0) -> int:
+    def _emit(self, op: str, left: int | float, right: int = 0) -> int:
         slot = self._new()
         late = op not in ("const", "real_const") and not self._late_slots.isdisjoint((left, right))
         if late:

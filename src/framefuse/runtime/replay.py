@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from framefuse.runtime.cuda_graphs import CudaGraphs, Handle, Settings, Stream
+
+Tensors = tuple[Tensor, ...]
+Answer = Tensors | types.NotImplementedType | None
+Lie = tuple[Sequence[int], Sequence[int], int]  # sizes, strides, offset
 
 
 class Pool:
@@ -20,14 +26,14 @@ class Pool:
     ones; ``last`` is the stream of the last replay.
     """
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, machine: CudaGraphs) -> None:
         self.machine = machine
         self.lock = threading.Lock()
         self.graphs: weakref.WeakSet[Replay] = weakref.WeakSet()
-        self.last: Any = None
-        self._handle: Any = None
+        self.last: Stream | None = None
+        self._handle: Handle | None = None
 
-    def handle(self, own: bool) -> Any:
+    def handle(self, own: bool) -> Handle:
         """Names the shared memory, or with ``own`` some that no other graph has. No graph left there, the shared memory
         gets another name, since torch gives it back.
         """
@@ -90,7 +96,7 @@ class Replay:
         graph: Callable[[], None],
         outs: Sequence[Tensor],
         kept: Sequence[int],
-        settings: Any,
+        settings: Settings | None,
     ) -> None:
         self.pool = pool
         self.graph = graph
@@ -106,10 +112,10 @@ class Replay:
         # of each out, where it stands among the copies with what is kept behind them; None where that is the order
         places = [*order, *kept]
         self.outs = None if not kept else tuple([places.index(place) for place in range(len(outs))])
-        self.stream: Any = None
+        self.stream: Stream | None = None
         pool.graphs.add(self)
 
-    def __call__(self, *given: Tensor) -> Any:
+    def __call__(self, *given: Tensor) -> Answer:
         pool = self.pool
         if not pool.lock.acquire(False):
             return None
@@ -122,7 +128,7 @@ class Replay:
         finally:
             pool.lock.release()
 
-    def run(self, machine: Any, given: tuple[Tensor, ...]) -> Any:
+    def run(self, machine: CudaGraphs, given: tuple[Tensor, ...]) -> Answer:
         """The same, for who holds the lock, on the right device."""
         if machine.capturing():
             return None
@@ -162,7 +168,7 @@ class Replay:
         """Whether this is one of the objects that are kept."""
         return any(part is tensor for part in self.kept)
 
-    def moved(self, stream: Any) -> None:
+    def moved(self, stream: Stream) -> None:
         """The memory of the inputs is used on one more stream."""
         if self.stream is not None:
             self.pool.machine.used(self.statics, stream)
@@ -217,7 +223,7 @@ class _Fresh:
 
     def __init__(self, outs: Sequence[Tensor]) -> None:
         self.flat: list[Tensor] = []
-        self.lies: list[tuple[int, Any]] = []  # of each out: which copy, and how it lies in it
+        self.lies: list[tuple[int, Lie | None]] = []  # of each out: which copy, and how it lies in it
         self.viewed: list[tuple[int, int]] = []  # the views among the outs, and which out each one views, or -1
         shared: dict[int, list[Tensor]] = {}
         for out in outs:
@@ -230,14 +236,14 @@ class _Fresh:
                 self.lies.append((len(self.flat), None))
                 self.flat.append(out)
                 continue
-            start = min(member.storage_offset() for member in family)
+            start = min(int(member.storage_offset()) for member in family)
             if address not in place_of:
                 if any(member.dtype is not out.dtype for member in family):
                     raise Refused("two results of different dtypes share memory")
                 end = max(member.storage_offset() + _span(member) for member in family)
                 place_of[address] = len(self.flat)
                 self.flat.append(out.as_strided((end - start,), (1,), start))
-            lies = (out.size(), out.stride(), out.storage_offset() - start)
+            lies: Lie = (out.size(), out.stride(), int(out.storage_offset()) - start)
             self.lies.append((place_of[address], lies))
             if out._is_view():
                 self.viewed.append((place, next((p for p, other in enumerate(outs) if other is out._base), -1)))
@@ -254,11 +260,12 @@ class _Fresh:
         outs = [made[p].data if lies is None else _over(made[p], *lies) for p, lies in self.lies]
         for place, base in self.viewed:
             copied, lies = self.lies[place]
+            assert lies is not None, "a view lies in memory that others share"
             outs[place] = (made[copied].data if base < 0 else outs[base]).as_strided(*lies)
         return tuple(outs)
 
 
-def _over(memory: Tensor, size: Any, stride: Any, offset: int) -> Tensor:
+def _over(memory: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
     """A tensor in this memory that is no view of another one: autograd may be told of it."""
     return torch.empty(0, dtype=memory.dtype, device=memory.device).set_(memory.untyped_storage(), offset, size, stride)
 

@@ -11,30 +11,36 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from framefuse.ir.classes import builtin_base, written_in_c
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg
 from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.plan import Template
 from framefuse.ir.trace import Build, Effect, Ref, formatted
+from framefuse.ir.values import Value
 
-Leaf = Callable[[Any], Any]  # a Ref, Expr, Real or Source to its template
+Recipe: TypeAlias = Value  # a Build, Ref, Expr, Real or Source, or a constant of the program
+RunTime: TypeAlias = Ref | Arg | Expr | Real | Source  # what only a run has
+Leaf: TypeAlias = Callable[[RunTime], Template]
+Leaves: TypeAlias = Sequence[Value]
+Made: TypeAlias = dict[int, Value]  # by number of a recipe
 PLAIN = ("tuple", "list", "dict", "set", "frozenset", "slice", "const", "source")
 
 
-def result_template(result: Any, effects: Sequence[Effect], leaf: Leaf, plain: bool = True) -> Any:
+def result_template(result: Recipe, effects: Sequence[Effect], leaf: Leaf, plain: bool = True) -> Template:
     """The template that gives the call's result and, in one Python callable, replays effects and shares objects;
     without that callable where ``plain`` and none is needed.
     """
     if plain and not effects and is_plain(result):
         return plain_template(result, leaf)
-    leaves: list[Any] = []
+    leaves: list[Value] = []
     program = Rebuild(_number(result, leaves), tuple(_number_effect(effect, leaves) for effect in effects))
     return ("build", program, *(leaf(part) for part in leaves))
 
 
-def argument_template(value: Any, leaf: Leaf) -> Any:
+def argument_template(value: Value, leaf: Leaf) -> Template:
     """The template of a call's argument: nested containers over Arg, Ref, Expr, Real, Source and constants."""
     if isinstance(value, (Arg, Ref, Expr, Real, Source)):
         return leaf(value)
@@ -50,7 +56,7 @@ def argument_template(value: Any, leaf: Leaf) -> Any:
     return ("const", value)
 
 
-def is_plain(recipe: Any) -> bool:
+def is_plain(recipe: Recipe) -> bool:
     """True when the recipe needs no Python code: tuples, lists, dicts, sets and slices of leaves, no object named
     twice.
     """
@@ -75,7 +81,7 @@ def is_plain_object(recipe: Build) -> bool:
     return all(is_plain(part) for _, part in (*entries, *recipe.parts))
 
 
-def plain_template(recipe: Any, leaf: Leaf) -> Any:
+def plain_template(recipe: Recipe, leaf: Leaf) -> Template:
     """The template of a plain recipe."""
     if isinstance(recipe, (Ref, Expr, Real, Source)):
         return leaf(recipe)
@@ -108,7 +114,7 @@ class Place:
     index: int
 
 
-def _number(recipe: Any, leaves: list[Any]) -> Any:
+def _number(recipe: Recipe, leaves: list[Value]) -> Recipe:
     """The recipe with each run-time leaf replaced by its index in ``leaves``, which grows."""
     if isinstance(recipe, (Ref, Expr, Real, Source)):
         leaves.append(recipe)
@@ -128,7 +134,7 @@ def _number(recipe: Any, leaves: list[Any]) -> Any:
     return Build(recipe.kind, recipe.value, parts, base, recipe.number)
 
 
-def _number_effect(effect: Effect, leaves: list[Any]) -> Effect:
+def _number_effect(effect: Effect, leaves: list[Value]) -> Effect:
     target, key, value = (_number(part, leaves) for part in (effect.target, effect.key, effect.value))
     return Effect(effect.kind, target, key, value, effect.line)
 
@@ -140,18 +146,18 @@ class Rebuild:
 
     __slots__ = ("effects", "result")
 
-    def __init__(self, result: Any, effects: tuple[Effect, ...]) -> None:
+    def __init__(self, result: Recipe, effects: tuple[Effect, ...]) -> None:
         self.result = result
         self.effects = effects
 
-    def __call__(self, *leaves: Any) -> Any:
-        made: dict[int, Any] = {}
+    def __call__(self, *leaves: Value) -> Value:
+        made: Made = {}
         for effect in self.effects:
             _apply(effect, leaves, made)
         return _make(self.result, leaves, made)
 
 
-def _make(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make(recipe: Recipe, leaves: Leaves, made: Made) -> Value:
     if type(recipe) is Place:
         return leaves[recipe.index]
     if type(recipe) is not Build:
@@ -163,46 +169,46 @@ def _make(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
     return MAKERS[recipe.kind](recipe, leaves, made)
 
 
-def _keep(recipe: Build, value: Any, made: dict[int, Any]) -> Any:
+def _keep(recipe: Build, value: Value, made: Made) -> Value:
     if recipe.number >= 0:
         made[recipe.number] = value
     return value
 
 
-def _parts(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> list[Any]:
+def _parts(recipe: Build, leaves: Leaves, made: Made) -> list[Value]:
     return [_make(part, leaves, made) for part in recipe.parts]
 
 
-def _make_list(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
-    value: list[Any] = _keep(recipe, [], made)  # registered before its parts: it may hold itself
+def _make_list(recipe: Build, leaves: Leaves, made: Made) -> Value:
+    value: list[Value] = _keep(recipe, [], made)  # registered before its parts: it may hold itself
     value.extend(_parts(recipe, leaves, made))
     return value
 
 
-def _make_dict(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
-    value: dict[Any, Any] = _keep(recipe, {}, made)
+def _make_dict(recipe: Build, leaves: Leaves, made: Made) -> Value:
+    value: dict[Value, Value] = _keep(recipe, {}, made)
     for key, part in recipe.parts:
         own = _make(key, leaves, made)  # before the value, which may know it
         value[own] = _make(part, leaves, made)
     return value
 
 
-def _make_set(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
-    value: set[Any] = _keep(recipe, set(), made)
+def _make_set(recipe: Build, leaves: Leaves, made: Made) -> Value:
+    value: set[Value] = _keep(recipe, set(), made)
     value.update(_parts(recipe, leaves, made))
     return value
 
 
-def _make_object(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_object(recipe: Build, leaves: Leaves, made: Made) -> Value:
     return _fill(recipe, recipe.value, recipe.parts, leaves, made)
 
 
-def _make_instance(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_instance(recipe: Build, leaves: Leaves, made: Made) -> Value:
     """An instance of a class that is made anew."""
     return _fill(recipe, _make(recipe.parts[0], leaves, made), recipe.parts[1].parts, leaves, made)
 
 
-def _fill(recipe: Build, cls: type, state: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _fill(recipe: Build, cls: type, state: Value, leaves: Leaves, made: Made) -> Value:
     """An instance of ``cls`` with the content of ``recipe.base`` and the attributes of ``state``."""
     builtin = builtin_base(cls)
     value = _keep(recipe, builtin.__new__(cls), made)
@@ -222,16 +228,16 @@ def _fill(recipe: Build, cls: type, state: Any, leaves: Sequence[Any], made: dic
     return value
 
 
-def _make_named_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_named_tuple(recipe: Build, leaves: Leaves, made: Made) -> Value:
     """A named tuple or an instance of a subclass of tuple; torch's return types take a sequence."""
     cls, parts = recipe.value, _parts(recipe, leaves, made)
     value = _keep(recipe, cls(parts) if written_in_c(cls) else tuple.__new__(cls, parts), made)
     if recipe.base is not None:
-        vars(value).update(_make(recipe.base, leaves, made))
+        value.__dict__.update(_make(recipe.base, leaves, made))
     return value
 
 
-def _make_class(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_class(recipe: Build, leaves: Leaves, made: Made) -> Value:
     """A class: made with its bases, then filled, as its methods may know it."""
     name, space = recipe.value
     meta, bases = (_make(part, leaves, made) for part in recipe.parts[:2])
@@ -242,28 +248,28 @@ def _make_class(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> A
     return value
 
 
-def _make_kind_of_tuple(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_kind_of_tuple(recipe: Build, leaves: Leaves, made: Made) -> Value:
     cls, *parts = _parts(recipe, leaves, made)
     value = _keep(recipe, tuple.__new__(cls, parts), made)
     if recipe.base is not None:
-        vars(value).update(_make(recipe.base, leaves, made))
+        value.__dict__.update(_make(recipe.base, leaves, made))
     return value
 
 
-def _make_cell(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_cell(recipe: Recipe, leaves: Leaves, made: Made) -> Value:
     """A cell of a closure: a new and empty one, or one that is there."""
     if type(recipe) is Build and recipe.kind == "cell" and recipe.number not in made:
         return _keep(recipe, types.CellType(), made)
     return _make(recipe, leaves, made)
 
 
-def _fill_cell(recipe: Any, leaves: Sequence[Any], made: dict[int, Any]) -> None:
+def _fill_cell(recipe: Recipe, leaves: Leaves, made: Made) -> None:
     if type(recipe) is Build and recipe.kind == "cell":
         for part in _parts(recipe, leaves, made):
             made[recipe.number].cell_contents = part
 
 
-def _make_function(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_function(recipe: Build, leaves: Leaves, made: Made) -> Value:
     code, variables, name, qualified, module, text = recipe.value
     closure = recipe.parts[2]
     cells = None if closure is None else tuple([_make_cell(part, leaves, made) for part in closure.parts])
@@ -273,36 +279,36 @@ def _make_function(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -
     value.__qualname__, value.__module__, value.__doc__ = qualified, module, text
     value.__defaults__, value.__kwdefaults__ = (_make(part, leaves, made) for part in recipe.parts[:2])
     value.__annotations__ = _make(recipe.parts[3], leaves, made)
-    vars(value).update(_make(recipe.parts[4], leaves, made))
+    value.__dict__.update(_make(recipe.parts[4], leaves, made))
     return value
 
 
-def _make_called(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_called(recipe: Build, leaves: Leaves, made: Made) -> Value:
     function, args, kwargs = _parts(recipe, leaves, made)
     return _keep(recipe, function(*args, **kwargs), made)
 
 
-def _make_partial(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_partial(recipe: Build, leaves: Leaves, made: Made) -> Value:
     function, args, kwargs, state = _parts(recipe, leaves, made)
     value = _keep(recipe, functools.partial(function, *args, **kwargs), made)
-    vars(value).update(state)
+    value.__dict__.update(state)
     return value
 
 
-def _make_variable(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_variable(recipe: Build, leaves: Leaves, made: Made) -> Value:
     """A cell for itself, with its content."""
     cell = _make_cell(recipe, leaves, made)
     _fill_cell(recipe, leaves, made)
     return cell
 
 
-def _make_text(recipe: Build, leaves: Sequence[Any], made: dict[int, Any]) -> Any:
+def _make_text(recipe: Build, leaves: Leaves, made: Made) -> Value:
     """What an f-string makes of one value."""
     conversion, spec = recipe.value
     return formatted(_make(recipe.parts[0], leaves, made), conversion, spec)
 
 
-MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
+MAKERS: dict[str, Callable[[Build, Leaves, Made], Value]] = {
     "const": lambda r, leaves, made: r.value,
     "tuple": lambda r, leaves, made: _keep(r, tuple(_parts(r, leaves, made)), made),
     "frozenset": lambda r, leaves, made: _keep(r, frozenset(_parts(r, leaves, made)), made),
@@ -327,23 +333,23 @@ MAKERS: dict[str, Callable[[Build, Sequence[Any], dict[int, Any]], Any]] = {
 }
 
 
-def _apply(effect: Effect, leaves: Sequence[Any], made: dict[int, Any]) -> None:
+def _apply(effect: Effect, leaves: Leaves, made: Made) -> None:
     target = _make(effect.target, leaves, made)
     key = _make(effect.key, leaves, made)
     value = _make(effect.value, leaves, made)
     APPLY[effect.kind](target, key, value)
 
 
-def _set_cell(cell: types.CellType, key: Any, value: Any) -> None:
+def _set_cell(cell: types.CellType, key: Value, value: Value) -> None:
     cell.cell_contents = value
 
 
-def _empty_cell(cell: types.CellType, key: Any, value: Any) -> None:
+def _empty_cell(cell: types.CellType, key: Value, value: Value) -> None:
     with contextlib.suppress(ValueError):
         del cell.cell_contents
 
 
-def _set_content(target: Any, key: Any, value: Any) -> None:
+def _set_content(target: Value, key: Value, value: Value) -> None:
     """The whole content of a container that stays the same object."""
     base = builtin_base(type(target))
     base.clear(target)
@@ -354,7 +360,7 @@ def _set_content(target: Any, key: Any, value: Any) -> None:
         base.extend(target, value)
 
 
-APPLY: dict[str, Callable[[Any, Any, Any], Any]] = {
+APPLY: dict[str, Callable[[Value, Value, Value], Value]] = {
     "attr": lambda target, key, value: object.__setattr__(target, key, value),
     "setattr": setattr,
     "delattr": lambda target, key, value: object.__delattr__(target, key),
