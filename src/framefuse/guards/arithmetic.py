@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Real, Symbol, Whole
+from framefuse.ir.plan import NumberInstruction
 
 OPERATIONS = {Floordiv: "floordiv", Modulo: "mod", Minimum: "min", Maximum: "max"}
 
@@ -15,8 +16,8 @@ class Arithmetic:
     def __init__(self) -> None:
         self.count = 0
         self.number_of: dict[Symbol | str, int] = {}
-        self.emitted: list[tuple[Any, ...]] = []
-        self._known: dict[Any, int] = {}
+        self.emitted: list[tuple[str, NumberInstruction]] = []  # guard instructions
+        self._known: dict[Hashable, int] = {}
 
     def fresh(self) -> int:
         """A number that nothing else sets."""
@@ -71,7 +72,7 @@ class Arithmetic:
     def _constant(self, value: int) -> int:
         return self._apply("const", value, 0)
 
-    def _apply(self, op: str, left: Any, right: int, told: str = "") -> int:
+    def _apply(self, op: str, left: int | float, right: int, told: str = "") -> int:
         key = (op, told or left, right)
         if key not in self._known:
             number = self._known[key] = self.fresh()

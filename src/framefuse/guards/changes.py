@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextvars
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from framefuse import _native
 from framefuse.guards.check import same_atom
 from framefuse.guards.nodes import MISSING
 from framefuse.ir.facts import Assumptions, Source
+from framefuse.ir.values import Value
 
 NUMBERS = {"int": int, "float": float}
 TEXTS = ("str", "count")
 FREE = ("integer", "real", "answer")
 
 
-def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[Source]:
+def moving(known: Iterable[Assumptions], arguments: Sequence[Value]) -> frozenset[Source]:
     """The sources of ints and floats, and of strings among arguments, that were held to a value and have another one
     now, or are free already.
 
@@ -25,7 +25,7 @@ def moving(known: Iterable[Assumptions], arguments: Sequence[Any]) -> frozenset[
     program asks.
     """
     found: set[Source] = set()
-    values: dict[Source, Any] = {}
+    values: dict[Source, Value] = {}
     for assumptions in known:
         for fact in assumptions.facts:
             if fact.kind in FREE:
@@ -46,7 +46,7 @@ def _is_given(source: Source) -> bool:
     return source.kind == "arg" or (source.kind == "item" and source.base is not None and source.base.kind == "arg")
 
 
-def _value(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -> Any:
+def _value(source: Source, arguments: Sequence[Value], values: dict[Source, Value]) -> Value:
     """What lies at ``source`` now, MISSING when there is nothing."""
     if source not in values:
         try:
@@ -56,7 +56,7 @@ def _value(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) 
     return values[source]
 
 
-def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -> Any:
+def _read(source: Source, arguments: Sequence[Value], values: dict[Source, Value]) -> Value:
     kind, key = source.kind, source.key
     if source.base is None:
         return arguments[key] if kind == "arg" else key
@@ -71,7 +71,7 @@ def _read(source: Source, arguments: Sequence[Any], values: dict[Source, Any]) -
     if kind == "entry":
         return dict.get(base, _value(key, arguments, values), MISSING)
     if kind == "item":
-        plain: Any = next(each for each in (list, tuple, deque) if isinstance(base, each))
+        plain: Value = next(each for each in (list, tuple, deque) if isinstance(base, each))
         return plain.__getitem__(base, key)
     if kind == "global":
         found = base.__globals__.get(key, MISSING)

@@ -8,7 +8,6 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from framefuse.guards.nodes import MISSING
 from framefuse.ir.facts import GlobalState, Source, TensorSpec
 from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
 from framefuse.ir.plan import GuardProgram
+from framefuse.ir.values import Arguments, Value
 
 ATOMS = (int, str, bytes, float, complex, tuple)
 
@@ -24,17 +24,17 @@ ATOMS = (int, str, bytes, float, complex, tuple)
 class Texts(Sequence[str]):
     """The explanations of a program's instructions, written when somebody reads them."""
 
-    def __init__(self, reasons: tuple[Any, ...]) -> None:
+    def __init__(self, reasons: tuple[object, ...]) -> None:
         self._reasons = reasons
 
-    def reason(self, index: int) -> Any:
+    def reason(self, index: int) -> object:
         """What explains an instruction: a text, or a fact with its place and line."""
         return self._reasons[index]
 
     def __len__(self) -> int:
         return len(self._reasons)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Value) -> Value:
         return str(self._reasons[index])
 
     def __iter__(self) -> Iterator[str]:
@@ -45,7 +45,7 @@ class Texts(Sequence[str]):
 class Hit:
     """All held: what the registers hold (None where nothing was loaded) and the numbers as signed 64-bit words."""
 
-    registers: tuple[Any, ...]
+    registers: Arguments
     numbers: tuple[int, ...]
 
 
@@ -69,7 +69,7 @@ class Miss:
 class Failed(Exception):
     """An instruction does not hold: what was, what is now, and of which ``part`` of the place, such as ``.dtype``."""
 
-    def __init__(self, was: Any, now: Any, part: str = "") -> None:
+    def __init__(self, was: object, now: object, part: str = "") -> None:
         super().__init__()
         self.was = was
         self.now = now
@@ -82,7 +82,7 @@ class Said(str):
     __slots__ = ()
 
 
-def check(program: GuardProgram, arguments: Sequence[Any]) -> Hit | Miss:
+def check(program: GuardProgram, arguments: Sequence[Value]) -> Hit | Miss:
     """What :meth:`framefuse._native.GuardSet.check` finds, without its short cuts: every block is run."""
     different = state_difference(program.state)
     if different is not None:
@@ -95,14 +95,14 @@ def check(program: GuardProgram, arguments: Sequence[Any]) -> Hit | Miss:
             RULES[instruction[0]](run, *instruction[1:])
         except Failed as failed:
             failed.__traceback__ = None  # a rule's frame holds the values, and the exception that it raised
-            reason: Any = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
+            reason: object = program.texts.reason(index) if isinstance(program.texts, Texts) else program.texts[index]
             source = getattr(reason, "source", None)
             name = str(reason) if not failed.part else f"{source or reason}{failed.part}"
             return Miss(index, name, _short(failed.was), _short(failed.now), source)
     return Hit(tuple(run.registers), tuple(run.numbers))
 
 
-def explain(program: GuardProgram, arguments: Sequence[Any]) -> str | None:
+def explain(program: GuardProgram, arguments: Sequence[Value]) -> str | None:
     """Why the program misses on these bound arguments, as ``name: was -> is``; None when it hits."""
     answer = check(program, arguments)
     return str(answer) if isinstance(answer, Miss) else None
@@ -130,7 +130,7 @@ def state_difference(state: GlobalState | None) -> Miss | None:
     return None
 
 
-def current_state(like: GlobalState) -> dict[str, Any]:
+def current_state(like: GlobalState) -> dict[str, object]:
     """Torch's state now, for the device types that ``like`` names; the dtype of autocast counts only where it is on."""
     casts = []
     for kind, was_on, was_dtype in like.autocast:
@@ -155,7 +155,7 @@ def _plain(dtype: torch.dtype, like: str) -> str:
     return str(dtype) if like.startswith("torch.") else str(dtype).removeprefix("torch.")
 
 
-def _short(value: Any) -> str:
+def _short(value: Value) -> str:
     if value is MISSING:
         return "nothing"
     if isinstance(value, Said):
@@ -168,7 +168,7 @@ def _short(value: Any) -> str:
     return text if len(text) < 80 else f"{type(value).__name__} object"
 
 
-def same_atom(left: Any, right: Any) -> bool:
+def same_atom(left: Value, right: Value) -> bool:
     """Equal atoms of the same exact type; floats by their bits; anything else by identity."""
     if left is right:
         return True
@@ -197,14 +197,14 @@ def word_of(value: float) -> int:
 class _Run:
     """One check: the registers and numbers so far."""
 
-    def __init__(self, program: GuardProgram, arguments: Sequence[Any]) -> None:
+    def __init__(self, program: GuardProgram, arguments: Sequence[Value]) -> None:
         self.arguments = arguments
-        self.registers: list[Any] = [None] * program.registers
+        self.registers: list[Value] = [None] * program.registers
         self.numbers: list[int] = [0] * program.numbers
 
     # loads
 
-    def load(self, register: int, value: Any) -> None:
+    def load(self, register: int, value: Value) -> None:
         if value is MISSING:
             raise Failed(Said("there"), MISSING)
         self.registers[register] = value
@@ -212,20 +212,20 @@ class _Run:
     def arg(self, d: int, index: int) -> None:
         self.load(d, self.arguments[index] if index < len(self.arguments) else MISSING)
 
-    def object(self, d: int, value: Any) -> None:
+    def object(self, d: int, value: Value) -> None:
         self.registers[d] = value
 
     def dict(self, d: int, r: int) -> None:
         found = _native.instance_dict(self.registers[r])
         self.load(d, MISSING if found is None else found)
 
-    def item_dict(self, d: int, r: int, key: Any) -> None:
+    def item_dict(self, d: int, r: int, key: Value) -> None:
         self.load(d, _entry(self.registers[r], key))
 
     def item_seq(self, d: int, r: int, index: int) -> None:
         holder = self.registers[r]
         if isinstance(holder, (list, tuple)):
-            kind: Any = list if isinstance(holder, list) else tuple
+            kind: Value = list if isinstance(holder, list) else tuple
             count = kind.__len__(holder)
             self.load(d, kind.__getitem__(holder, index) if -count <= index < count else MISSING)
         elif type(holder) is deque:
@@ -269,20 +269,20 @@ class _Run:
 
     # checks
 
-    def demand(self, holds: bool, was: Any, now: Any) -> None:
+    def demand(self, holds: bool, was: Value, now: Value) -> None:
         if not holds:
             raise Failed(was, now)
 
-    def is_(self, r: int, value: Any) -> None:
+    def is_(self, r: int, value: Value) -> None:
         self.demand(self.registers[r] is value, value, self.registers[r])
 
-    def type_is(self, r: int, kind: Any) -> None:
+    def type_is(self, r: int, kind: Value) -> None:
         self.demand(type(self.registers[r]) is kind, kind, type(self.registers[r]))
 
-    def equal(self, r: int, value: Any) -> None:
+    def equal(self, r: int, value: Value) -> None:
         self.demand(same_atom(self.registers[r], value), value, self.registers[r])
 
-    def answer(self, r: int, question: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any]) -> None:
+    def answer(self, r: int, question: tuple[Value, Arguments, Arguments, Value]) -> None:
         function, before, behind, answer = question
         held = self.registers[r]
         try:
@@ -296,7 +296,7 @@ class _Run:
         size = _size(held)
         self.demand(size == count, Said(f"length {count}"), Said(f"length {size}"))
 
-    def keys(self, r: int, keys: tuple[Any, ...]) -> None:
+    def keys(self, r: int, keys: Arguments) -> None:
         held = self.registers[r]
         if type(held) in (set, frozenset):
             self.demand(same_atom(tuple(held), keys), keys, held)
@@ -308,12 +308,12 @@ class _Run:
         now = tuple(type(held).__iter__(held))
         self.demand(same_atom(now, keys), keys, now)
 
-    def absent(self, r: int, key: Any) -> None:
+    def absent(self, r: int, key: Value) -> None:
         held = self.registers[r]
         lacks = key not in held if isinstance(held, SETS) else isinstance(held, dict) and _entry(held, key) is MISSING
         self.demand(lacks, Said("absent"), held)
 
-    def present(self, r: int, key: Any) -> None:
+    def present(self, r: int, key: Value) -> None:
         held = self.registers[r]
         holds = key in held if isinstance(held, SETS) else _entry(held, key) is not MISSING
         self.demand(holds, Said("present"), MISSING)
@@ -322,7 +322,7 @@ class _Run:
         held = self.registers[r]
         self.demand(isinstance(held, type) and _type_attr(held, name) is MISSING, Said("absent"), held)
 
-    def unset(self, r: int, kind: str, key: Any) -> None:
+    def unset(self, r: int, kind: str, key: Value) -> None:
         self.demand(UNSET[kind](self.registers[r], key), Said("unset"), Said("set"))
 
     def tensor(self, r: int, spec: TensorSpec, binds: tuple[tuple[str, int, int], ...]) -> None:
@@ -354,7 +354,7 @@ class _Run:
         self.numbers[number] = size = len(held) if type(held) is str else _size(held)
         self.demand(size >= 0, Said("a length"), self.registers[r])
 
-    def code(self, r: int, code: Any, defaults: Any, keyword_defaults: Any) -> None:
+    def code(self, r: int, code: Value, defaults: Value, keyword_defaults: Value) -> None:
         held = self.registers[r]
         good = isinstance(held, types.FunctionType) and held.__code__ is code
         same = good and held.__defaults__ is defaults and held.__kwdefaults__ is keyword_defaults
@@ -395,7 +395,7 @@ class _Run:
     def address(self, r: int, number: int) -> None:
         self.numbers[number] = id(self.registers[r])
 
-    def version(self, r: int, seen: Any) -> None:
+    def version(self, r: int, seen: Value) -> None:
         held = self.registers[r]
         tag, members = seen if isinstance(seen, tuple) else (seen, None)
         now = _native.type_tag(held) if isinstance(held, type) else 0
@@ -408,7 +408,7 @@ class _Run:
         a, b = self.numbers[left], self.numbers[right]
         self.demand(RELATIONS[op](a, b), Said(f"left {op} right"), Said(f"{a} and {b}"))
 
-    def real_number(self, op: str, left: Any, right: int) -> int:
+    def real_number(self, op: str, left: Value, right: int) -> int:
         """The word of a float that is computed of others."""
         if op == "const":
             return word_of(left)
@@ -425,7 +425,7 @@ class _Run:
         wanted = f"left {op} right" if holds else f"not left {op} right"
         self.demand(REAL_RELATIONS[op](a, b) is holds, Said(wanted), Said(f"{a} and {b}"))
 
-    def number(self, instruction: tuple[Any, ...]) -> None:
+    def number(self, instruction: tuple[str, int, Value, int]) -> None:
         op, to, left, right = instruction
         if op.startswith("real_"):
             self.numbers[to] = self.real_number(op[5:], left, right)
@@ -444,34 +444,34 @@ SETS = (set, frozenset)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _size(held: Any) -> int:
+def _size(held: Value) -> int:
     """The length of a container as its builtin class tells it, -1 for anything else."""
     if type(held) is deque:
         return len(held)
-    kinds: tuple[Any, ...] = (list, tuple, dict, set, frozenset)
+    kinds: Arguments = (list, tuple, dict, set, frozenset)
     return next((int(kind.__len__(held)) for kind in kinds if isinstance(held, kind)), -1)
 
 
-def _entry(holder: Any, key: Any) -> Any:
+def _entry(holder: Value, key: Value) -> Value:
     return dict.get(holder, key, MISSING) if isinstance(holder, dict) else MISSING
 
 
-def _global(function: Any, name: str) -> Any:
+def _global(function: Value, name: str) -> Value:
     if not isinstance(function, types.FunctionType):
         return MISSING
     found = function.__globals__.get(name, MISSING)
     return dict.get(getattr(function, "__builtins__"), name, MISSING) if found is MISSING else found  # noqa: B009
 
 
-def _context(variable: Any) -> Any:
+def _context(variable: Value) -> Value:
     return variable.get(MISSING) if isinstance(variable, contextvars.ContextVar) else MISSING
 
 
-def _cells(function: Any) -> tuple[Any, ...]:
+def _cells(function: Value) -> Arguments:
     return (function.__closure__ or ()) if isinstance(function, types.FunctionType) else ()
 
 
-def _cell(function: Any, index: int) -> Any:
+def _cell(function: Value, index: int) -> Value:
     cells = _cells(function)
     try:
         return cells[index].cell_contents if 0 <= index < len(cells) else MISSING
@@ -479,13 +479,13 @@ def _cell(function: Any, index: int) -> Any:
         return MISSING
 
 
-def _type_attr(kind: Any, name: str) -> Any:
+def _type_attr(kind: Value, name: str) -> Value:
     if not isinstance(kind, type):
         return MISSING
     return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), MISSING)
 
 
-def _lacks(holder: Any, name: str) -> bool:
+def _lacks(holder: Value, name: str) -> bool:
     try:
         getattr(holder, name)
     except AttributeError:
@@ -493,7 +493,7 @@ def _lacks(holder: Any, name: str) -> bool:
     return False
 
 
-def _span(tensor: Any) -> tuple[int, int] | None:
+def _span(tensor: Value) -> tuple[int, int] | None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.is_meta:
         return None
     begin = tensor.data_ptr()
@@ -503,7 +503,7 @@ def _span(tensor: Any) -> tuple[int, int] | None:
     return begin, begin + (last + 1) * tensor.element_size()
 
 
-def _tensor_difference(tensor: Any, spec: TensorSpec) -> Failed | None:
+def _tensor_difference(tensor: Value, spec: TensorSpec) -> Failed | None:
     """What was and what is, None when the tensor agrees with the spec."""
     kind: type = type(tensor)
     if kind is not spec.type:
@@ -544,7 +544,7 @@ def _dense(sizes: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, .
     return True
 
 
-UNSET: dict[str, Callable[[Any, Any], bool]] = {
+UNSET: dict[str, Callable[[Value, Value], bool]] = {
     "cell": lambda f, index: 0 <= index < len(_cells(f)) and _cell(f, index) is MISSING,
     "getattr": _lacks,
     "context": lambda held, key: isinstance(held, contextvars.ContextVar) and _context(held) is MISSING,

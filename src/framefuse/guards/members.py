@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from framefuse.ir.classes import immutable
+from framefuse.ir.values import Value
 
-Dicts = dict[type, dict[str, Any]]
+Dicts = dict[type, dict[str, Value]]
 
 
 class Members:
@@ -22,7 +22,7 @@ class Members:
     def __init__(self, kind: type, free: frozenset[tuple[type, str]], known: Dicts) -> None:
         self.order = kind.__mro__
         self.free = free
-        self.seen: list[tuple[type, Mapping[str, Any]]] = []
+        self.seen: list[tuple[type, Mapping[str, Value]]] = []
         for base in self.order:
             if not immutable(base):
                 if base not in known:
@@ -35,7 +35,7 @@ class Members:
             return False
         return all(self._agrees(base, seen) for base, seen in self.seen)
 
-    def _agrees(self, base: type, seen: Mapping[str, Any]) -> bool:
+    def _agrees(self, base: type, seen: Mapping[str, Value]) -> bool:
         now = vars(base)
         if len(now) != len(seen):
             return False
@@ -47,8 +47,8 @@ class Members:
         return True
 
 
-_MISSING: Any = object()
+_MISSING: object = object()
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: Value, right: Value) -> bool:
     return left is right

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
+from framefuse import _native
 from framefuse.guards.check import Miss, check
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.values import Value
 
 ARGUMENT = re.compile(r"(args\[\d+\])((?:\[[^\]]*\])?)")
 COMPARED = re.compile(r" (==|is) .*$")
 
 
 def missed(
-    known: Iterable[tuple[Any, Sequence[Fact]]],
-    values: tuple[Any, ...],
+    known: Iterable[tuple[_native.GuardSet, Sequence[Fact]]],
+    values: tuple[Value, ...],
     names: Mapping[str, str],
     free: frozenset[Source] = frozenset(),
 ) -> str | None:
@@ -32,7 +33,7 @@ def missed(
     return told(miss, facts, names, miss.source in free) if isinstance(miss, Miss) else None
 
 
-def _reach(guards: Any, values: tuple[Any, ...]) -> float:
+def _reach(guards: _native.GuardSet, values: tuple[Value, ...]) -> float:
     """How much of a guard program holds; the first instruction that fails is told by its number."""
     failed = guards.check(values)
     return failed / len(guards.program.instructions) if isinstance(failed, int) else 1.0

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse import _native
 from framefuse.ir.classes import immutable
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.values import Value
 
-MISSING: Any = object()
+Instruction = tuple[Value, ...]  # of GUARD_OPS: the name, then what it asks for
+MISSING: Value = object()  # no object of the program
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """A run of instructions with their reasons; ``subject`` is the dict or type that all of them depend on, if there
+    is one.
+    """
+
+    subject: dict[str, Value] | type | None = None
+    instructions: list[Instruction] = field(default_factory=list)
+    reasons: list[object] = field(default_factory=list)
+
+    def add(self, reason: object, *instruction: Value) -> None:
+        """Appends an instruction, explained by ``str(reason)``."""
+        self.instructions.append(instruction)
+        self.reasons.append(reason)
 
 
 @dataclass(eq=False, slots=True)
@@ -27,12 +44,12 @@ class Node:
     source: Source
     base: Node | None
     key: Node | None = None  # of an entry: the tensor that is its key
-    known: Any = MISSING
+    known: Value = MISSING
     stated: bool = False
     settled: bool = False
     register: int = -1
-    where: Any = None
-    children: dict[Any, Node] = field(default_factory=dict)
+    where: Part | None = None
+    children: dict[tuple[str, Hashable], Node] = field(default_factory=dict)
 
 
 class Nodes:
@@ -40,7 +57,7 @@ class Nodes:
 
     def __init__(self, facts: Iterable[Fact]) -> None:
         self._by_id: dict[int, Node] = {}
-        self._roots: dict[Any, Node] = {}
+        self._roots: dict[tuple[str, Hashable], Node] = {}
         self._keep: list[Source] = []
         for fact in facts:
             if fact.kind == "is":
@@ -66,7 +83,7 @@ class Nodes:
         return found
 
 
-def resolve(node: Node) -> Any:
+def resolve(node: Node) -> Value:
     """What a place below a long-lived object holds now, MISSING when that is unknown or there is nothing.
 
     Attributes read by ``getattr`` are left out: they may be made anew at each read.
@@ -79,7 +96,7 @@ def resolve(node: Node) -> Any:
     return node.known
 
 
-def _read(kind: str, holder: Any, key: Any) -> Any:
+def _read(kind: str, holder: Value, key: Value) -> Value:
     if kind == "dict":
         found = _native.instance_dict(holder)
         return MISSING if found is None else found
@@ -107,7 +124,7 @@ def _read(kind: str, holder: Any, key: Any) -> Any:
     return MISSING
 
 
-def _element(holder: Any, key: Any) -> Any:
+def _element(holder: Value, key: Value) -> Value:
     try:
         if isinstance(holder, dict):
             return dict.get(holder, key, MISSING)
@@ -120,13 +137,13 @@ def _element(holder: Any, key: Any) -> Any:
         return MISSING
 
 
-def _cell(function: types.FunctionType, index: int) -> Any:
+def _cell(function: types.FunctionType, index: int) -> Value:
     try:
         return (function.__closure__ or ())[index].cell_contents
     except (IndexError, ValueError):
         return MISSING
 
 
-def can_change_class(instance: Any) -> bool:
+def can_change_class(instance: Value) -> bool:
     """Whether ``instance.__class__ = ...`` may succeed: only instances of classes made at run time and modules."""
     return not immutable(type(instance)) or isinstance(instance, types.ModuleType)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 import types
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 
 import torch
 
@@ -22,15 +21,14 @@ from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.check import Texts, same_atom
 from framefuse.guards.members import Dicts, Members
-from framefuse.guards.nodes import MISSING, Node, Nodes, can_change_class, resolve
+from framefuse.guards.nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec
 from framefuse.ir.guards import Guards
-from framefuse.ir.numbers import Real, Symbol, Whole
+from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.plan import GuardProgram
-
-Instruction = tuple[Any, ...]
+from framefuse.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +36,11 @@ class Reason:
     """Why a place is compared with an object: printed without the object's own text where that may be long."""
 
     source: Source
-    value: Any
+    value: Value
 
     def __str__(self) -> str:
         short = self.value is None or isinstance(self.value, (bool, type, torch.dtype))
         return f"{self.source} is {self.value!r}" if short else f"{self.source} is the object seen"
-
-
-@dataclass(eq=False, slots=True)
-class Part:
-    """A run of instructions with their reasons; ``subject`` is the dict or type that all of them depend on, if there
-    is one.
-    """
-
-    subject: Any = None
-    instructions: list[Instruction] = field(default_factory=list)
-    reasons: list[Any] = field(default_factory=list)
-
-    def add(self, reason: Any, *instruction: Any) -> None:
-        """Appends an instruction, explained by ``str(reason)``."""
-        self.instructions.append(instruction)
-        self.reasons.append(reason)
 
 
 def build(assumptions: Assumptions, arguments: int = 0, sources: Iterable[Source] = ()) -> Guards:
@@ -84,7 +66,7 @@ class _Builder:
         self.held: dict[int, int] = {}
         self.registers = 0
         self.repeats: list[tuple[int, int, str]] = []
-        self.done: set[tuple[Any, ...]] = set()
+        self.done: set[tuple[Hashable, ...]] = set()
         self.dicts: Dicts = {}
         self.free_members: frozenset[tuple[type, str]] | None = None
         self.types = {id(self.nodes.node(f.source)): f.value for f in assumptions.facts if f.kind == "type"}
@@ -123,7 +105,7 @@ class _Builder:
     def assemble(self, parts: list[Part]) -> GuardProgram:
         """All parts in order, those of long-lived dicts and types as watch blocks."""
         instructions: list[Instruction] = []
-        reasons: list[Any] = []
+        reasons: list[object] = []
         for part in parts:
             if part.subject is not None:
                 instructions.append(("watch", part.subject, len(part.instructions)))
@@ -139,7 +121,7 @@ class _Builder:
         self.registers += 1
         return self.registers - 1
 
-    def constant(self, value: Any) -> int:
+    def constant(self, value: Value) -> int:
         """The register of a long-lived object."""
         register = self.held.get(id(value))
         if register is None:
@@ -147,7 +129,7 @@ class _Builder:
             self.constants.add("a long-lived object", "object", register, value)
         return register
 
-    def block(self, subject: Any) -> Part:
+    def block(self, subject: dict[str, Value] | type) -> Part:
         """The instructions that depend on this dict or type only."""
         part = self.blocks.get(id(subject))
         if part is None:
@@ -182,11 +164,12 @@ class _Builder:
             self.words.add(Fact(base.source, "type", node.known), "type_is", self.constant(base.known), node.known)
         else:
             register = self.load(node)
+            assert node.where is not None, "what is loaded is loaded somewhere"
             node.where.add(Reason(node.source, node.known), "is", register, node.known)
         node.settled = True
 
     @staticmethod
-    def fixed(holder: Any, kind: str) -> bool:
+    def fixed(holder: Value, kind: str) -> bool:
         """Whether what ``kind`` reads of this very object can never change."""
         return (kind == "item" and isinstance(holder, tuple)) or (
             kind in ("func", "self") and isinstance(holder, types.MethodType)
@@ -236,12 +219,12 @@ class _Builder:
             return (part if node.key.where is self.front else self.late), ("entry", holder, other)
         return part, (kind, holder) if kind in ("dict", "type", "func", "self") else (kind, holder, key)
 
-    def is_dict(self, base: Node, key: Any) -> bool:
+    def is_dict(self, base: Node, key: Value) -> bool:
         """Whether an argument of unknown content is read as a dict: by its type fact, else by the key."""
         known = self.types.get(id(base))
         return issubclass(known, dict) if known is not None else type(key) is not int
 
-    def read_held(self, kind: str, holder: Any, key: Any) -> tuple[Part, Instruction]:
+    def read_held(self, kind: str, holder: Value, key: Value) -> tuple[Part, Instruction]:
         """The same below a long-lived object."""
         if kind == "attr":
             content = self.content(holder)
@@ -262,7 +245,7 @@ class _Builder:
             return self.late, ("context", register)
         return self.late, ("getattr", register, "grad" if kind == "grad" else key)
 
-    def content(self, holder: Any) -> dict[str, Any]:
+    def content(self, holder: Value) -> dict[str, Value]:
         """The instance dict of a long-lived object, with the check that it is still that dict."""
         content = _native.instance_dict(holder)
         if content is None:
@@ -274,17 +257,17 @@ class _Builder:
             self.words.add("the attributes of a long-lived object are still that dict", "is", between, content)
         return content
 
-    def names(self, function: types.FunctionType, name: str) -> dict[str, Any]:
+    def names(self, function: types.FunctionType, name: str) -> dict[str, Value]:
         """The dict in which a function finds the global ``name``; if that is its builtins, the globals must lack it."""
         if name in function.__globals__:
             return function.__globals__
         self.once(
             self.block(function.__globals__), f"no global {name}", "absent", self.constant(function.__globals__), name
         )
-        builtins: dict[str, Any] = getattr(function, "__builtins__")  # noqa: B009
+        builtins: dict[str, Value] = getattr(function, "__builtins__")  # noqa: B009
         return builtins
 
-    def once(self, part: Part, reason: Any, *instruction: Any) -> None:
+    def once(self, part: Part, reason: object, *instruction: Value) -> None:
         """Adds an instruction that may be stated by several facts."""
         mark = (id(part), instruction[0], instruction[1], *map(repr, instruction[2:]))
         if mark not in self.done:
@@ -483,7 +466,7 @@ class _Builder:
                 stated.add(comparison)
         return _Stated(part, stated)
 
-    def compute(self, part: Part, value: Any, reason: Any) -> int:
+    def compute(self, part: Part, value: Expr | Real | Whole, reason: object) -> int:
         if isinstance(value, Whole):
             number = self.numbers.whole(value)
         else:
@@ -508,7 +491,7 @@ def _defining(place: Node) -> list[type]:
     return [base for base in holder.__mro__ if place.source.key in vars(base)][:1]
 
 
-def resolve_again(node: Node) -> Any:
+def resolve_again(node: Node) -> Value:
     """What the place holds now, whatever was assumed of it."""
     fresh = Node(node.source, node.base, node.key)
     return resolve(fresh)
@@ -533,7 +516,7 @@ class _Movable:
     """An instance of a class made at run time."""
 
 
-def _instance_like(kind: type) -> Any:
+def _instance_like(kind: type) -> Value:
     """Something whose class can be changed just when that of instances of ``kind`` can."""
     return _Movable() if not immutable(kind) or issubclass(kind, types.ModuleType) else 0
 
