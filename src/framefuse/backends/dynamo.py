@@ -4,21 +4,21 @@ generation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch.fx
 
 from framefuse.api import compile
+from framefuse.ir.values import Function, Value
 
 
 def framefuse_backend(
     gm: torch.fx.GraphModule,
-    example_inputs: list[Any],
+    example_inputs: list[Value],
     *,
     mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Callable[..., Any]:
+    options: Mapping[str, object] | None = None,
+) -> Function:
     """The compiled twin of a graph that torch.compile captured; sizes stay free as its own guards decide them.
 
     ``mode`` and ``options`` are those of torch.compile, with the meaning that they have for :func:`framefuse.compile`.

@@ -36,7 +36,7 @@ from framefuse.ir.schedule import RunKernel, Schedule
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Trace
 from framefuse.ir.tuning import Chosen, total
-from framefuse.ir.values import Arguments, Function, FxBackend
+from framefuse.ir.values import Arguments, Function, FxBackend, Value
 from framefuse.ir.verify import verify
 from framefuse.lower import lower
 from framefuse.options import Options
@@ -333,7 +333,7 @@ def _sources(trace: Trace) -> tuple[Source, ...]:
     """The sources that calls, the result and the effects read again at run time."""
     found: dict[Source, None] = {}
 
-    def visit(part: Any) -> None:
+    def visit(part: Value) -> None:
         if isinstance(part, Source):
             found[part] = None
         elif isinstance(part, Build):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from framefuse.ir.values import Value
 
 if TYPE_CHECKING:
     from framefuse.explain.graphs import Graphs
     from framefuse.explain.report import Explanation
 
 
-def explain(compiled: Any, *args: Any, time: bool = False, **kwargs: Any) -> Explanation:
+def explain(compiled: Value, *args: Value, time: bool = False, **kwargs: Value) -> Explanation:
     """Explains what :func:`framefuse.compile` or :func:`framefuse.install` made of a function or module.
 
     Nothing of the program runs: ``args`` and ``kwargs``, if given, are only compared with the guards, to say which

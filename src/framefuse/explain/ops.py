@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.codegen.llvm.pointwise import known
 from framefuse.ir.dtypes import ROWS, DType
 from framefuse.ir.ops import POINTWISE, TABLE, Op
+from framefuse.ir.values import Function
 from framefuse.lower import rules
 
 # The element types that kernels can hold.
@@ -50,7 +49,7 @@ def families() -> list[str]:
     return [f"{family} ({len(names)}): {' '.join(sorted(names))}" for family, names in sorted(named.items())]
 
 
-def torch_functions() -> set[Callable[..., Any]]:
+def torch_functions() -> set[Function]:
     """Every function and method that torch lets a mode see: what capture can meet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the listing touches deprecated names

@@ -10,14 +10,15 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 
 from framefuse import _native
 from framefuse.errors import UserError
+from framefuse.ir.values import Value
+from framefuse.runtime.doors import Door
 
-Install = Callable[[Any], Any]
+Install = Callable[[Value], Door]
 LAZY = 0x20 | 0x80 | 0x200  # the code flags of generators, coroutines and asynchronous generators
 
 
@@ -32,8 +33,8 @@ class Everywhere:
     def __init__(self, install: Install, functions: Sequence[str] = ()) -> None:
         self.install = install
         self.names = [name.removeprefix("__main__:") for name in functions]
-        self.kinds: set[Any] = set()
-        self.waiting: dict[int, weakref.ref[Any]] = {}
+        self.kinds: set[Value] = set()
+        self.waiting: dict[int, weakref.ref[Value]] = {}
 
     def start(self, code: types.CodeType) -> None:
         """Opens all doors, given the script's code; raises UserError for a function that the script does not define."""
@@ -49,15 +50,15 @@ class Everywhere:
         """No further module is compiled."""
         _native.watch_calls(torch.nn.Module.__call__, None)
 
-    def _root(self, function: types.FunctionType, module: Any) -> None:
+    def _root(self, function: types.FunctionType, module: Value) -> None:
         foreign = isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith("torch._dynamo")
         if not foreign and vars(module).get("_compiled_call_impl") is None:  # else torch.compile has it
             self._open(module, type(module))
 
-    def _named(self, function: types.FunctionType, first: Any) -> None:
+    def _named(self, function: types.FunctionType, first: Value) -> None:
         self._open(function, function.__code__)
 
-    def _open(self, thing: Any, kind: Any) -> None:
+    def _open(self, thing: Value, kind: Value) -> None:
         if kind in self.kinds and id(thing) not in self.waiting:
             self.waiting[id(thing)] = weakref.ref(thing, functools.partial(self._forget, id(thing)))
             return
@@ -65,7 +66,7 @@ class Everywhere:
         self.waiting.pop(id(thing), None)
         self.install(thing)
 
-    def _forget(self, key: int, _: Any) -> None:
+    def _forget(self, key: int, _: Value) -> None:
         self.waiting.pop(key, None)
 
     def _in_script(self, code: types.CodeType, qualname: str) -> None:
@@ -92,7 +93,7 @@ class Everywhere:
             print(f"framefuse run: {error}", file=sys.stderr)
 
     def _resolve(self, module: types.ModuleType, qualname: str) -> None:
-        found: Any = module
+        found: Value = module
         for name in qualname.split("."):
             if not hasattr(found, name):
                 raise UserError(f"the module {module.__name__} has no {qualname}")

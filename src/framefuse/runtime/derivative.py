@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -13,11 +12,12 @@ from framefuse.errors import Reason
 from framefuse.ir.derivative import Piece
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
+from framefuse.ir.values import Arguments, Keywords, Value
 from framefuse.runtime.function import Product
 
 Verdict = tuple[tuple[int, ...], int, tuple[int, ...]]  # what to check, what is gone then, saved values to drop
 Gradients = tuple[torch.Tensor | None, ...]
-Values = tuple[Any, ...]  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
+Values = Arguments  # list of saved values or roots, tuple of tangents, tuple of numbers, mask of wanted inputs
 
 
 class Derivative:
@@ -97,11 +97,11 @@ class _Side:
         self.tries = 0
         self.dispatch = _native.Dispatch(self.run, self.miss, point=4)
 
-    def run(self, *values: Any) -> Gradients:
+    def run(self, *values: Value) -> Gradients:
         """Computes the gradients without compiled code."""
         return self.derivative.reference(values, self.again)
 
-    def miss(self, values: Values, kwargs: dict[str, Any]) -> Gradients:
+    def miss(self, values: Values, kwargs: Keywords) -> Gradients:
         """A case that was not met yet."""
         casts = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
         if casts:  # the forward said what is cast; backward runs in those dtypes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 import weakref
-from typing import Any
 
 import torch
 
 from framefuse import _native
+from framefuse.ir.values import Value
 from framefuse.runtime.function import CompiledFunction, compiled_function
 
 KEPT = "_framefuse_installed"
@@ -17,7 +17,7 @@ KEPT = "_framefuse_installed"
 class OwnedCall(CompiledFunction):
     """The compiled calls of one installed module, which is the first argument of each."""
 
-    def native(self) -> Any:
+    def native(self) -> _native.Dispatch:
         """A Dispatch without an owner, since the module's own call passes the module."""
         return _native.Dispatch(self.function, self.miss)
 
@@ -30,7 +30,7 @@ class Kept:
     def __init__(self, state: CompiledFunction) -> None:
         self.state = state
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type, tuple[()]]:
         return type(None), ()
 
 
@@ -41,11 +41,11 @@ class Door:
     finds them.
     """
 
-    def __init__(self, target: Any, state: CompiledFunction) -> None:
+    def __init__(self, target: Value, state: CompiledFunction) -> None:
         """Opens the door of ``target``: a Python function that ``state`` compiles, or a module that owns its call."""
         close(target)
-        self.target: Any = weakref.ref(target)
-        self.state: Any = weakref.ref(state)
+        self.target: Value = weakref.ref(target)
+        self.state = weakref.ref(state)
         state.dispatch.__framefuse__ = state
         if isinstance(target, types.FunctionType):
             _native.open_door(state.dispatch)
@@ -68,7 +68,7 @@ class Door:
         self.remove()
 
 
-def close(target: Any) -> None:
+def close(target: Value) -> None:
     """Closes the door of a function or module, if it has one."""
     state = compiled_function(target)
     if state is None:

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
+
+from framefuse.ir.values import Function, Value
 
 Recompile = Callable[[nn.Module], nn.Module]
 
 
-def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Recompile, state: Any) -> nn.Module:
+def compiled_twin(module: nn.Module, dispatch: Function, recompile: Recompile, state: object) -> nn.Module:
     """A module that *is* ``module`` in all but its call.
 
     It shares ``module``'s ``__dict__``, so parameters, buffers, hooks, submodules, ``training`` and every later
@@ -22,10 +23,10 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
     """
     cls = type(module)
 
-    def reduce(self: nn.Module, protocol: int) -> tuple[Any, ...]:
+    def reduce(self: nn.Module, protocol: int) -> tuple[Recompile, tuple[nn.Module]]:
         return (recompile, (module,))
 
-    def deep(self: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    def deep(self: nn.Module, memo: dict[int, Value]) -> nn.Module:
         return recompile(copy.deepcopy(module, memo))
 
     body = {
@@ -37,7 +38,7 @@ def compiled_twin(module: nn.Module, dispatch: Callable[..., Any], recompile: Re
         "__deepcopy__": deep,
         "__framefuse__": state,
     }
-    metaclass: Any = type(cls)
+    metaclass: Value = type(cls)
     twin_class = metaclass(cls.__name__, (cls,), body)
     twin = object.__new__(twin_class)
     object.__setattr__(twin, "__dict__", module.__dict__)

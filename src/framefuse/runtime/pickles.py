@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
 from inspect import getattr_static
 from operator import attrgetter
-from typing import Any
 
-Reduced = str | tuple[Callable[..., Any], tuple[Any, ...]]
+from framefuse.ir.values import Arguments, Function, Value
+
+Reduced = str | tuple[Function, Arguments]
 
 
-def reduced(dispatch: Any, function: Any, owner: Any, recompile: Callable[..., Any] | None) -> Reduced:
+def reduced(dispatch: object, function: Function, owner: Value, recompile: Function | None) -> Reduced:
     """What ``__reduce__`` gives: a name in the function's module, under which ``dispatch`` itself is found, or a call
     that compiles again.
     """
@@ -24,7 +24,7 @@ def reduced(dispatch: Any, function: Any, owner: Any, recompile: Callable[..., A
     return recompile, (_original(function, owner),)
 
 
-def _name(dispatch: Any, function: Any) -> str | None:
+def _name(dispatch: object, function: Function) -> str | None:
     module = sys.modules.get(getattr(function, "__module__", ""))
     name = getattr(function, "__qualname__", "")
     try:
@@ -35,7 +35,7 @@ def _name(dispatch: Any, function: Any) -> str | None:
     return next((each for each, value in vars(module).items() if value is dispatch), None) if module else None
 
 
-def _original(function: Any, owner: Any) -> Any:
+def _original(function: Function, owner: Value) -> Value:
     """What the user gave to be compiled."""
     if owner is None:
         return function

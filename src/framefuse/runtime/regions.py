@@ -6,7 +6,6 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -23,8 +22,10 @@ from framefuse.ir.plan import (
     Region,
     ReleaseStep,
     Step,
+    Template,
 )
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Value
 from framefuse.runtime.assemble import refuse_unwritable
 
 # What a call does to the objects, beside the work of the device.
@@ -87,7 +88,7 @@ class _Reader:
         if slot.place == "view":
             self.slot(slot.base)
 
-    def template(self, template: Any) -> None:
+    def template(self, template: Template) -> None:
         """Takes what a value is made of."""
         tag = template[0]
         if tag == "tensor":
@@ -106,7 +107,7 @@ class _Reader:
         else:
             raise Refused("a library call is given an object that may be another one in each call")
 
-    def constant(self, value: Any) -> None:
+    def constant(self, value: Value) -> None:
         """A constant is no tensor: one could be changed, or lie elsewhere."""
         if isinstance(value, (torch.Tensor, torch.Generator)):
             raise Refused("a library call is given a tensor or generator that is no argument")
@@ -178,7 +179,7 @@ class _Reader:
             self.tapes |= given | {slot for slot in _slots_in(step.args[1]) if self.plan.slots[slot].place == "input"}
 
 
-def is_torchs(function: Any) -> bool:
+def is_torchs(function: Value) -> bool:
     """Whether a callable of a step is torch's own, or one of ours around it: it only computes."""
     kind = type(function)
     module = str(getattr(function, "__module__", None) or kind.__module__)
@@ -263,7 +264,7 @@ def _read_behind(plan: Plan, rest: tuple[Step, ...]) -> Iterator[int]:
             yield from _slots_in(part)
 
 
-def _slots_in(template: Any) -> Iterator[int]:
+def _slots_in(template: Template) -> Iterator[int]:
     """The slots that a template names; pairs of templates have no tag."""
     if not isinstance(template, tuple) or not template:
         return

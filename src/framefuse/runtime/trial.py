@@ -8,11 +8,11 @@ import statistics
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
 from framefuse import _native
+from framefuse.ir.code import LaunchedCode
 from framefuse.ir.graph import Arg
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
@@ -20,7 +20,7 @@ from framefuse.ir.plan import LaunchStep, Plan, Slot
 from framefuse.ir.schedule import Offer, RunKernel, Schedule
 from framefuse.runtime.assemble import launch_extent
 
-Run = Callable[[], Any]
+Run = Callable[[], object]
 SHARE = 4  # scratch memory may take one part in so many of what is free
 CLEARED = 1 << 28  # bytes that are written between two launches, so that none finds its operands in a cache
 FIRST, ROUNDS = 3, 20  # launches of every candidate, and of those that are left after them
@@ -50,7 +50,7 @@ class Trial:
             raise NotMeasured("nothing to compute at the recorded sizes")
         self.reserve(_bytes(item.kernel, lengths))
 
-    def kernel(self, item: RunKernel, schedule: Schedule, codes: Sequence[Any]) -> list[float]:
+    def kernel(self, item: RunKernel, schedule: Schedule, codes: Sequence[LaunchedCode]) -> list[float]:
         """Seconds of one launch by each of several codes of a kernel, infinite for one that cannot be launched.
 
         Raises NotMeasured where there is no room any more.
@@ -59,7 +59,7 @@ class Trial:
         return self.times([functools.partial(launcher(item, schedule, code), tensors) for code in codes])
 
     def product(
-        self, offer: Offer, schedule: Schedule, parts: Sequence[Any], codes: Sequence[Any]
+        self, offer: Offer, schedule: Schedule, parts: Sequence[LaunchedCode], codes: Sequence[LaunchedCode]
     ) -> list[float]:
         """Seconds of the library's call with the kernels before and behind it, whose codes are ``parts`` in that order,
         and then of several codes of the one kernel that does it all.
@@ -229,7 +229,7 @@ def _word(value: int | float) -> int:
     return value
 
 
-def launcher(item: RunKernel, schedule: Schedule, code: Any) -> Callable[[Sequence[torch.Tensor]], Any]:
+def launcher(item: RunKernel, schedule: Schedule, code: LaunchedCode) -> Callable[[Sequence[torch.Tensor]], object]:
     """Launches one code of a kernel, at the recorded sizes, on memory for each of its buffers."""
     compiled, count, hints = code.code, len(item.numbers), schedule.graph.hints
     lengths = [elements(schedule, number) for number in item.buffers]
