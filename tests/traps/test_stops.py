@@ -1,6 +1,6 @@
 """What a stage cannot take costs one operation: the code before and after it is compiled, wherever it stands."""
 
-import sys
+import importlib
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from framefuse.errors import Stop
 from framefuse.ir.stops import reason
 
 TABLE = Table()
-LOWERER = vars(sys.modules["framefuse.lower.lower"])["_Lowerer"]
+LOWERER = importlib.import_module("framefuse.lower.lower")._Lowerer  # the package has a function of that name
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """A fault of any stage costs the compile only: it is logged once, with a folder that tells all that is known."""
 
+import importlib
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_a_fault_leaves_a_folder(
 ) -> None:
     monkeypatch.setattr(driver_faults, "_reported", {})
     if stage == "record":
-        monkeypatch.setattr(sys.modules["framefuse.capture.record"], "Trace", broken)
+        monkeypatch.setattr(importlib.import_module("framefuse.capture.record"), "Trace", broken)
     else:
         monkeypatch.setattr(passes, stage, broken)
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / "cache" / name))
