@@ -29,7 +29,7 @@ def explain(compiled: Value, *args: Value, time: bool = False, **kwargs: Value) 
     return found
 
 
-def graphs(compiled: Any) -> list[Graphs]:
+def graphs(compiled: Value) -> list[Graphs]:
     """The graphs of what was compiled of a function or module so far, in the order of compiling: captured, forward, and
     backward for each case that was asked for. They print, run on other inputs, and are FX modules.
 

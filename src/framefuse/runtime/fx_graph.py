@@ -305,11 +305,11 @@ def _in_its_mode(function: Function) -> Function:
     return call
 
 
-def _with_gradients(function: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def _with_gradients(function: Function, places: tuple[int, ...]) -> Function:
     """The function, which fails where a result has no gradient that has one under eager: the call then runs eagerly."""
     told = False
 
-    def call(*args: Any) -> Any:
+    def call(*args: Value) -> Value:
         nonlocal told
         results = function(*args)
         if not all(results[place].requires_grad for place in places):
