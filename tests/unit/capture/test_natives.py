@@ -4,6 +4,7 @@ code something to call.
 
 import builtins
 import collections
+import copy
 import functools
 import itertools
 import math
@@ -19,6 +20,7 @@ import torch
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.capture import run
+from framefuse.capture.callables.mutations import MUTATORS
 from framefuse.capture.interp.registry import SPECIALS, special
 from framefuse.capture.program.natives import NATIVES, STANDS_FOR, Native, equivalent, known_as
 
@@ -172,6 +174,61 @@ def test_what_native_code_calls_of_objects_of_the_call_is_seen(name: str, monkey
         monkeypatch.setitem(globals(), "SIGN", sign)
         for _ in range(3):
             assert torch.equal(fast(x, [3, 1, 2]), f(x, [3, 1, 2]))
+
+
+def keyed(x: Any, d: Any, k: int) -> Any:
+    return x * len(d.__getitem__(k))
+
+
+READING: dict[str, Callable[[Any, Any, int], Any]] = {
+    "a method": keyed,
+    "of the class": lambda x, d, k: x * len(dict.__getitem__(d, k)) if k in d else x * len(d[k]),
+    "by a map": lambda x, d, k: x * len(next(map(d.__getitem__, [k]))),
+    "of a missing key": lambda x, d, k: x * len(d.__missing__(k + 7)),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_entries_that_are_read_by_name_are_guarded_and_defaults_put_in(name: str) -> None:
+    function, x = READING[name], torch.ones(2)
+    fast = framefuse.compile(function)
+    ours, eager = (collections.defaultdict(list, {0: [1]}) for _ in range(2))
+    for call in range(8):
+        if call == 3:
+            ours.clear(), eager.clear()
+        if call == 5:
+            ours[0], eager[0] = [5, 6], [5, 6]
+        assert torch.equal(fast(x, ours, call % 2), function(x, eager, call % 2))
+        assert ours == eager
+        if call % 2:
+            ours.pop(1, None), eager.pop(1, None)
+    assert compiled_function(fast).dispatch.hits >= 2  # type: ignore[union-attr]
+
+
+CONTAINERS: list[Any] = [
+    [3, 1, 2], {1: 2, 3: 4}, {1, 2}, collections.deque([3, 1, 2]), bytearray(b"abc"),
+    collections.OrderedDict({1: 2, 3: 4}), collections.defaultdict(list, {1: [2]}),
+]  # fmt: skip
+GIVEN: list[Any] = [(), (1,), (0,), (1, 5), ([7, 8],), ({5: 6},), ({1},), (b"zz",), (9,)]
+BY_CLASS = frozenset(("__class__", "__setattr__", "__delattr__", "__reduce_ex__", "__new__"))
+
+
+@pytest.mark.first_call
+@pytest.mark.parametrize("container", CONTAINERS, ids=lambda value: type(value).__name__)
+def test_every_method_that_changes_a_container_is_known_to(container: Any) -> None:
+    """Asked of Python: each method is called with several arguments on a copy."""
+    found = set()
+    for name in set(dir(container)) - BY_CLASS:
+        for args in GIVEN:
+            changed = copy.copy(container)
+            try:
+                getattr(changed, name)(*args)
+            except Exception:
+                pass
+            if repr(changed) != repr(container):
+                found.add(name)
+    puts_in = {"__getitem__"} if type(container) is collections.defaultdict else set()  # where the key is missing
+    assert found - MUTATORS - puts_in == set()
 
 
 MOVING: dict[str, Callable[[Any, Any], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import FunctionType
 
 import torch
 
@@ -11,6 +12,8 @@ from framefuse.capture.callables.unseen import key_in
 from framefuse.capture.facts.atoms import ATOMS, is_key
 from framefuse.capture.facts.numbers import bare, pin_nested, plain_number, strip
 from framefuse.capture.interp.machine import Machine
+from framefuse.capture.program.equivalents import CALLED
+from framefuse.capture.program.lookups import runs_program
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.values import Arguments, Function, Keywords, Value
@@ -328,3 +331,31 @@ def _set_algebra(machine: Machine, holder: Value, name: str, *others: Value) -> 
     recorder.contents.own(holder)
     recorder.journal.operation(holder, name, tuple([other.copy() if type(other) is set else other for other in others]))
     return _native(holder, name)(*others)
+
+
+def insert_default(machine: Machine, holder: Value, key: Value) -> Value:
+    """What a defaultdict puts in for a key that it lacks."""
+    sources, contents = machine.recorder.sources, machine.recorder.contents
+    if not sources.knows(holder):
+        if holder.default_factory is not None and runs_program(holder.default_factory):
+            holder[key] = machine.call_nested(CALLED, (holder.default_factory,))
+        return holder[key]
+    key = plain_number(key)
+    if isinstance(key, torch.Tensor):
+        machine.exits.later(f"a {type(holder).__name__}")
+    if not contents.guard_membership(holder, key):
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+    factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
+    if factory is None:
+        raise KeyError(key)
+    if factory not in (list, dict, set, int, float, tuple, str) and not isinstance(factory, FunctionType):
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+    value = machine.call_nested(factory) if isinstance(factory, FunctionType) else factory()
+    if not machine.recorder.alive or mutate(machine, holder, "__setitem__", (key, value), {}) is MISSING:
+        machine.recorder.kill("write", f"a {type(holder).__name__}")
+        holder[key] = bare(value)
+    return value
+
+
+# The names of methods that change their owner. What cannot be followed ends the recording where somebody else knows it.
+MUTATORS = frozenset(name for _, name in CHANGES) | {"__init__", "__missing__"}

@@ -6,11 +6,12 @@ import dataclasses
 import math
 import types
 import weakref
+from collections import defaultdict
 
 import torch
 
 from framefuse.capture.callables.generator_calls import of_generator, records_generator
-from framefuse.capture.callables.mutations import mutate
+from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
 from framefuse.capture.callables.steps import replayed, says_once
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
 from framefuse.capture.callables.views import MADE_BY, copied, given, view
@@ -382,9 +383,19 @@ class Natives:
                 return MISSING
             holder, args = args[0], args[1:]
         sources, contents = self.recorder.sources, self.recorder.contents
+        reads_entry = name == "__getitem__" and isinstance(holder, dict) and len(args) == 1 and not kwargs
+        if reads_entry and isinstance(holder, defaultdict):
+            key = key_in(self.machine, holder, args[0])
+            if not dict.__contains__(holder, key):
+                return insert_default(self.machine, holder, key)
         if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
             return MISSING
-        if name in leaves.MUTATORS:
+        if reads_entry:
+            key = key_in(self.machine, holder, args[0])
+            if not contents.guard_membership(holder, key):
+                contents.guard_shallow_contents(holder)
+            return self.entry(holder, key) if dict.__contains__(holder, key) else MISSING
+        if name in MUTATORS:
             return mutate(self.machine, holder, name, args, kwargs)
         if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
             key = key_in(self.machine, holder, args[0])
@@ -415,7 +426,7 @@ class Natives:
         recorder = self.recorder
         sources, contents = recorder.sources, recorder.contents
         known = sources.knows(holder)
-        if name in leaves.MUTATORS:
+        if name in MUTATORS:
             if not known:
                 for part in args:
                     if name in ("extend", "update", "__init__", "__ior__", "__iadd__", "extendleft"):
@@ -429,9 +440,6 @@ class Natives:
             return "new" if name in READING else "pure"
         if name == "__contains__" and args and contents.guard_membership(holder, args[0]):
             pass
-        elif name == "__getitem__" and isinstance(holder, dict):
-            if contents.guard_membership(holder, args[0]) and dict.__contains__(holder, args[0]):
-                plain_number(contents.item(holder, args[0], dict.__getitem__(holder, args[0])))
         elif name == "__len__":
             contents.guard_length(holder)
         else:
@@ -455,7 +463,7 @@ def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, 
     if target is enumerate:
         plain = {key: plain_number(part) for key, part in kwargs.items()}
         return (*args[:1], *map(plain_number, args[1:])), plain
-    if name_of(target) not in leaves.MUTATORS and name_of(target) not in READING:
+    if name_of(target) not in MUTATORS and name_of(target) not in READING:
         return args, kwargs
     valued = key_of if isinstance(getattr(target, "__self__", None), HASHING) else plain_number
     place = KEPT_AT.get(target.__name__, -1) + (not isinstance(target, BOUND_KINDS))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict, deque
-from types import FunctionType
 
 import torch
 
-from framefuse.capture.callables.mutations import mutate
+from framefuse.capture.callables.mutations import insert_default, mutate
 from framefuse.capture.callables.unseen import compared, key_in
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import TRACKED, bare, pin_nested, plain_number, strip
@@ -18,9 +17,8 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.code import HANDLERS
-from framefuse.capture.program.equivalents import CALLED
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.program.lookups import python_method, runs_program
+from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.capture.recording.queries import own_writes
 from framefuse.capture.values import Value
@@ -142,14 +140,11 @@ def binary_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if missing is not None and not dict.__contains__(holder, key):
             recorder.contents.guard_membership(holder, key)
             return machine.calls.call(frame, missing, (holder, key), {})
+        if isinstance(holder, defaultdict) and not dict.__contains__(holder, key):
+            frame.stack.append(insert_default(machine, holder, key))
+            return None
         if recorder.sources.knows(holder) and not dict.__contains__(holder, key):
-            if isinstance(holder, defaultdict):
-                frame.stack.append(_insert_default(machine, holder, key))
-                return None
             recorder.contents.guard_membership(holder, key)
-        elif isinstance(holder, defaultdict) and not dict.__contains__(holder, key) and holder.default_factory:
-            if runs_program(holder.default_factory):
-                holder[key] = machine.call_nested(CALLED, (holder.default_factory,))
     elif recorder.sources.knows(holder) and not isinstance(holder, (list, tuple)) and kind.__module__ != "typing":
         recorder.kill("argument", f"an item of a {kind.__name__}")
     if type(key) is slice:
@@ -188,26 +183,6 @@ def _plain(key: Value) -> Value:
         pin_nested(key)
         return strip(key)
     return plain_number(key)
-
-
-def _insert_default(machine: Machine, holder: Value, key: Value) -> Value:
-    """What a known defaultdict puts in for a key that it lacks."""
-    sources, contents = machine.recorder.sources, machine.recorder.contents
-    key = plain_number(key)
-    if isinstance(key, torch.Tensor):
-        machine.exits.later(f"a {type(holder).__name__}")
-    if not contents.guard_membership(holder, key):
-        machine.recorder.kill("write", f"a {type(holder).__name__}")
-    factory = sources.read(holder, "getattr", "default_factory", holder.default_factory)
-    if factory is None:
-        raise KeyError(key)
-    if factory not in (list, dict, set, int, float, tuple, str) and not isinstance(factory, FunctionType):
-        machine.recorder.kill("write", f"a {type(holder).__name__}")
-    value = machine.call_nested(factory) if isinstance(factory, FunctionType) else factory()
-    if not machine.recorder.alive or mutate(machine, holder, "__setitem__", (key, value), {}) is MISSING:
-        machine.recorder.kill("write", f"a {type(holder).__name__}")
-        holder[key] = bare(value)
-    return value
 
 
 @handles("STORE_SUBSCR")

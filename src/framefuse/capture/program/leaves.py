@@ -157,13 +157,6 @@ PURE_TYPES = (
     types.GenericAlias,
 )  # fmt: skip
 MUTABLE_TYPES = (list, dict, set, collections.deque, bytearray)
-MUTATORS = frozenset(
-    "append extend insert pop remove clear update setdefault popitem add discard sort reverse __setitem__ "
-    "__delitem__ move_to_end "
-    "appendleft popleft extendleft rotate __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__ difference_update "
-    "intersection_update "
-    "symmetric_difference_update __init__".split()
-)
 ITERATOR_TYPES: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.items())),
     type(iter({}.values())), type(iter("")),
