@@ -27,10 +27,11 @@ NAMED_DIMENSIONS = (
     "has_names", "get names", "set names", "rename", "rename_", "refine_names", "align_to", "align_as",
     "unflatten_names",
 )  # fmt: skip
+NEWER = ("_flash_attention_forward_no_dropout_inplace",)  # than the oldest torch that is supported, 2.11
 # Names that this build may lack: of other versions of torch, of builds for a device, of a library, or of our own.
 ELSEWHERE = frozenset((
-    *NAMED_DIMENSIONS, "get is_hpu", "get is_ort", "is_vulkan_available", "_cuda_getDeviceCount", "_cuda_is_available",
-    "_cuda_isCurrentStreamCapturing", "nms", "wait_tensor", "copy_uncounted",
+    *NAMED_DIMENSIONS, *NEWER, "get is_hpu", "get is_ort", "is_vulkan_available", "_cuda_getDeviceCount",
+    "_cuda_is_available", "_cuda_isCurrentStreamCapturing", "nms", "wait_tensor", "copy_uncounted",
 ))  # fmt: skip
 
 

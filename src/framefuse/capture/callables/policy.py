@@ -390,7 +390,7 @@ class Natives:
                 return insert_default(self.machine, holder, key)
         if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
             return MISSING
-        if reads_entry:
+        if reads_entry and isinstance(holder, dict):
             key = key_in(self.machine, holder, args[0])
             if not contents.guard_membership(holder, key):
                 contents.guard_shallow_contents(holder)
