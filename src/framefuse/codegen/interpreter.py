@@ -33,8 +33,6 @@ from framefuse.ir.loops import (
 from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import TABLE
 
-DIVISIONS = ("floordiv", "remainder", "fmod")
-
 
 def interpret(kernel: Kernel, buffers: Sequence[np.ndarray | torch.Tensor], numbers: Sequence[int | float] = ()) -> int:
     """Runs ``kernel`` over the whole of its parallel axis and returns what the compiled function would: 0, or 1 if a
@@ -146,14 +144,14 @@ class _Run:
             case Local(name, _):
                 return self.accumulators[name].result() if name in self.accumulators else self.values[name]
             case Apply(op, args, dtype):
-                return self.apply(op, [self.value(arg) for arg in args], dtype)
+                return self.apply(op, [self.value(arg) for arg in args], dtype, value.may_fail)
 
-    def apply(self, op: str, args: list[torch.Tensor], dtype: DType) -> torch.Tensor:
+    def apply(self, op: str, args: list[torch.Tensor], dtype: DType, may_fail: bool) -> torch.Tensor:
         if op == "cast":
             return args[0].to(dtype.torch)
         if op == "fma" and dtype.name == "float32":
             return (args[0].double() * args[1].double() + args[2].double()).float()
-        if op in DIVISIONS and dtype.is_integral and int(args[1]) == 0:
+        if may_fail and int(args[1]) == 0:
             self.failed = True
             args[1] = torch.ones_like(args[1])
         return FORMULAS[op](*args).to(dtype.torch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 
 from framefuse.codegen.llvm.target import Target
@@ -54,12 +54,19 @@ class Region:
         self.end = inner
         return inner
 
-    def lines(self) -> Iterator[str]:
-        for part in self.parts:
-            if isinstance(part, Region):
-                yield from part.lines()
+    def lines(self) -> list[str]:
+        """The text, once every label is final."""
+        lines: list[str] = []
+        waiting: list[str | Region | Callable[[], str]] = [self]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, str):
+                lines.append(part)
+            elif isinstance(part, Region):
+                waiting += reversed(part.parts)
             else:
-                yield part if isinstance(part, str) else part()
+                lines.append(part())
+        return lines
 
 
 def label_of(end: str | Region) -> str:

@@ -9,6 +9,7 @@ from framefuse.codegen.llvm.loops import Loops
 from framefuse.codegen.llvm.memory import Area, Memory
 from framefuse.codegen.llvm.target import Target
 from framefuse.codegen.llvm.values import Values
+from framefuse.codegen.optimise import optimised
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.loops import Kernel, Load, Loop
 from framefuse.ir.loops.print import kernel_text
@@ -34,6 +35,8 @@ def emit(kernel: Kernel, target: Target) -> Module:
 
     It returns 0, or 1 when a check failed or an integer was divided by zero.
     """
+    nest = optimised(kernel)
+    kernel = nest.kernel
     b = Builder(target, kernel.exact)
     function = Region("entry")
     entry, start, main = Region("entry"), Region("entry"), Region("entry")
@@ -41,7 +44,7 @@ def emit(kernel: Kernel, target: Target) -> Module:
         function.append(part)
     b.region = start
     memory, failure = Memory(), _Failure(b, entry)
-    values = Values(b, memory, failure.mark)
+    values = Values(b, memory, nest.numbers, failure.mark)
     for k, buffer in enumerate(kernel.buffers):
         slot = b.op("ptr", 0, f"getelementptr inbounds ptr, ptr %buffers, i64 {k}")
         pointer = b.op("ptr", 0, f"load ptr, {slot}, align 8")
@@ -52,7 +55,7 @@ def emit(kernel: Kernel, target: Target) -> Module:
             values.reals[number.symbol] = b.op("double", 0, f"load double, {slot}, align 8")
         else:
             register = b.op("i64", 0, f"load i64, {slot}, align 8")
-            values.symbols[number.symbol] = values.fresh("computed", INT64, lambda group, r=register: r, 0)
+            values.bind(number.symbol, values.fresh("computed", INT64, lambda group, r=register: r, 0))
     if _reads_zero_word(kernel):
         b.region = entry
         memory.zero = b.op("ptr", 0, "alloca i64, align 8")

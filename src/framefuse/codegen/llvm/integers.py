@@ -7,7 +7,6 @@ from collections.abc import Callable
 from framefuse.codegen.llvm.builder import BITS, Builder, Reg
 from framefuse.ir.dtypes import DType
 
-DIVISIONS = ("floordiv", "remainder", "fmod")
 Fail = Callable[[Reg], None]
 
 

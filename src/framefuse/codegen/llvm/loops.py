@@ -70,7 +70,7 @@ class Loops:
             self.values.get(node, group)
         self.values.locals[statement.name] = lambda: node
         if node.dtype is INT64:
-            self.values.symbols[Symbol(statement.name)] = node
+            self.values.bind(Symbol(statement.name), node)
 
     def check(self, statement: Check) -> None:
         for ok, on in self.values.truth(statement.ok):
@@ -141,12 +141,11 @@ class Loops:
         stores = {s.buffer for s in statements(statement.body) if isinstance(s, Store)} & self.memory.areas.keys()
         for name in stores:
             self.memory.stored(name, values.depth + 1)
-        saved = dict(values.locals), dict(values.symbols)
-        if statement.kind.vector and values.lanes is None:
-            self.vector(statement, start, end)
-        else:
-            self.serial(statement, start, end, self.fed(statement.body))
-        values.locals, values.symbols = saved
+        with values.names():
+            if statement.kind.vector and values.lanes is None:
+                self.vector(statement, start, end)
+            else:
+                self.serial(statement, start, end, self.fed(statement.body))
         for name in stores:
             self.memory.stored(name, values.depth)
         for running in self.fed(statement.body):
@@ -164,7 +163,7 @@ class Loops:
         sums = [r for r in fed if r.op == "sum" and r.compared.is_float]
 
         def turn(index: Reg) -> None:
-            values.symbols[statement.axis] = values.fresh("computed", INT64, lambda group: index, values.depth)
+            values.bind(statement.axis, values.fresh("computed", INT64, lambda group: index, values.depth))
             self.statements(statement.body)
 
         constant = statement.extent.constant
@@ -204,9 +203,9 @@ class Loops:
 
         def body(index: Reg, flat: list[Reg]) -> list[Reg]:
             _unflatten(fed, shapes, flat)
-            values.path.append(scope)
+            values.enter(scope)
             turn(index)
-            values.path.pop()
+            values.leave()
             return [part for running in fed for parts in running.groups for part in parts]
 
         _unflatten(fed, shapes, self.b.counted(start, end, step, carried, body, before))
@@ -298,7 +297,7 @@ class Loops:
             masks = [None if limit is None else self._mask(limit, s, count) for s in starts]
             groups = [Group(*pair) for pair in zip(starts, masks, strict=True)]
             values.lanes = Lanes(statement.axis, values.depth, count, groups)
-            values.symbols[statement.axis] = values.fresh("axis", INT64, None, values.depth, varying=True)
+            values.bind(statement.axis, values.fresh("axis", INT64, None, values.depth, varying=True))
             self.statements(statement.body)
             values.lanes = None
 

@@ -16,12 +16,11 @@ SHORT = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "
 
 @dataclass(eq=False, slots=True)
 class Area:
-    """A buffer or scratch row: its address, the loop depth where that is known, and when it was last stored to."""
+    """A buffer or scratch row: its address, the loop depth where that is known, and that of the last store to it."""
 
     dtype: DType
     base: Reg
     level: int
-    version: int = 0
     stored_level: int = 0
     alias: str | None = None
 
@@ -33,19 +32,17 @@ class Memory:
         self.areas: dict[str, Area] = {}
         self.zero: Reg | None = None
 
-    def version(self, name: str) -> tuple[int, int]:
-        """A number that changes with every store to the buffer, and the loop depth of the last one."""
-        area = self.areas[name]
-        return area.version, area.stored_level
+    def stored_level(self, name: str) -> int:
+        """The depth of the loop outside of which a load from the buffer would not see the last store."""
+        return self.areas[name].stored_level
 
     def level(self, name: str) -> int:
         return self.areas[name].level
 
     def stored(self, name: str, level: int) -> None:
-        """Forgets what was loaded from the buffer (and from the one it shares memory with)."""
+        """Notes a store to the buffer (and to the one it shares memory with) at this depth."""
         for other, area in self.areas.items():
             if name in (other, area.alias) or self.areas[name].alias == other:
-                area.version += 1
                 area.stored_level = level
 
     def pointer(self, b: Builder, name: str, index: Reg, base: Reg | None = None) -> Reg:

@@ -13,6 +13,7 @@ from framefuse.codegen.llvm.library import function
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import FLOAT32 as FLOAT32_ROW
 from framefuse.ir.dtypes import DType
+from framefuse.ir.loops.nodes import DIVISIONS
 
 Fail = Callable[[Reg], None]
 
@@ -40,7 +41,7 @@ def apply(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType, fai
         if op in LIBRARY:
             return function(b, LIBRARY[op], *args)
     else:
-        if op in integers.DIVISIONS:
+        if op in DIVISIONS:
             return integers.divide(b, op, args[0], args[1], dtype, fail)
         if op in integers.ROWS:
             return integers.ROWS[op](b, dtype, *args)
@@ -53,7 +54,7 @@ def known(op: str, dtype: DType) -> bool:
         return True
     if dtype.is_float:
         return op in FLOAT or op in FLOAT32 or op in LIBRARY
-    return op in integers.DIVISIONS or op in integers.ROWS
+    return op in DIVISIONS or op in integers.ROWS
 
 
 def _in_float32(b: Builder, op: str, args: list[Reg], dtype: DType, result: DType, fail: Fail) -> Reg:

@@ -1,20 +1,21 @@
-"""Turns the values of a loop nest into registers: numbers equal values once, and computes each as far out as it may."""
+"""Turns the values of a loop nest into registers, each of them as far out as it may be computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
 from framefuse.codegen.llvm.casts import HELD, cast
-from framefuse.codegen.llvm.integers import DIVISIONS, floor_quotient
+from framefuse.codegen.llvm.integers import floor_quotient
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
 from framefuse.ir.loops import Apply, Const, Index, Load, Local, Scalar, Value
+from framefuse.ir.loops.walk import in_order, operands
 from framefuse.ir.numbers import Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr
 
 Memo = dict[Any, Reg]
@@ -24,13 +25,14 @@ ADDRESSES = {"one": (1, 1), "row": (2, 1), "steps": (3, 2), "any": (2, 2)}
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value at this point of the nest. Equal ``key``: equal value wherever both are known.
+    """A value at this point of the nest. Equal ``key``, the number of the value or what an address is made of: equal
+    value wherever both are known.
 
     ``level`` is the depth of the loop outside of which it cannot be computed; ``varying`` says that lanes of the vector
     loop differ in it.
     """
 
-    key: int
+    key: Hashable
     op: str
     args: tuple[Node, ...]
     extra: Any
@@ -69,22 +71,49 @@ class Lanes:
 
 
 class Values:
-    """Nodes and their registers. ``path`` are the scopes around this point, the function itself first."""
+    """Nodes and their registers. ``path`` are the scopes around this point, the function itself first; ``numbers`` are
+    those of the nest's values, by id.
+    """
 
-    def __init__(self, b: Builder, memory: Memory, fail: Callable[[Reg], None]) -> None:
-        self.b, self.memory, self.fail = b, memory, fail
+    def __init__(self, b: Builder, memory: Memory, numbers: Mapping[int, int], fail: Callable[[Reg], None]) -> None:
+        self.b, self.memory, self.numbers, self.fail = b, memory, numbers, fail
         self.path = [Scope(b.region)]
+        self.registers: Memo = {}  # those of all scopes of the path
         self.lanes: Lanes | None = None
         self.symbols: dict[Symbol, Node] = {}
         self.reals: dict[Symbol, Reg] = {}
         self.locals: dict[str, Callable[[], Node]] = {}
-        self._keys: dict[Any, int] = {}
-        self._unique = 0
-        self._seen: dict[int, Node] = {}
+        self._constants: Memo = {}
+        self._indices: dict[Expr, Node] = {}  # while symbols stand for what they do
 
     @property
     def depth(self) -> int:
         return len(self.path) - 1
+
+    def enter(self, scope: Scope) -> None:
+        """Goes into a loop; what its ``before`` has computed for another of its forms is known again."""
+        self.path.append(scope)
+        self.registers.update(scope.memo_before)
+
+    def leave(self) -> None:
+        """Goes out of the innermost loop and forgets what was computed for it."""
+        scope = self.path.pop()
+        for memo in (scope.memo, scope.memo_before):
+            for key in memo:
+                del self.registers[key]
+
+    def bind(self, symbol: Symbol, node: Node) -> None:
+        """Says what a symbol stands for from here on."""
+        self.symbols[symbol] = node
+        self._indices.clear()
+
+    @contextmanager
+    def names(self) -> Iterator[None]:
+        """What is named inside is forgotten behind."""
+        saved = dict(self.locals), dict(self.symbols)
+        yield
+        self.locals, self.symbols = saved
+        self._indices.clear()
 
     @property
     def groups(self) -> range:
@@ -94,42 +123,31 @@ class Values:
     # ---- nodes
 
     def make(
-        self, op: str, args: Sequence[Node], dtype: DType, extra: Any = None, level: int = 0, varying: bool = False
+        self, op: str, args: Sequence[Node], dtype: DType, extra: Any = None, level: int = 0, key: Hashable = None
     ) -> Node:
-        identity = (op, tuple(arg.key for arg in args), extra, dtype.name)
-        key = self._keys.setdefault(identity, len(self._keys))
+        """A node that is as far in, and varies as much, as its operands; ``key`` if it is a value of the nest."""
+        varying = False
         for arg in args:
             level, varying = max(level, arg.level), varying or arg.varying
+        if key is None:
+            key = (op, extra, *(arg.key for arg in args))
         return Node(key, op, tuple(args), extra, dtype, level, varying)
 
     def fresh(self, op: str, dtype: DType, extra: Any, level: int, varying: bool = False) -> Node:
         """A node equal to no other."""
-        self._unique += 1
-        key = self._keys.setdefault(("fresh", self._unique), len(self._keys))
-        return Node(key, op, (), extra, dtype, level, varying)
+        return Node(object(), op, (), extra, dtype, level, varying)
 
     def node(self, value: Value) -> Node:
         """The node of a value, which may share parts with others (they are objects of a graph, not of a tree)."""
         done: dict[int, Node] = {}
-        stack = [value]
-        while stack:
-            top = stack[-1]
-            if id(top) in done:
-                stack.pop()
-                continue
-            parts = top.args if isinstance(top, Apply) else (top.mask,) if isinstance(top, Load) and top.mask else ()
-            missing = [part for part in parts if part is not None and id(part) not in done]
-            if missing:
-                stack += missing
-                continue
-            done[id(top)] = self._node(top, [done[id(part)] for part in parts if part is not None])
-            stack.pop()
+        for part in in_order(value, done):
+            done[id(part)] = self._node(part, [done[id(operand)] for operand in operands(part)])
         return done[id(value)]
 
     def _node(self, value: Value, parts: list[Node]) -> Node:
         match value:
             case Const(constant, dtype):
-                return self.make("const", (), dtype, (type(constant).__name__, repr(constant), constant))
+                return self._constant(constant, dtype)
             case Scalar(symbol, dtype, real):
                 if not real:
                     return self._cast(self.symbols[symbol], dtype)
@@ -143,19 +161,18 @@ class Values:
             case Apply(op, _, dtype):
                 # What may fail is not moved out of a loop that may have no turn, but for the innermost: its
                 # surroundings run only when there is one.
-                fails = op in DIVISIONS and dtype.is_integral
-                return self.make(op, parts, dtype, "apply", self.depth - 1 if fails else 0)
+                level = self.depth - 1 if value.may_fail else 0
+                return self.make(op, parts, dtype, "apply", level, self.numbers[id(value)])
         raise CompilerBug(f"no code for the value {value!r}")
 
     def _cast(self, node: Node, dtype: DType) -> Node:
         return node if node.dtype is dtype else self.make("cast", (node,), dtype, "apply")
 
     def _load(self, value: Load, mask: list[Node]) -> Node:
-        version, level = self.memory.version(value.buffer)
-        where = self.place(value.index, value.buffer)
-        return self.make(
-            "load", (*where[1], *mask), value.dtype, (value.buffer, where[0], version), max(level, self.depth - 1)
-        )
+        level = max(self.memory.stored_level(value.buffer), self.depth - 1)
+        how, args = self.place(value.index, value.buffer)
+        extra = value.buffer, how
+        return self.make("load", (*args, *mask), value.dtype, extra, level, self.numbers[id(value)])
 
     def place(self, index: Expr, buffer: str) -> tuple[str, tuple[Node, ...]]:
         """How lanes reach the elements at ``index``: ``one`` (all the same; operand: pointer), ``row`` (neighbours;
@@ -178,6 +195,12 @@ class Values:
 
     def index(self, index: Expr) -> Node:
         """An index expression as an int64 node, summed from the outermost loop inwards."""
+        found = self._indices.get(index)
+        if found is None:
+            found = self._indices[index] = self._index(index)
+        return found
+
+    def _index(self, index: Expr) -> Node:
         terms = []
         for atoms, factor in index.terms:
             parts = sorted((self._atom(atom) for atom in atoms), key=lambda node: node.level)
@@ -196,7 +219,10 @@ class Values:
         return total
 
     def _integer(self, value: int) -> Node:
-        return self.make("const", (), INT64, ("int", repr(value), value))
+        return self._constant(value, INT64)
+
+    def _constant(self, value: bool | int | float, dtype: DType) -> Node:
+        return Node(("const", type(value), repr(value), dtype.name), "const", (), value, dtype, 0, False)
 
     def _atom(self, atom: Any) -> Node:
         if isinstance(atom, Symbol):
@@ -231,22 +257,18 @@ class Values:
         """The register that holds ``node`` already."""
         lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
         if node.op == "const":
-            return self.b.const(node.extra[2], HELD[node.dtype.name], lanes)
-        key = (node.key, group if node.varying else -1, lanes)
-        for scope in reversed(self.path):
-            found = scope.memo.get(key)
+            found = self._constants.get((node.key, lanes))
             if found is None:
-                found = scope.memo_before.get(key)
-            if found is not None:
-                return found
-        return None
+                found = self._constants[node.key, lanes] = self.b.const(node.extra, HELD[node.dtype.name], lanes)
+            return found
+        return self.registers.get((node.key, group if node.varying else -1, lanes))
 
     def _uses(self, node: Node, wide: bool) -> list[tuple[Node, bool]]:
         """The nodes whose registers computing ``node`` asks for, in that order, and whether in all lanes."""
         if wide and not node.varying:
             return [(node, False)]
         if node.op == "load":
-            _, how, _ = node.extra
+            _, how = node.extra
             addresses = ADDRESSES[how]
             mask = [(arg, node.varying) for arg in node.args[addresses[0] :]]
             return [*mask, *((node.args[number], how == "any" and number == 1) for number in range(addresses[1]))]
@@ -257,10 +279,10 @@ class Values:
     def _written(self, node: Node, group: int, wide: bool) -> Reg:
         """Writes what computes ``node``, whose operands are known."""
         lanes = self.lanes.count if self.lanes and (wide or node.varying) else 0
-        with self.at(node.level) as memo:
-            register = self.b.splat(self.get(node), lanes) if lanes and not node.varying else self._compute(node, group)
-            memo[(node.key, group if node.varying else -1, lanes)] = register
-        return register
+        key = (node.key, group if node.varying else -1, lanes)
+        if lanes and not node.varying:
+            return self._at(node.level, key, lambda: self.b.splat(self.get(node), lanes))
+        return self._at(node.level, key, lambda: self._compute(node, group))
 
     def spread(self, node: Node) -> None:
         """Computes a varying node for all groups in step: a long chain of one group alone would leave the machine
@@ -268,7 +290,7 @@ class Values:
         """
         if not node.varying or len(self.groups) == 1:
             return
-        seen: set[int] = set()
+        seen: set[Hashable] = set()
         stack = [(node, False)]
         while stack:
             top, ready = stack.pop()
@@ -282,16 +304,17 @@ class Values:
                 stack.append((top, True))
                 stack += [(arg, False) for arg in reversed(top.args) if arg.op != "axis"]
 
-    @contextmanager
-    def at(self, level: int) -> Iterator[Memo]:
-        """Writes outside of the loops deeper than ``level``."""
+    def _at(self, level: int, key: Hashable, write: Callable[[], Reg]) -> Reg:
+        """The register that is written outside of the loops deeper than ``level``."""
         if level >= self.depth:
-            yield self.path[-1].memo
-            return
-        scope = self.path[level + 1]
-        here, self.b.region = self.b.region, scope.before
-        yield scope.memo_before
-        self.b.region = here
+            register = self.path[-1].memo[key] = write()
+        else:
+            scope = self.path[level + 1]
+            here, self.b.region = self.b.region, scope.before
+            register = scope.memo_before[key] = write()
+            self.b.region = here
+        self.registers[key] = register
+        return register
 
     def _compute(self, node: Node, group: int) -> Reg:
         if node.extra == "apply":
@@ -341,7 +364,7 @@ class Values:
     # ---- memory
 
     def _read(self, node: Node, group: int) -> Reg:
-        buffer, how, _ = node.extra
+        buffer, how = node.extra
         masked = len(node.args) > ADDRESSES[how][0]
         mask = self.get(node.args[-1], group, node.varying) if masked else None
         if not node.varying:
@@ -377,14 +400,12 @@ class Values:
     def _steps(self, node: Node, lanes: int) -> Reg:
         """``stride * (0, 1, 2...)``, computed where the stride is."""
         key = (node.key, -1, lanes)
-        for scope in reversed(self.path):
-            found = scope.memo.get(key) or scope.memo_before.get(key)
-            if found is not None:
-                return found
-        with self.at(node.args[0].level) as memo:
+
+        def write() -> Reg:
             wide = self.b.splat(self.get(node.args[0]), lanes)
-            memo[key] = register = self.b.mul(wide, self.b.iota("i64", lanes))
-        return register
+            return self.b.mul(wide, self.b.iota("i64", lanes))
+
+        return self.registers.get(key) or self._at(node.args[0].level, key, write)
 
     def write(self, buffer: str, index: Expr, value: Node) -> None:
         """Stores a value of every group; all are computed before the first is stored."""

@@ -1,10 +1,10 @@
-"""Collects the lines of one kernel's body: names values, remembers what was computed in the open loops, indents."""
+"""Collects the lines of one kernel's body: gives names, remembers what has one in the open loops, indents."""
 
 from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,7 +50,9 @@ class Builder:
         self.taken: set[str] = set(RESERVED)
         self._counters: dict[str, int] = {}
         self._indent = 1
-        self._memo: list[dict[str, str]] = [{}]
+        self._tiles: dict[Hashable, Tile] = {}
+        self._names: dict[Hashable, str] = {}
+        self._opened: list[tuple[list[Hashable], list[Hashable]]] = [([], [])]  # what each open loop has added to these
 
     def fresh(self, wanted: str) -> str:
         """A name that nothing has: ``wanted`` itself, or with a number behind it."""
@@ -65,36 +67,45 @@ class Builder:
     def line(self, text: str) -> None:
         self.lines.append("    " * self._indent + text)
 
-    def named(self, text: str, wanted: str = "w0", version: str = "") -> str:
-        """The name of the value of an expression, computed once for each point of the loops that are open.
-
-        Equal texts are equal values, since a name is given once; of what is read from memory ``version`` tells the
-        state of it.
-        """
-        found = self.known(text, version)
-        if found is not None:
-            return found
-        name = self._memo[-1][text + version] = self.fresh(wanted)
+    def named(self, text: str, wanted: str = "w0") -> str:
+        """A new name for the value of an expression."""
+        name = self.fresh(wanted)
         self.line(f"{name} = {text}")
         return name
 
-    def known(self, text: str, version: str = "") -> str | None:
-        """The name that the value of an expression already has."""
-        return next((memo[text + version] for memo in reversed(self._memo) if text + version in memo), None)
+    def once(self, key: Hashable, text: str, wanted: str) -> str:
+        """The name of an expression that only tiles have, such as a mask: given once where the loops are open that are
+        open at its first use. ``key`` tells it from others.
+        """
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = self.named(text, wanted)
+            self._opened[-1][1].append(key)
+        return found
 
-    def remember(self, text: str, version: str, name: str) -> None:
-        """Notes that the value of an expression is already in ``name``."""
-        self._memo[-1][text + version] = name
+    def known(self, key: Hashable) -> Tile | None:
+        """The tile that was remembered in one of the open loops."""
+        return self._tiles.get(key)
+
+    def remember(self, key: Hashable, tile: Tile) -> Tile:
+        """Notes a tile until the innermost open loop is closed."""
+        self._tiles[key] = tile
+        self._opened[-1][0].append(key)
+        return tile
 
     @contextmanager
     def loop(self, head: str) -> Iterator[None]:
         """The body of a loop: what is computed in it is not known behind it."""
         self.line(head)
         self._indent += 1
-        self._memo.append({})
+        self._opened.append(([], []))
         start = len(self.lines)
         yield
         if len(self.lines) == start:
             self.line("pass")
-        self._memo.pop()
+        tiles, names = self._opened.pop()
+        for key in tiles:
+            del self._tiles[key]
+        for key in names:
+            del self._names[key]
         self._indent -= 1

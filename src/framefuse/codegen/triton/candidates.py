@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from framefuse.codegen.optimise import optimised
 from framefuse.codegen.specialisation import Choice, Hints
 from framefuse.codegen.triton.blocks import ROW, STAGES, WARP, Blocks, choose, estimate, per_thread, power
 from framefuse.codegen.triton.products import choices
@@ -26,6 +27,7 @@ def candidates(kernel: Kernel, hints: Hints) -> tuple[Choice, ...]:
     """
     if kernel.product is not None:
         return choices(kernel, hints)[:MOST]
+    kernel = optimised(kernel).kernel
     blocks = choose(kernel, hints)
     if any(isinstance(statement, Check) for statement in statements(kernel.body)):
         return (blocks.choice,)  # a check that fails on made-up positions would end the use of the GPU

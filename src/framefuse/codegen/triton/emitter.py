@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Specialisation
 from framefuse.codegen.triton.blocks import Blocks, choose
 from framefuse.codegen.triton.builder import Builder, Tile
@@ -60,9 +61,10 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     so that memory is seen to move by 16 bytes; rows that fit a tile), and for any. Fitted code is for the former only,
     so that less is to be compiled. Raises Unsupported.
     """
-    hints, fitted = special.hints, special.fitted
+    hints, fitted, nest = special.hints, special.fitted, optimised(kernel)
+    kernel = nest.kernel
     blocks, integers = choose(kernel, hints, special.choice), width(kernel, hints, special.guarded)
-    work, name = _body(kernel, blocks, integers), function_name(kernel.title)
+    work, name = _body(nest, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
     steps = special.aligned and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
@@ -71,7 +73,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     if not whole and not blocks.held:
         functions = [work.function(name, constants)]
     else:
-        row = _body(kernel, blocks.holding, integers) if blocks.held else work
+        row = _body(nest, blocks.holding, integers) if blocks.held else work
         likely = _Likely(work, blocks, whole, work.filled(blocks, hints))
         functions = [work.function("work", constants)] if row is work or not fitted else []
         if row is not work:
@@ -181,10 +183,11 @@ class _Body:
         return f"@triton.jit\ndef {name}({signature}):\n{body}\n"
 
 
-def _body(kernel: Kernel, blocks: Blocks, integers: Width) -> _Body:
+def _body(nest: Optimised, blocks: Blocks, integers: Width) -> _Body:
+    kernel = nest.kernel
     b = Builder()
     b.taken |= {"row", "work", *(f"BLOCK{place}" for place in range(blocks.rank))}
-    values = Values(b, kernel, integers.integer, blocks.rank, blocks.shape)
+    values = Values(b, nest, integers.integer, blocks.rank, blocks.shape)
     for buffer in kernel.buffers:
         values.buffers[buffer.name] = b.fresh(buffer.name)
     for number in kernel.numbers:

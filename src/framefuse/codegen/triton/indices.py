@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from framefuse.codegen.triton.builder import Builder, Tile
 from framefuse.ir.dtypes import INT64
-from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
-from framefuse.ir.loops.walk import statements, values_of
+from framefuse.ir.loops import Index, Kernel, Let, Loop
+from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 
 
 class Indices:
-    """What each symbol is at this point of the kernel; ``positive`` are those known to be at least 0."""
+    """What each symbol is at this point of the kernel; ``positive`` are those known to be at least 0.
+
+    A symbol stands for one tile wherever it is known, so that a position is computed once in the loops that are open.
+    """
 
     def __init__(self, b: Builder, kernel: Kernel) -> None:
         self.b = b
@@ -22,10 +25,13 @@ class Indices:
         constant = value.constant
         if constant is not None:
             return Tile(str(constant), INT64, constant=constant)
+        found = self.b.known((self, value))
+        if found is not None:
+            return found
         text, axes = self._sum(value)
         if text.isidentifier():
             return Tile(text, INT64, axes)
-        return Tile(self.b.named(text, "k0"), INT64, axes)
+        return self.b.remember((self, value), Tile(self.b.named(text, "k0"), INT64, axes))
 
     def _sum(self, value: Expr) -> tuple[str, frozenset[int]]:
         text, axes = "", frozenset[int]()
@@ -46,6 +52,10 @@ class Indices:
         if isinstance(atom, Symbol):
             return self.symbols[atom]
         assert isinstance(atom, (Floordiv, Modulo, Minimum, Maximum))
+        found = self.b.known((self, atom))
+        return found or self.b.remember((self, atom), self._division_or_extreme(atom))
+
+    def _division_or_extreme(self, atom: Floordiv | Modulo | Minimum | Maximum) -> Tile:
         left, right = self.index(atom.left), self.index(atom.right)
         axes = left.axes | right.axes
         if isinstance(atom, (Minimum, Maximum)):
@@ -65,22 +75,12 @@ class Indices:
 def _never_negative(kernel: Kernel) -> set[Symbol]:
     """Axes, the factors of extents and divisors, and positions computed from them."""
     found: set[Symbol] = set()
-    expressions: list[Expr] = []
     for statement in statements(kernel.body):
-        match statement:
-            case Loop(axis, extent, _, _):
-                found.add(axis)
-                found |= _factors(extent)
-                expressions.append(extent)
-            case Store(_, index, _) | AtomicAdd(_, index, _, _):
-                expressions.append(index)
-            case Accumulate(_, _, Expr() as index):
-                expressions.append(index)
-    for value in values_of(kernel.body):
-        if isinstance(value, (Load, Index)):
-            expressions.append(value.index)
-    for expression in expressions:
-        _divisors(expression, found)
+        if isinstance(statement, Loop):
+            found.add(statement.axis)
+            found |= _factors(statement.extent)
+    for index in dict.fromkeys(positions(kernel.body)):
+        _divisors(index, found)
     for statement in statements(kernel.body):
         if isinstance(statement, Let) and isinstance(statement.value, Index):
             if _is_never_negative(statement.value.index, found):

@@ -43,14 +43,15 @@ class Loops:
 
     def statements(self, body: Sequence[Statement]) -> None:
         last = {name: place for place, s in enumerate(body) for name in _fed((s,))}
-        own = {s.name for s in body if isinstance(s, Accumulator)}
+        own = [s.name for s in body if isinstance(s, Accumulator)]  # in their order, in which they are folded
         for place, statement in enumerate(body):
             self.statement(statement)
             for name in own:
                 if last.get(name) == place:
                     self.finish(self.running[name])
-        for name in own - last.keys():
-            self.finish(self.running[name])
+        for name in own:
+            if name not in last:
+                self.finish(self.running[name])
 
     def statement(self, statement: Statement) -> None:
         match statement:
@@ -189,7 +190,7 @@ class Loops:
         integer = self.values.integer
         points = self._range(dimension) + ("" if integer == "tl.int32" else f".to({integer})")
         if dimension.whole:
-            name = self.b.named(points, "r")
+            name = self.b.once(("points", dimension.place), points, "r")
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)
             self.statements(statement.body)
@@ -198,7 +199,10 @@ class Loops:
         end = extent.text
         if extent.axes:
             bound = upper(statement.extent)
-            end = str(bound) if bound is not None else self.b.named(_largest(extent, self.values.rank), "end")
+            if bound is None:
+                end = self.b.once(("largest", extent.text), _largest(extent, self.values.rank), "end")
+            else:
+                end = str(bound)
         self._before(statement.body, dimension.place)
         start = self.b.fresh("start")
         turns = f"range(0, {end}, BLOCK{dimension.place})"
@@ -274,7 +278,7 @@ class Loops:
             self.values.masks.pop(dimension.place, None)
             return
         end = self.values.indices.index(_without_bound(extent, dimension.block))
-        mask = self.b.named(f"{name} < {end.text}", "inside")
+        mask = self.b.once((name, end.text), f"{name} < {end.text}", "inside")
         self.values.masks[dimension.place] = Tile(mask, BOOL, end.axes | {dimension.place})
 
 

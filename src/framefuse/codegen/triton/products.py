@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from framefuse.codegen.optimise import Optimised, optimised
 from framefuse.codegen.specialisation import Choice, Specialisation
 from framefuse.codegen.triton.blocks import Blocks, estimate, power
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
@@ -148,7 +149,8 @@ def _tiles(choice: Choice, sizes: Sequence[int]) -> int:
 
 def emit_product(kernel: Kernel, special: Specialisation) -> Module:
     """The module of a product, as :func:`framefuse.codegen.triton.emitter.emit` makes that of other kernels."""
-    hints = special.hints
+    hints, nest = special.hints, optimised(kernel)
+    kernel = nest.kernel
     parts, integers = parts_of(kernel), width(kernel, hints, special.guarded)
     choice = special.choice or choices(kernel, hints)[0]
     sizes = (choice.points, choice.width, choice.inner)
@@ -161,11 +163,11 @@ def emit_product(kernel: Kernel, special: Specialisation) -> Module:
     steps = [n.symbol for n in kernel.numbers if n.symbol in strides and hints.get(n.symbol, 0) % STEP == 0]
     steps = [symbol for symbol in steps if hints.get(symbol, 0) > 0] if special.aligned else []
     # Sizes that were not recorded are multiplied without overlap: that half of the code is seldom run, and short.
-    general = _Body(kernel, parts, blocks, integers, terms.constant is not None and even, overlap=not steps)
+    general = _Body(nest, parts, blocks, integers, terms.constant is not None and even, overlap=not steps)
     if not steps:
         functions = [general.function(name, constants)]
     else:
-        fast = _Body(kernel, parts, blocks, integers, even)
+        fast = _Body(nest, parts, blocks, integers, even)
         names = fast.names
         tests = [f"({names[symbol]} % {STEP} == 0)" for symbol in steps]
         if even and terms.constant is None:
@@ -210,13 +212,14 @@ class _Body:
     """
 
     def __init__(
-        self, kernel: Kernel, parts: Parts, blocks: Blocks, integers: Width, even: bool, overlap: bool = True
+        self, nest: Optimised, parts: Parts, blocks: Blocks, integers: Width, even: bool, overlap: bool = True
     ) -> None:
-        self.kernel, self.parts, self.blocks = kernel, parts, blocks
+        kernel = nest.kernel
+        self.nest, self.parts, self.blocks = nest, parts, blocks
         self.even, self.integer, self.overlap = even, integers.integer, overlap
         b = self.b = Builder()
         b.taken |= {"even", "work", "BLOCK0", "BLOCK1", "BLOCK2", "GROUP"}
-        values = self.values = Values(b, kernel, integers.integer, 2, blocks.shape)
+        values = self.values = Values(b, nest, integers.integer, 2, blocks.shape)
         for buffer in kernel.buffers:
             values.buffers[buffer.name] = b.fresh(buffer.name)
         symbols = values.indices.symbols
@@ -278,8 +281,8 @@ class _Body:
 
     def _operand(self, value: Value, start: str, end: str, place: int) -> str:
         """A tile of one operand, whose dimension ``place`` is that of the terms; 0 beyond their end."""
-        b, kernel = self.b, self.kernel
-        side = Values(b, kernel, self.integer, 2, self.values.shape)
+        b = self.b
+        side = Values(b, self.nest, self.integer, 2, self.values.shape)
         side.sides[place] = "BLOCK2"
         side.buffers, side.locals = self.values.buffers, dict(self.values.locals)
         side.positions, side.indices.symbols = set(self.values.positions), dict(self.values.indices.symbols)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from framefuse.codegen.optimise import Optimised
 from framefuse.codegen.triton.bounds import bounds
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
@@ -13,7 +14,7 @@ from framefuse.codegen.triton.indices import Indices
 from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
-from framefuse.ir.loops import Accumulator, Apply, Const, Index, Kernel, Load, Local, Scalar, Value
+from framefuse.ir.loops import Accumulator, Apply, Const, Index, Load, Local, Scalar, Value
 from framefuse.ir.loops.walk import statements
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -21,7 +22,9 @@ from framefuse.ir.numbers import Expr, Symbol
 class Values:
     """The tiles that are known here. ``masks`` are the points of each dimension that exist (none where all do)."""
 
-    def __init__(self, b: Builder, kernel: Kernel, integer: str, rank: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, b: Builder, nest: Optimised, integer: str, rank: int, shape: tuple[int, ...]) -> None:
+        kernel = nest.kernel
+        self.numbers: Mapping[int, int] = nest.numbers
         self.b, self.integer, self.rank, self.shape, self.exact = b, integer, rank, shape, kernel.exact
         self.sides = [f"BLOCK{place}" for place in range(rank)]  # what the sizes of a tile are called
         written = (buffer.dtype for buffer in kernel.buffers if buffer.written)
@@ -32,7 +35,7 @@ class Values:
         self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
-        self.versions: dict[str, int] = {}
+        self.stored: dict[tuple[str, Expr], Tile] = {}  # what was stored where, until something else may be there
         self.dirty: set[str] = set()  # stored to since the last barrier
         self.shares = rank == 2 or any(isinstance(s, Accumulator) for s in statements(kernel.body))
 
@@ -40,18 +43,16 @@ class Values:
 
     def value(self, value: Value, wanted: str = "w0") -> Tile:
         """The tile of a value; a new one is called ``wanted``."""
-        return self._value(value, {}, wanted)
-
-    def _value(self, value: Value, done: dict[int, Tile], wanted: str = "w0") -> Tile:
-        found = done.get(id(value))
-        if found is None:
-            found = done[id(value)] = self._compute(value, done, wanted)
-        return found
-
-    def _compute(self, value: Value, done: dict[int, Tile], wanted: str) -> Tile:
         match value:
             case Const(constant, dtype):
                 return Tile(literal(constant), dtype, constant=constant)
+            case Local(name, dtype):
+                return self.position(Symbol(name).expr, dtype) if name in self.positions else self.locals[name]
+        key = self, self.numbers[id(value)]
+        return self.b.known(key) or self.b.remember(key, self._compute(value, wanted))
+
+    def _compute(self, value: Value, wanted: str) -> Tile:
+        match value:
             case Scalar(symbol, dtype, real):
                 number = self.indices.symbols[symbol]
                 source = FLOAT64 if real else INT64
@@ -59,15 +60,13 @@ class Values:
                 return self._named(cast(wide, source, dtype), dtype, frozenset(), wanted)
             case Index(index, dtype):
                 return self.position(index, dtype, wanted)
-            case Local(name, dtype):
-                return self.position(Symbol(name).expr, dtype) if name in self.positions else self.locals[name]
             case Load(buffer, index, dtype, mask):
-                condition = None if mask is None else self._value(mask, done)
+                condition = None if mask is None else self.value(mask)
                 return self.load(buffer, index, dtype, condition, wanted)
             case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
-                return self._quotient(quotient, dtype, done, wanted)
+                return self._quotient(quotient, dtype, wanted)
             case Apply(op, args, dtype):
-                tiles = [self._value(arg, done) for arg in args]
+                tiles = [self.value(arg) for arg in args]
                 axes = frozenset[int]().union(*(tile.axes for tile in tiles))
                 tile = self._named(apply(op, tiles, dtype, self.near), dtype, axes, wanted)
                 return replace(tile, bounds=bounds(op, tiles)) if dtype.is_float else tile
@@ -77,14 +76,17 @@ class Values:
         """Whether a value that becomes one of ``dtype`` may differ from eager's in its last digits before that."""
         return dtype.is_float and dtype.size == 2 and not self.exact
 
-    def _quotient(self, quotient: Apply, dtype: DType, done: dict[int, Tile], wanted: str) -> Tile:
+    def _quotient(self, quotient: Apply, dtype: DType, wanted: str) -> Tile:
         """A quotient rounded to 16 bits: many values by one divisor are multiplied by its reciprocal."""
-        x, y = (self._value(arg, done) for arg in quotient.args)
-        text = apply("div", (x, y), quotient.dtype)
-        if quotient.dtype is FLOAT32 and y.constant is None and y.axes < x.axes and id(quotient) not in done:
-            scale = self.b.named(f"device.scale_of({y.text})", "scale")
-            text = f"{x.typed} * {self.b.named(f'device.inverse({y.text}, {scale})', 'inverse')} * {scale}"
-        tile = self._named(text, quotient.dtype, x.axes | y.axes, "w0")
+        x, y = (self.value(arg) for arg in quotient.args)
+        tile = self.b.known((self, self.numbers[id(quotient)]))
+        if tile is None:
+            text = apply("div", (x, y), quotient.dtype)
+            if quotient.dtype is FLOAT32 and y.constant is None and y.axes < x.axes:
+                scale = self.b.once(("scale", y.text), f"device.scale_of({y.text})", "scale")
+                inverse = self.b.once(("inverse", y.text), f"device.inverse({y.text}, {scale})", "inverse")
+                text = f"{x.typed} * {inverse} * {scale}"
+            tile = self._named(text, quotient.dtype, x.axes | y.axes, "w0")
         return self._named(cast(tile.text, quotient.dtype, dtype), dtype, tile.axes, wanted)
 
     def position(self, index: Expr, dtype: DType, wanted: str = "w0") -> Tile:
@@ -94,7 +96,8 @@ class Values:
             return Tile(found.text, dtype, constant=found.constant)
         if dtype.kind == "bool" or dtype.is_float:
             raise Unsupported(f"an index as {dtype.name}")
-        return self._named(f"{found.text}.to({TYPES[dtype.name]})", dtype, found.axes, wanted)
+        name = self.b.once((dtype.name, found.text), f"{found.text}.to({TYPES[dtype.name]})", wanted)
+        return Tile(name, dtype, found.axes)
 
     def _named(self, text: str, dtype: DType, axes: frozenset[int], wanted: str) -> Tile:
         return Tile(text if text.isidentifier() else self.b.named(text, wanted), dtype, axes)
@@ -104,7 +107,7 @@ class Values:
         if tile.dtype is dtype:
             return tile
         text = cast(f"({tile.typed})" if tile.constant is not None else tile.text, tile.dtype, dtype)
-        return self._named(text, dtype, tile.axes, "w0")
+        return Tile(self.b.once((dtype.name, tile.text), text, "w0"), dtype, tile.axes)
 
     def as_index(self, name: str, tile: Tile) -> None:
         """Lets an integer value stand in index expressions."""
@@ -116,7 +119,7 @@ class Values:
         """What holds where all points of these dimensions exist and ``more`` is true; an empty text for always."""
         parts = [*(self.masks[axis] for axis in sorted(axes) if axis in self.masks), *more]
         texts = list(dict.fromkeys(part.text for part in parts))
-        text = "".join(texts) if len(texts) < 2 else self.b.named(" & ".join(texts), "mask")
+        text = "".join(texts) if len(texts) < 2 else self.b.once(tuple(texts), " & ".join(texts), "mask")
         return Tile(text, BOOL, frozenset[int]().union(*(part.axes for part in parts)))
 
     def full(self, text: str, axes: frozenset[int]) -> str:
@@ -132,14 +135,11 @@ class Values:
 
     # ---- memory
 
-    def _version(self, buffer: str) -> str:
-        return f" #{self.versions.get(buffer, 0)}"
-
     def forget(self, buffer: str) -> None:
-        """Forgets what was loaded from a buffer and from the one that it shares memory with."""
-        for name in self.buffers:
-            if name == buffer or self.aliases.get(name) == buffer or self.aliases.get(buffer) == name:
-                self.versions[name] = self.versions.get(name, 0) + 1
+        """Forgets what was stored to a buffer and to the one that it shares memory with."""
+        names = {buffer, self.aliases.get(buffer)}
+        for place in [place for place in self.stored if place[0] in names or self.aliases.get(place[0]) == buffer]:
+            del self.stored[place]
 
     def pointer(self, buffer: str, where: Tile, axes: frozenset[int]) -> str:
         """The addresses, in a tile that differs along ``axes`` even if the positions do not."""
@@ -152,15 +152,16 @@ class Values:
 
     def load(self, buffer: str, index: Expr, dtype: DType, condition: Tile | None, wanted: str = "w0") -> Tile:
         """The elements at ``index``: zero where ``condition`` does not hold or the point does not exist."""
+        if condition is None and (buffer, index) in self.stored:
+            return self.stored[buffer, index]
         where = self.indices.index(index)
         more = [] if condition is None else [Tile(condition.typed, BOOL, condition.axes)]
         mask = self.mask(where.axes, *more)
         axes = where.axes | mask.axes
-        text = _load(self.pointer(buffer, where, axes), mask.text)
-        known = self.b.known(text, self._version(buffer))
-        if known is None:
-            self.settle({buffer})
-        return Tile(known or self.b.named(text, wanted, self._version(buffer)), dtype, axes)
+        pointer = self.pointer(buffer, where, axes)
+        text = f"tl.load({pointer}, {mask.text}, other=0)" if mask.text else f"tl.load({pointer})"
+        self.settle({buffer})
+        return Tile(self.b.named(text, wanted), dtype, axes)
 
     def settle(self, buffers: set[str]) -> None:
         """Waits, before loads from these buffers, for what other threads of the program stored there."""
@@ -188,7 +189,7 @@ class Values:
         self.forget(buffer)
         self.dirty.add(buffer)
         if value.constant is None and value.axes == axes:
-            self.b.remember(_load(pointer, mask.text), self._version(buffer), value.text)
+            self.stored[buffer, index] = value
 
     def add(
         self, buffer: str, index: Expr, value: Tile, conditions: Sequence[Tile], points: frozenset[int]
@@ -199,10 +200,6 @@ class Values:
         pointer = self.pointer(buffer, where, points)
         self.b.line(f'tl.atomic_add({pointer}, {value.typed}{f", {mask}" if mask else ""}, sem="relaxed")')
         self.forget(buffer)
-
-
-def _load(pointer: str, mask: str) -> str:
-    return f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
 
 
 def literal(constant: bool | int | float) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from framefuse.codegen.triton.blocks import estimate
-from framefuse.ir.loops import Accumulate, AtomicAdd, Index, Kernel, Let, Load, Loop, Store
-from framefuse.ir.loops.walk import statements, values_of
+from framefuse.ir.loops import Index, Kernel, Let, Loop
+from framefuse.ir.loops.walk import positions, statements
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol, expr, maximum
 
 # The last block of a loop reaches beyond its end.
@@ -60,17 +60,8 @@ class _Bounds:
                 self.known[Symbol(statement.name)] = self.bound(statement.value.index)
 
     def all(self) -> Iterator[Expr]:
-        for statement in statements(self.kernel.body):
-            match statement:
-                case Loop(_, extent, _, _):
-                    yield self.bound(extent)
-                case Store(_, index, _) | AtomicAdd(_, index, _, _):
-                    yield self.bound(index)
-                case Accumulate(_, _, Expr() as index):
-                    yield self.bound(index)
-        for value in values_of(self.kernel.body):
-            if isinstance(value, (Load, Index)):
-                yield self.bound(value.index)
+        for index in dict.fromkeys(positions(self.kernel.body)):
+            yield self.bound(index)
         yield from self.parts
 
     def bound(self, value: Expr) -> Expr:

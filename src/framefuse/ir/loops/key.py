@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from framefuse.errors import CompilerBug
 from framefuse.ir.loops.nodes import (
     Accumulate,
-    Accumulator,
     Apply,
     AtomicAdd,
     Buffer,
@@ -24,6 +25,8 @@ from framefuse.ir.loops.nodes import (
     Store,
     Value,
 )
+from framefuse.ir.loops.walk import in_order, operands, values
+from framefuse.ir.numbers import Expr
 from framefuse.ir.source import Line
 
 
@@ -44,15 +47,16 @@ class Key:
 
 
 def key_of(kernel: Kernel) -> Key:
-    """A hashable key of what decides the machine code, made once for each kernel.
+    """A hashable key of what decides the machine code, made once for each kernel: the only sense in which kernels are
+    equal.
 
-    Hashing a kernel walks its values as trees: a value shared at every level of a chain would take time exponential in
-    the chain. Here each value object is visited once.
+    A value may be shared at every level of a chain; each value object is visited once.
     """
-    if not kernel.known:
+    found: Key | None = kernel.known.get("key")
+    if found is None:
         body = _Keys().statements(kernel.body)
-        kernel.known.append(Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product)))
-    found: Key = kernel.known[0]
+        found = Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product))
+        kernel.known["key"] = found
     return found
 
 
@@ -61,15 +65,36 @@ def with_lines(kernel: Kernel, lines: tuple[Line, ...]) -> Kernel:
     if lines == kernel.lines:
         return kernel
     found = replace(kernel, lines=lines)
-    found.known.append(key_of(kernel))
+    found.known["key"] = key_of(kernel)
     return found
 
 
 def with_buffers(kernel: Kernel, buffers: tuple[Buffer, ...]) -> Kernel:
     """The kernel on other buffers of the same names."""
     found = replace(kernel, buffers=buffers)
-    found.known.append(Key((buffers, *key_of(kernel).parts[1:])))
+    found.known["key"] = Key((buffers, *key_of(kernel).parts[1:]))
     return found
+
+
+def key_of_value(value: Value, parts: Sequence[int], index: Expr | None = None) -> tuple[Any, ...]:
+    """What makes a value equal to another: its own fields, with numbers that stand for its operands. ``index`` is
+    where it is read, if not at its own index expression.
+    """
+    match value:
+        case Apply(op, _, dtype):
+            return ("apply", op, dtype.name, *parts)
+        case Load(buffer, place, dtype, _):
+            return ("load", buffer, place if index is None else index, dtype.name, *parts)
+        case Const(constant, dtype):
+            # repr tells 0.0 from -0.0 and True from 1, and equals itself for NaN
+            return ("const", type(constant).__name__, repr(constant), dtype.name)
+        case Scalar(symbol, dtype, real):
+            return ("scalar", symbol, dtype.name, real)
+        case Index(place, dtype):
+            return ("index", place if index is None else index, dtype.name)
+        case Local(name, dtype):
+            return ("local", name, dtype.name)
+    raise CompilerBug(f"no key for the value {value!r}")
 
 
 class _Keys:
@@ -81,57 +106,29 @@ class _Keys:
         return tuple(self.statement(statement) for statement in body)
 
     def statement(self, statement: Statement) -> Any:
+        parts = tuple(self.value(value) for value in values(statement))
         match statement:
-            case Let(name, value):
-                return ("let", name, self.value(value))
-            case Accumulator():
-                return statement
-            case Accumulate(name, value, index):
-                return ("accumulate", name, self.value(value), index)
-            case Store(buffer, index, value):
-                return ("store", buffer, index, self.value(value))
-            case AtomicAdd(buffer, index, value, mask):
-                return ("add", buffer, index, self.value(value), None if mask is None else self.value(mask))
-            case Check(ok):
-                return ("check", self.value(ok))
+            case Let(name, _):
+                return ("let", name, *parts)
+            case Accumulate(name, _, index):
+                return ("accumulate", name, index, *parts)
+            case Store(buffer, index, _):
+                return ("store", buffer, index, *parts)
+            case AtomicAdd(buffer, index, _, _):
+                return ("add", buffer, index, *parts)
+            case Check(_):
+                return ("check", *parts)
             case Loop(axis, extent, body, kind):
-                return ("loop", axis, extent, kind, self.statements(body))
+                return ("loop", axis, extent, kind.word, self.statements(body))
         return statement
 
     def value(self, value: Value) -> tuple[Any, ...]:
         """The parts not met before, then the number of the value itself."""
         fresh: list[Any] = []
-        stack = [value]
-        while stack:
-            top = stack[-1]
-            if id(top) in self.seen:
-                stack.pop()
-                continue
-            parts = top.args if isinstance(top, Apply) else (top.mask,) if isinstance(top, Load) and top.mask else ()
-            missing = [part for part in parts if part is not None and id(part) not in self.seen]
-            if missing:
-                stack += missing
-                continue
-            key = self._key(top, tuple(self.seen[id(part)] for part in parts if part is not None))
+        for part in in_order(value, self.seen):
+            key = key_of_value(part, [self.seen[id(operand)] for operand in operands(part)])
             if key not in self.numbers:
                 self.numbers[key] = len(self.numbers)
                 fresh.append(key)
-            self.seen[id(top)] = self.numbers[key]
-            stack.pop()
+            self.seen[id(part)] = self.numbers[key]
         return (tuple(fresh), self.seen[id(value)])
-
-    def _key(self, value: Value, parts: tuple[int, ...]) -> tuple[Any, ...]:
-        match value:
-            case Apply(op, _, dtype):
-                return ("apply", op, parts, dtype.name)
-            case Load(buffer, index, dtype, _):
-                return ("load", buffer, index, parts, dtype.name)
-            case Const(constant, dtype):
-                # repr tells 0.0 from -0.0 and True from 1, and equals itself for NaN
-                return ("const", type(constant).__name__, repr(constant), dtype.name)
-            case Scalar(symbol, dtype, real):
-                return ("scalar", symbol, dtype.name, real)
-            case Index(index, dtype):
-                return ("index", index, dtype.name)
-            case Local(name, dtype):
-                return ("local", name, dtype.name)

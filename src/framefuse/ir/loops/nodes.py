@@ -15,6 +15,8 @@ from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.source import Line
 
+DIVISIONS = frozenset(("floordiv", "remainder", "fmod"))  # of integers: a zero divisor is an error
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -91,6 +93,11 @@ class Apply:
     op: str
     args: tuple[Value, ...]
     dtype: DType
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the kernel reports a fault of its operands: a zero that integers are divided by."""
+        return self.op in DIVISIONS and self.dtype.is_integral
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +243,8 @@ class Kernel:
     ``extent`` is that loop's extent (1 when there is none: the kernel is then called once with the range 0..1 and must
     not be split). ``lines`` are the user's lines that it computes and ``title`` a short name such as ``softmax_add``:
     both are for people and are not part of the kernel's identity. ``exact`` asks for the mathematical functions that
-    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``known`` holds the
-    kernel's key once :func:`framefuse.ir.loops.key.key_of` has made it.
+    eager's vectors call. An emitter for a GPU multiplies tiles where the kernel is a ``product``. ``known`` holds what
+    was found out about the kernel, such as its key (:func:`framefuse.ir.loops.key.key_of`), by what it is called.
     """
 
     title: str
@@ -248,4 +255,4 @@ class Kernel:
     lines: tuple[Line, ...] = ()
     exact: bool = False
     product: Product | None = None
-    known: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -1,0 +1,27 @@
+"""The passes over a loop nest, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from framefuse.codegen.optimise.nest import Optimised
+from framefuse.codegen.optimise.share import share
+from framefuse.codegen.optimise.unused import without_unused
+from framefuse.ir.loops import Kernel
+
+# Behind ``share`` a pass must keep the value objects, whose numbers it made.
+PASSES: tuple[tuple[str, Callable[[Optimised], Optimised]], ...] = (
+    ("share", share),
+    ("unused", without_unused),
+)
+
+
+def optimised(kernel: Kernel) -> Optimised:
+    """The kernel as an emitter takes it, made once."""
+    found: Optimised | None = kernel.known.get("optimised")
+    if found is None:
+        found = Optimised(kernel)
+        for _, run in PASSES:
+            found = run(found)
+        kernel.known["optimised"] = found
+    return found
