@@ -48,6 +48,31 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "passes": {"backward", "faults", "kernels"},
         "tree": {"collector", "wiring", "faults", "passes"},
     },
+    "codegen": {
+        "unsupported": set(),
+        "specialisation": set(),
+        "disk_cache": set(),
+        "python": set(),
+        "interpreter": set(),
+        "aten": {"python"},
+        "optimise": set(),
+        "llvm": {"unsupported", "disk_cache", "optimise"},
+        "triton": {"unsupported", "specialisation", "disk_cache", "optimise"},
+        "targets": {"specialisation", "llvm", "triton"},
+    },
+    "ir": {
+        "dtypes": set(),
+        "numbers": {"source"},
+        "source": set(),
+        "ops": set(),
+        "loops": {"loops.nodes"},
+        "loops.nodes": {"dtypes", "numbers", "source"},
+        "loops.walk": {"numbers", "loops.nodes"},
+        "loops.rewrite": {"numbers", "loops.nodes", "loops.walk"},
+        "loops.key": {"numbers", "source", "loops.nodes", "loops.walk"},
+        "loops.print": {"loops.nodes"},
+        "loops.verify": {"dtypes", "numbers", "ops", "loops.nodes", "loops.walk"},
+    },
     "fuse": {
         "costs": set(),
         "setting": set(),
@@ -64,6 +89,8 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "passes": {"setting", "graph", "grouping", "memory", "writer", "text", "verify"},
     },
 }
+# Of these the test knows some rooms; the other files may import what they like of the part.
+PARTLY = {"ir"}
 
 # Importing one of these costs 0.9 s at first use, or is the compiler that we replace.
 FOREIGN = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch._subclasses", "torch.fx.experimental")
@@ -107,6 +134,8 @@ def wrong_rooms(where: str, names: Iterable[str]) -> Iterator[str]:
     if stage not in ROOMS or own == "":
         return
     if own == "?":
+        if stage in PARTLY:
+            return
         yield f"{where} stands in no room of {stage}"
         return
     for name in names:
@@ -200,6 +229,11 @@ def test_imports_point_one_way():
         ("framefuse.ir.graph", "from framefuse.fuse import plan"),
         ("framefuse.driver.passes", "def f():\n    from framefuse.fuse import plan"),
         ("framefuse.driver.passes", "f = lambda: torch._inductor.compile"),
+        ("framefuse.ir.loops.nodes", "from framefuse.ir.loops.walk import operands"),
+        ("framefuse.ir.loops.walk", "from framefuse.ir.graph import Graph"),
+        ("framefuse.codegen.optimise.share", "from framefuse.codegen.llvm.builder import Reg"),
+        ("framefuse.codegen.llvm.values", "from framefuse.codegen.triton.blocks import choose"),
+        ("framefuse.codegen.somewhere", "from framefuse.ir.loops import Kernel"),
         ("framefuse.lower.matrix", "from torch.fx.experimental.proxy_tensor import make_fx"),
         ("framefuse.lower.matrix", "from torch import _dynamo"),
         ("framefuse.cli", "from benchmarks.curve import curve"),
@@ -218,10 +252,12 @@ def test_a_wrong_arrow_is_seen(where, text):
     ("where", "text"),
     [
         ("framefuse.fuse.passes", "from framefuse.ir.graph import Graph\nfrom framefuse.options import Options"),
-        ("framefuse.codegen.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
+        ("framefuse.lower.plan", "from . import rules\nfrom .cost import cost\nfrom ..errors import Stop"),
         ("framefuse.fuse.__init__", "from .passes import fuse"),
         ("framefuse.fuse.grouping.cells", "from framefuse.fuse import costs\nfrom ..graph.copies import a"),
         ("framefuse.fuse.nest.gpu.rows", "from framefuse.fuse.nest.forms import rows_of\nfrom . import decode"),
+        ("framefuse.codegen.llvm.values", "from framefuse.codegen.optimise import Optimised"),
+        ("framefuse.ir.schedule", "from framefuse.ir.loops import Kernel"),
         ("framefuse.guards.check", "from framefuse import _native"),
         ("framefuse.driver.passes", "from framefuse.fuse import plan"),
         ("framefuse.__init__", "from framefuse.driver.passes import compile"),

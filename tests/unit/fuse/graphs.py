@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from framefuse.codegen.interpreter import interpret
+from framefuse.codegen.optimise import optimised
 from framefuse.fuse.verify import problems
 from framefuse.ir.dtypes import BOOL, BY_TORCH, FLOAT32, INT64, DType
 from framefuse.ir.graph import Arg, Graph, Node, Output, Write
-from framefuse.ir.loops import Kernel
+from framefuse.ir.loops import Kernel, verify
 from framefuse.ir.loops.key import key_of
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.ops import TABLE
@@ -342,6 +343,7 @@ class Machine:
 
     def kernel(self, item: RunKernel) -> None:
         assert key_of(item.kernel) is not None
+        assert not verify.problems(item.kernel) and not verify.problems(optimised(item.kernel).kernel)
         numbers = [number(value, self.ints) for value in item.numbers]
         if interpret(item.kernel, [self.flat(index) for index in item.buffers], numbers):
             raise Failed(item.kernel.title)
