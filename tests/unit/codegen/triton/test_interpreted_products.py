@@ -5,7 +5,7 @@ import tests.unit.fuse.graphs as machine
 import torch
 from tests.unit.codegen.triton import interpreted
 from tests.unit.codegen.triton.product_kernels import K, M, N, linear_relu
-from tests.unit.fuse.test_fused_products import *  # noqa: F403
+from tests.unit.fuse.grouping.test_fused_products import *  # noqa: F403
 
 from framefuse.codegen.specialisation import Choice, Place, Specialisation
 from framefuse.codegen.triton import by_interpreter
