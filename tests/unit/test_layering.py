@@ -53,6 +53,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "specialisation": set(),
         "disk_cache": set(),
         "python": set(),
+        "fx": set(),
         "interpreter": set(),
         "aten": {"python"},
         "optimise": set(),
