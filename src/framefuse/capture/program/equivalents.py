@@ -7,49 +7,49 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from framefuse.capture.program.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
+from framefuse.capture.values import Value
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()
 
 
 @equivalent(list, pure=True, keeps=True)
-def list_(iterable: Any = ()) -> list[Any]:
+def list_(iterable: Value = ()) -> list[Value]:
     return [value for value in iterable]  # noqa: C416
 
 
 @equivalent(tuple, pure=True, keeps=True)
-def tuple_(iterable: Any = ()) -> tuple[Any, ...]:
+def tuple_(iterable: Value = ()) -> tuple[Value, ...]:
     return (*[value for value in iterable],)  # noqa: C416
 
 
 @equivalent(set, pure=True, keeps=True)
-def set_(iterable: Any = ()) -> set[Any]:
+def set_(iterable: Value = ()) -> set[Value]:
     return {value for value in iterable}  # noqa: C416
 
 
 @equivalent(frozenset, pure=True, keeps=True)
-def frozenset_(iterable: Any = ()) -> frozenset[Any]:
+def frozenset_(iterable: Value = ()) -> frozenset[Value]:
     return frozenset([value for value in iterable])  # noqa: C416
 
 
 @equivalent(dict, pure=True, keeps=True)
-def dict_(iterable: Any = (), **named: Any) -> dict[Any, Any]:
+def dict_(iterable: Value = (), **named: Value) -> dict[Value, Value]:
     if hasattr(iterable, "keys"):
         return {**{key: iterable[key] for key in iterable.keys()}, **named}
     return {**{key: value for key, value in iterable}, **named}  # noqa: C416
 
 
-def sum_(iterable: Any, start: Any = 0) -> Any:
+def sum_(iterable: Value, start: Value = 0) -> Value:
     for value in iterable:
         start = start + value
     return start
 
 
-def contains_(container: Any, wanted: Any) -> bool:
+def contains_(container: Value, wanted: Value) -> bool:
     for value in container:
         if wanted in (value,):  # the same, or equal
             return True
@@ -57,7 +57,7 @@ def contains_(container: Any, wanted: Any) -> bool:
 
 
 @equivalent(any, pure=True, asks=TRUTH)
-def any_(iterable: Any) -> bool:
+def any_(iterable: Value) -> bool:
     for value in iterable:
         if value:
             return True
@@ -65,14 +65,14 @@ def any_(iterable: Any) -> bool:
 
 
 @equivalent(all, pure=True, asks=TRUTH)
-def all_(iterable: Any) -> bool:
+def all_(iterable: Value) -> bool:
     for value in iterable:
         if not value:
             return False
     return True
 
 
-def equal_parts(left: Any, right: Any) -> bool:
+def equal_parts(left: Value, right: Value) -> bool:
     """Whether two tuples or lists are equal. An object is not asked about itself; lists of two lengths ask none."""
     if isinstance(left, list) and len(left) != len(right):
         return False
@@ -87,14 +87,14 @@ def equal_parts(left: Any, right: Any) -> bool:
 
 
 @equivalent(itertools.chain, pure=True)
-def chain_(*iterables: Any) -> Any:
+def chain_(*iterables: Value) -> Value:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
             yield value
 
 
 @equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True)
-def enumerate_(iterable: Any, start: int = 0) -> Any:
+def enumerate_(iterable: Value, start: int = 0) -> Value:
     for value in iterable:
         yield start, value
         start += 1
@@ -102,7 +102,7 @@ def enumerate_(iterable: Any, start: int = 0) -> Any:
 
 # What it calls, if native, asks its elements.
 @equivalent(map, pure=True, keeps=True, calls=True, asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__"))
-def map_(function: Any, *iterables: Any) -> Any:
+def map_(function: Value, *iterables: Value) -> Value:
     if len(iterables) == 1:
         for value in iterables[0]:
             yield function(value)
@@ -112,14 +112,14 @@ def map_(function: Any, *iterables: Any) -> Any:
 
 
 @equivalent(filter, pure=True, keeps=True, calls=True, asks=TRUTH)
-def filter_(function: Any, iterable: Any) -> Any:
+def filter_(function: Value, iterable: Value) -> Value:
     for value in iterable:
         if value if function is None else function(value):
             yield value
 
 
 @equivalent(zip, pure=True, keeps=True, keeps_numbers=True)
-def zip_(*iterables: Any, strict: bool = False) -> Any:
+def zip_(*iterables: Value, strict: bool = False) -> Value:
     sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
         found = []
@@ -135,7 +135,7 @@ def zip_(*iterables: Any, strict: bool = False) -> Any:
         yield tuple(found)
 
 
-def sorted_(iterable: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
+def sorted_(iterable: Value, *, key: Value = None, reverse: bool = False) -> list[Value]:
     values = [value for value in iterable]  # noqa: C416
     if key is None:
         values.sort(reverse=reverse)
@@ -145,20 +145,20 @@ def sorted_(iterable: Any, *, key: Any = None, reverse: bool = False) -> list[An
     return [values[abs(number)] for _, number in order]
 
 
-def _order(pairs: list[Any], reverse: bool) -> list[Any]:
+def _order(pairs: list[Value], reverse: bool) -> list[Value]:
     pairs.sort(reverse=reverse)
     return pairs
 
 
-def max_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+def max_(*values: Value, key: Value = None, default: Value = ABSENT) -> Value:
     return _best("max", values, key, default)
 
 
-def min_(*values: Any, key: Any = None, default: Any = ABSENT) -> Any:
+def min_(*values: Value, key: Value = None, default: Value = ABSENT) -> Value:
     return _best("min", values, key, default)
 
 
-def _best(name: str, values: Any, key: Any, default: Any) -> Any:
+def _best(name: str, values: Value, key: Value, default: Value) -> Value:
     iterator = iter(values[0] if len(values) == 1 else values)
     best = next(iterator, ABSENT)
     if best is ABSENT:
@@ -173,12 +173,12 @@ def _best(name: str, values: Any, key: Any, default: Any) -> Any:
     return best
 
 
-def count_elements(counts: Any, iterable: Any) -> None:
+def count_elements(counts: Value, iterable: Value) -> None:
     for value in iterable:
         counts[value] = counts.get(value, 0) + 1
 
 
-def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
+def reduce_(function: Value, iterable: Value, initial: Value = ABSENT) -> Value:
     iterator = iter(iterable)
     if initial is ABSENT:
         initial = next(iterator, ABSENT)
@@ -190,7 +190,7 @@ def reduce_(function: Any, iterable: Any, initial: Any = ABSENT) -> Any:
 
 
 @equivalent(itertools.accumulate, pure=True, calls=True)
-def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> Any:
+def accumulate_(iterable: Value, function: Value = None, *, initial: Value = None) -> Value:
     iterator = iter(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
     if total is ABSENT:
@@ -202,7 +202,7 @@ def accumulate_(iterable: Any, function: Any = None, *, initial: Any = None) -> 
 
 
 @equivalent(itertools.dropwhile, pure=True, calls=True)
-def dropwhile_(predicate: Any, iterable: Any) -> Any:
+def dropwhile_(predicate: Value, iterable: Value) -> Value:
     iterator = iter(iterable)
     for value in iterator:
         if not predicate(value):
@@ -213,7 +213,7 @@ def dropwhile_(predicate: Any, iterable: Any) -> Any:
 
 
 @equivalent(itertools.takewhile, pure=True, calls=True)
-def takewhile_(predicate: Any, iterable: Any) -> Any:
+def takewhile_(predicate: Value, iterable: Value) -> Value:
     for value in iterable:
         if not predicate(value):
             return
@@ -221,27 +221,27 @@ def takewhile_(predicate: Any, iterable: Any) -> Any:
 
 
 @equivalent(itertools.filterfalse, pure=True, calls=True)
-def filterfalse_(predicate: Any, iterable: Any) -> Any:
+def filterfalse_(predicate: Value, iterable: Value) -> Value:
     for value in iterable:
         if not (value if predicate is None else predicate(value)):
             yield value
 
 
 @equivalent(itertools.starmap, pure=True, calls=True)
-def starmap_(function: Any, iterable: Any) -> Any:
+def starmap_(function: Value, iterable: Value) -> Value:
     for values in iterable:
         yield function(*values)
 
 
 @equivalent(itertools.groupby, pure=True, calls=True)
-def groupby_(iterable: Any, key: Any = None) -> Any:
+def groupby_(iterable: Value, key: Value = None) -> Value:
     iterator = iter(iterable)
     value = next(iterator, ABSENT)
     if value is ABSENT:
         return
     found = value if key is None else key(value)
 
-    def group(wanted: Any) -> Any:
+    def group(wanted: Value) -> Value:
         nonlocal value, found
         yield value
         for value in iterator:
@@ -260,34 +260,34 @@ def groupby_(iterable: Any, key: Any = None) -> Any:
                 pass
 
 
-def keys_of(holder: dict[Any, Any]) -> Any:
+def keys_of(holder: dict[Value, Value]) -> Value:
     for key in holder:  # noqa: UP028
         yield key
 
 
-def values_of(holder: dict[Any, Any]) -> Any:
+def values_of(holder: dict[Value, Value]) -> Value:
     for key in holder:
         yield holder[key]
 
 
-def items_of(holder: dict[Any, Any]) -> Any:
+def items_of(holder: dict[Value, Value]) -> Value:
     for key in holder:
         yield key, holder[key]
 
 
-def _called(function: Any) -> Any:
+def _called(function: Value) -> Value:
     return function()
 
 
-CALLED: Any = _called  # what the factory of a defaultdict makes
+CALLED: Value = _called  # what the factory of a defaultdict makes
 
 
-def run_body(function: Any, space: Any) -> Any:
+def run_body(function: Value, space: Value) -> Value:
     """Runs the body of a class statement; the interpreter does it."""
     raise NotImplementedError
 
 
-def build_class(function: Any, name: str, /, *given: Any, metaclass: Any = ABSENT, **kwargs: Any) -> Any:
+def build_class(function: Value, name: str, /, *given: Value, metaclass: Value = ABSENT, **kwargs: Value) -> Value:
     bases = given
     if [base for base in given if not isinstance(base, type)]:
         bases = types.resolve_bases(given)
@@ -318,8 +318,8 @@ def build_class(function: Any, name: str, /, *given: Any, metaclass: Any = ABSEN
     return made
 
 
-def _check_cell(cell: Any, made: Any, name: str) -> None:
-    held: tuple[Any, ...] = ()
+def _check_cell(cell: Value, made: Value, name: str) -> None:
+    held: tuple[Value, ...] = ()
     try:
         held = (cell.cell_contents,)
     except ValueError:
@@ -333,7 +333,7 @@ def _check_cell(cell: Any, made: Any, name: str) -> None:
 
 
 @contextmanager
-def inside_ddp_forward(parallel: Any) -> Iterator[None]:
+def inside_ddp_forward(parallel: Value) -> Iterator[None]:
     """``DistributedDataParallel._inside_ddp_forward`` without the decorator that hides it from torch's own compiler."""
     before = activate(parallel)
     try:

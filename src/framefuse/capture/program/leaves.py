@@ -7,12 +7,12 @@ import inspect
 import itertools
 import types
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from framefuse.capture.program.code import DECODED_LIMIT
 from framefuse.capture.program.debuggers import hands_over
+from framefuse.capture.values import Value
 from framefuse.ir.torch_calls import TABLE
 
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
@@ -174,7 +174,7 @@ NATIVE_KINDS = (
 )  # fmt: skip
 
 
-def _operators() -> set[Any]:
+def _operators() -> set[Value]:
     """Torch's C operators; what the mode is not told of (``from_numpy``) is seen by its tensors of unknown origin."""
     spaces = [getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_nested", "_sparse")]
     found = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
@@ -252,7 +252,7 @@ def class_stop(cls: type) -> str | None:
     )
 
 
-def is_torch_native(function: Any) -> bool:
+def is_torch_native(function: Value) -> bool:
     """Whether a C callable is one of torch's operators or silent queries."""
     owner = getattr(function, "__objclass__", None)
     if owner is not None:
@@ -268,7 +268,7 @@ def is_torch_native(function: Any) -> bool:
     )
 
 
-def title(function: Any) -> str:
+def title(function: Value) -> str:
     """How a callable is named to the user."""
     name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__
     module = getattr(function, "__module__", None)
