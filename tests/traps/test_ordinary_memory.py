@@ -473,6 +473,23 @@ def a_tensor_turned_in_place_beside_its_data_is_no_view(compiled):
         yield plain, y, y.requires_grad_().requires_grad
 
 
+@trap(traces=4, hits=12)
+def copies_of_random_numbers_were_not_written(compiled):
+    def filled(x):
+        x.normal_()
+        return x.clone(memory_format=torch.contiguous_format)
+
+    def made(x):
+        y = torch.empty_like(x).uniform_()
+        return y.clone(), y
+
+    for function in (filled, made, lambda x: torch.empty_like(x).normal_().clone(), lambda x: x.exponential_().add(1)):
+        f = compiled(function)
+        for k in range(4):
+            found = f(steps(2, 3 + k))
+            yield found, [each._version for each in (found if isinstance(found, tuple) else (found,))]
+
+
 @TABLE.parametrize()
 def test_memory_is_as_eager_leaves_it(trap: Trap) -> None:
     hold(trap)

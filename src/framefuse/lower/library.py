@@ -141,6 +141,7 @@ class Draw:
     order: tuple[int, ...]
     dtype: torch.dtype
     device: str
+    writes: ClassVar[bool] = True  # its result counts the fill
 
     def __call__(self, sizes: tuple[int, ...], *numbers: float) -> torch.Tensor:
         made = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
