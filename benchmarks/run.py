@@ -13,6 +13,7 @@ from rich.console import Console
 from benchmarks import (
     breadth,
     capture,
+    costs,
     curve,
     gradients,
     guards,
@@ -124,6 +125,7 @@ def kernels_options(parser: argparse.ArgumentParser) -> None:
     """What `python -m benchmarks kernels` takes."""
     parser.add_argument("--device", default="cpu", help="where the tensors are: cpu, cuda (cpu)")
     parser.add_argument("--matrix", action="store_true", help="the whole matrix: axis x size x dtype x operation")
+    parser.add_argument("--costs", action="store_true", help="the sizes of fuse/costs.py, each beside others")
     parser.add_argument("--part", metavar="K/N", help="of the matrix: every N-th case, from the K-th on")
     parser.add_argument("--only", nargs="+", default=(), metavar="OPERATION", help="of the matrix: some operations")
 
@@ -287,7 +289,7 @@ BENCHES = (
         memory.plot,
     ),
 )
-ALONE = ("memory", "capture", "optimizers")  # measured without torch.compile beside them
+ALONE = ("memory", "capture", "optimizers", "costs")  # measured without torch.compile beside them
 APART = ("vit",)  # each contestant imports and starts in a process of its own
 # What `kernels --matrix` measures.
 MATRIX = Bench(
@@ -301,7 +303,17 @@ MATRIX = Bench(
     matrix.findings,
     matrix.plot,
 )
-BY_NAME = {bench.name: bench for bench in (*BENCHES, MATRIX)}
+# What `kernels --costs` measures.
+COSTS = Bench(
+    "costs",
+    "sizes by which fuse decides, each beside others",
+    costs.TITLE,
+    costs.FIELDS,
+    kernels_options,
+    lambda options, compilers: costs.steps(),
+    lambda say, options, compilers: costs.costs(say),
+)
+BY_NAME = {bench.name: bench for bench in (*BENCHES, MATRIX, COSTS)}
 
 
 def add_common_options(parser: argparse.ArgumentParser, out: str = "bench-out") -> None:
@@ -362,7 +374,7 @@ def wrong(rows: Sequence[Row]) -> bool:
 def run(name: str, options: Options) -> int:
     """The whole of `python -m benchmarks NAME`; the exit status is 1 where results were wrong."""
     console = Console()
-    name = "matrix" if getattr(options, "matrix", False) else name
+    name = next((other for other in ("matrix", "costs") if getattr(options, other, False)), name)
     torch.set_num_threads(options.threads)
     if getattr(options, "device", "cpu") is None:
         options.device = "cuda" if torch.cuda.is_available() else "cpu"

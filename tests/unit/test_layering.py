@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,15 @@ def sources() -> list[tuple[str, str]]:
 def test_imports_point_one_way():
     wrong = [line for where, text in sources() for line in arrows(text, where)]
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("stage", ROOMS)
+def test_every_room_is_there_and_none_is_below_itself(stage):
+    for room, below in ROOMS[stage].items():
+        place = PACKAGE / stage / room.replace(".", "/")
+        assert place.is_dir() or place.with_suffix(".py").is_file(), f"{stage} has no {room}"
+        assert below <= ROOMS[stage].keys(), f"{stage}/{room} knows rooms that are not there"
+    TopologicalSorter(ROOMS[stage]).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize(

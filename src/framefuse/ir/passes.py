@@ -43,6 +43,31 @@ class Step:
     text: str = ""
 
 
+def placed(
+    passes: Sequence[Pass], row: Pass, *, before: str | None = None, after: str | None = None
+) -> tuple[Pass, ...]:
+    """The list with one more pass, right before or after the one of that name, else at the end of its stage. Raises
+    ValueError for a name that is taken or unknown, and where a value of another stage would stand there.
+    """
+    names = [each.name for each in passes]
+    known = ", ".join(names)
+    if row.name in names:
+        raise ValueError(f"there is a pass {row.name!r} already")
+    if before is not None and after is not None:
+        raise ValueError("a pass stands before one or after one; give one of both")
+    anchor = before if before is not None else after
+    if anchor is not None and anchor not in names:
+        raise ValueError(f"there is no pass {anchor!r}. Choose from: {known}")
+    if anchor is None:
+        place = max((n + 1 for n, each in enumerate(passes) if each.stage == row.stage), default=0)
+    else:
+        place = names.index(anchor) + (after is not None)
+    stage = passes[max(place - 1, 0)].stage  # a list begins with a value of its first pass's stage
+    if stage != row.stage:
+        raise ValueError(f"{row.name!r} takes a value of stage {row.stage!r}; there it would meet one of {stage!r}")
+    return (*passes[:place], row, *passes[place:])
+
+
 def run(
     passes: Sequence[Pass],
     value: Any,

@@ -14,7 +14,7 @@ from framefuse.fuse.memory.draft import Draft
 from framefuse.fuse.passes import DRAFT, GRAPH, GROUPS, PASSES, SCHEDULE, STAGES
 from framefuse.fuse.setting import Setting
 from framefuse.ir.graph import Graph
-from framefuse.ir.passes import Pass, run
+from framefuse.ir.passes import Pass, placed, run
 from framefuse.ir.schedule import RunKernel
 
 S = symbol("s0")
@@ -29,8 +29,7 @@ def example():
 
 def broken(stage, run, after):
     """The list with one more pass."""
-    place = next(number for number, each in enumerate(PASSES) if each.name == after)
-    return (*PASSES[: place + 1], Pass("broken", stage, run), *PASSES[place + 1 :])
+    return placed(PASSES, Pass("broken", stage, run), after=after)
 
 
 def ran(passes, graph, **options):
@@ -134,3 +133,32 @@ def test_a_pass_of_ones_own_is_a_row():
     (step,) = (step for step in steps if step.name == "broken")
     assert step.changed and "# added: neg f32[s0, 4]" in step.text
     check(halved(graph, None), schedule, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("where", "neighbours"),
+    [
+        ({}, ("own results", "mine", "grouping")),
+        ({"before": "empty values"}, ("mine", "empty values", "named sizes")),
+        ({"after": "named sizes"}, ("named sizes", "mine", "single copies")),
+        ({"before": "grouping"}, ("own results", "mine", "grouping")),
+    ],
+)
+def test_a_pass_is_placed_by_names(where, neighbours):
+    names = [each.name for each in placed(PASSES, Pass("mine", GRAPH, without_last_node), **where)]
+    place = names.index(neighbours[0])
+    assert tuple(names[place : place + 3]) == neighbours and len(names) == len(PASSES) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "said"),
+    [
+        ("grouping", {}, "there is a pass 'grouping' already"),
+        ("mine", {"after": "nothing"}, "there is no pass 'nothing'. Choose from: empty values"),
+        ("mine", {"before": "nests", "after": "nests"}, "give one of both"),
+        ("mine", {"after": "grouping"}, "there it would meet one of 'groups'"),
+    ],
+)
+def test_a_pass_that_has_no_place_is_refused(name, where, said):
+    with pytest.raises(ValueError, match=said):
+        placed(PASSES, Pass(name, GRAPH, without_last_node), **where)
