@@ -11,6 +11,8 @@ from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.groups import Groups
 from framefuse.fuse.memory.draft import Draft, Value
 from framefuse.ir.graph import Node
+from framefuse.ir.loops.key import key_of
+from framefuse.ir.loops.verify import problems as kernel_problems
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCall, RunKernel, RunMatmul, Schedule
 
@@ -21,8 +23,8 @@ def verify_groups(groups: Groups, after: str) -> None:
 
 
 def verify_draft(draft: Draft, after: str) -> None:
-    """The same for a draft."""
-    _refuse((*_unmade(draft), *_numbers(draft.items, draft.values)), after)
+    """The same for a draft and the loop nests in it."""
+    _refuse((*_unmade(draft), *_numbers(draft.items, draft.values), *_nests(draft)), after)
 
 
 def verify_schedule(schedule: Schedule, after: str) -> None:
@@ -196,6 +198,13 @@ def _undecided(groups: Groups) -> Iterator[str]:
 def _stays(node: Node, groups: Groups) -> bool:
     """Whether a node is in memory at the end; a library call is required for what it does."""
     return node.op == "input" or node in groups.home or any(group.node is node for group in groups.order)
+
+
+def _nests(draft: Draft) -> Iterator[str]:
+    """Every kernel is one that an emitter may take."""
+    kernels = {key_of(item.kernel): item.kernel for item in draft.items if isinstance(item, RunKernel)}
+    for kernel in kernels.values():
+        yield from (f"{kernel.title}: {wrong}" for wrong in kernel_problems(kernel))
 
 
 def _unmade(draft: Draft) -> Iterator[str]:

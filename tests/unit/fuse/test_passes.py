@@ -82,6 +82,17 @@ def without_numbers(draft, setting):
     return replace(draft, items=tuple(items))
 
 
+def unwritten(draft, setting):
+    """Kernels that store into buffers which they only read."""
+
+    def changed(kernel):
+        return replace(kernel, buffers=tuple(replace(buffer, written=False) for buffer in kernel.buffers))
+
+    kernels = {n: changed(item.kernel) for n, item in enumerate(draft.items) if isinstance(item, RunKernel)}
+    items = (replace(item, kernel=kernels[n]) if n in kernels else item for n, item in enumerate(draft.items))
+    return replace(draft, items=tuple(items))
+
+
 def without_first_item(draft, setting):
     return replace(draft, items=draft.items[1:])
 
@@ -93,6 +104,7 @@ def without_first_item(draft, setting):
         (GROUPS, homeless, "grouping", "is required and in no memory"),
         (GROUPS, reordered, "grouping", "which no group before it keeps"),
         (DRAFT, without_numbers, "nests", "wrong number of operands"),
+        (DRAFT, unwritten, "nests", "neg: "),
         (DRAFT, without_first_item, "nests", "nothing has written"),
         (DRAFT, without_first_item, "shared kernels", "nothing has written"),
     ],
