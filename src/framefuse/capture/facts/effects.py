@@ -253,6 +253,8 @@ class Journal:
             for write in self.writes
             if write.kind not in ("global", "delglobal", "cell", "delcell", "invoke") and not self._same(write)
         }
+        if not written:
+            return
         known = sources.entries()
         alike: dict[type, list[tuple[Value, Source]]] = {}
         for value, source in known:
