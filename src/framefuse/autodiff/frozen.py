@@ -55,7 +55,7 @@ def frozen(graph: Graph, seen: Collection[Node]) -> Frozen:
         if TABLE[node.op].kind in (CALL, CREATE, SCATTER) or not any(part in was for part in parts):
             continue
         was[node] = _over(node, was, further)
-        if node in lasting:
+        if node in lasting or all(now.get(part, part) is was.get(part, part) for part in parts):
             now[node] = was[node]
         elif any(part in now for part in parts):
             now[node] = _over(node, now, further)
