@@ -123,6 +123,9 @@ def steps_of_training(layers):
 def test_a_step_of_training_is_compiled_in_lines_linear_in_its_parameters():
     steps_of_training(2)  # what happens once
     short, long = steps_of_training(12), steps_of_training(24)
+    for found in (short, long):  # a kernel is compiled once a process, in whichever of these steps needs it first
+        for name in [name for name in found if name.startswith("codegen/")]:
+            del found[name]
     steep = {name: (short[name], count) for name, count in long.items() if count > max(FEW, 2.6 * short[name])}
     assert not steep
     assert sum(long.values()) < 2.2 * sum(short.values())

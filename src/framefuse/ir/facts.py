@@ -31,11 +31,13 @@ class Source:
     base: Source | None
     key: Any
     is_argument: bool = field(repr=False)
+    _hash: int | None = field(repr=False)  # once it was asked for: it walks the path
 
     def __init__(self, kind: str, base: Source | None = None, key: Any = None) -> None:
         self.kind = kind
         self.base = base
         self.key = key
+        self._hash = None
         if kind == "arg" or (base is not None and base.is_argument):
             self.is_argument = True
         else:
@@ -59,7 +61,10 @@ class Source:
         )
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.base, id(self.key) if self.kind in ("object",) else _hashable(self.key)))
+        if self._hash is None:
+            mark = id(self.key) if self.kind == "object" else _hashable(self.key)
+            self._hash = hash((self.kind, self.base, mark))
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:

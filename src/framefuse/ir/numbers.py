@@ -400,6 +400,13 @@ class Real:
 
     op: str
     args: tuple[Any, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    def __hash__(self) -> int:  # once, since it would walk all that it is made of
+        return self._hash
 
     def evaluate(self, ints: Mapping[Symbol, int], reals: Mapping[str, float]) -> float:
         """The double value; raises what Python's own arithmetic raises (ZeroDivisionError, OverflowError)."""

@@ -4,14 +4,13 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from framefuse.ir.facts import Assumptions, Casts, Input
-from framefuse.ir.numbers import Symbol
+from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
 
 
@@ -180,6 +179,7 @@ class Trace:
         return tuple(entry for entry in self.assumptions.inputs if self.metas[entry.value].storage in storages)
 
 
+LEAVES = frozenset((int, float, bool, str, type(None), Expr, Real))  # arguments that hold no other
 CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
 
 
@@ -188,21 +188,26 @@ def formatted(value: Any, conversion: int, spec: str) -> str:
     return format(CONVERSIONS[conversion](value) if conversion else value, spec)
 
 
-def refs(value: Any) -> Iterator[int]:
-    """The values named anywhere in nested arguments or in a recipe."""
-    if isinstance(value, Ref):
-        yield value.value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from refs(part)
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from refs(part)
-    elif isinstance(value, slice):
-        yield from refs((value.start, value.stop, value.step))
-    elif hasattr(value, "parts"):
-        yield from refs(value.parts)
-        yield from refs(value.base)
+def refs(value: Any) -> list[int]:
+    """The values named anywhere in nested arguments or in a recipe, in order."""
+    found: list[int] = []
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        kind = type(part)
+        if kind is Ref:
+            found.append(part.value)
+        elif kind in LEAVES:
+            continue
+        elif isinstance(part, (tuple, list)):
+            waiting.extend(reversed(part))
+        elif isinstance(part, dict):
+            waiting.extend(reversed(part.values()))
+        elif isinstance(part, slice):
+            waiting += (part.step, part.stop, part.start)
+        elif hasattr(part, "parts"):
+            waiting += (part.base, *reversed(part.parts))
+    return found
 
 
 def outside(result: Any, effects: tuple[Effect, ...]) -> tuple[int, ...]:

@@ -67,7 +67,8 @@ def separate_tensors(recorder: Recorder) -> None:
                 return
     sources = {number: entry.source for number, entry in recorder.inputs.items()}
     if len(hit) * len(sources) > PAIRS:
-        rest = tuple(source for number, source in sources.items() if number not in set(hit))
+        written = set(hit)
+        rest = tuple(source for number, source in sources.items() if number not in written)
         recorder.sources.fact(sources[hit[0]], "apart", (tuple(sources[number] for number in hit), rest), "")
         return
     for place, number in enumerate(hit):

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 from framefuse.fuse.memory.draft import Draft
 from framefuse.fuse.memory.in_place import in_place, overwritable
-from framefuse.ir.loops.key import Key, key_of
+from framefuse.ir.loops import Kernel
+from framefuse.ir.loops.key import Key, key_of, with_lines
 from framefuse.ir.schedule import Item, RunKernel
+
+Told = tuple[Key, tuple[tuple[str, str], ...]]  # a kernel, and its written buffers with the read ones that they are
 
 
 def with_offers(draft: Draft) -> Draft:
@@ -46,11 +49,13 @@ def with_offers(draft: Draft) -> Draft:
 
 def with_aliases(draft: Draft) -> Draft:
     """The draft whose kernels are told which of their buffers are one memory."""
-    items = tuple(_aliased(item, draft) for item in draft.items)
+    told: dict[Told, Kernel] = {}
+    items = tuple(_aliased(item, draft, told) for item in draft.items)
     return replace(draft, items=items) if any(a is not b for a, b in zip(items, draft.items, strict=True)) else draft
 
 
-def _aliased(item: Item, draft: Draft) -> Item:
+def _aliased(item: Item, draft: Draft, told: dict[Told, Kernel]) -> Item:
+    """The item with its kernel told of them; ``told`` holds the kernels made so far."""
     if not isinstance(item, RunKernel):
         return item
     names = {number: buffer.name for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)}
@@ -59,4 +64,9 @@ def _aliased(item: Item, draft: Draft) -> Item:
         for buffer, number in zip(item.kernel.buffers, item.buffers, strict=True)
         if buffer.written and draft.values[number].taken in names
     }
-    return replace(item, kernel=in_place(item.kernel, pairs)) if pairs else item
+    if not pairs:
+        return item
+    key = key_of(item.kernel), tuple(pairs.items())
+    if key not in told:
+        told[key] = in_place(item.kernel, pairs)
+    return replace(item, kernel=with_lines(told[key], item.kernel.lines))

@@ -24,12 +24,14 @@ def share(items: Sequence[Item]) -> list[Item]:
     general: dict[int, RunKernel] = {}
     lengths: dict[Key, set[object]] = {}
     made: dict[Key, Kernel | None] = {}
+    same: dict[Key, Kernel] = {}  # equal keys that are one object are compared at once
     for place, item in enumerate(items):
         if not isinstance(item, RunKernel):
             continue
         key = key_of(item.kernel)
         if key not in made:
-            made[key] = _general(item.kernel)
+            generic = _general(item.kernel)
+            made[key] = None if generic is None else same.setdefault(key_of(generic), generic)
         kernel = made[key]
         if kernel is not None:
             length = item.kernel.extent
