@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from framefuse.codegen.llvm import reductions
 from framefuse.codegen.llvm.builder import Builder, Reg, Region
@@ -38,30 +39,23 @@ class Loops:
     def __init__(self, b: Builder, memory: Memory, values: Values, entry: Region, fail: Callable[[Reg], None]) -> None:
         self.b, self.memory, self.values, self.entry, self.fail = b, memory, values, entry, fail
         self.running: dict[str, Running] = {}
+        self.heaps: list[Heap] = []  # of the statements that are written
         self.limits = (b.const(0, "i64"), b.const(1, "i64"))
 
     def statements(self, body: Sequence[Statement]) -> None:
         heaps: list[Heap] = []
+        self.heaps, outer = heaps, self.heaps
         for statement in body:
-            match statement:
-                case Let():
-                    self.let(statement)
-                case Accumulator():
-                    self.accumulator(statement)
-                case Accumulate():
-                    self.accumulate(statement)
-                case Store(buffer, index, value):
-                    self.values.write(buffer, index, self.values.node(value))
-                case AtomicAdd():
-                    raise Unsupported("an atomic sum")
-                case Scratch():
-                    heaps += self.scratch(statement)
-                case Check():
-                    self.check(statement)
-                case Loop():
-                    self.loop(statement)
+            STATEMENTS[type(statement)](self, statement)
+        self.heaps = outer
         for heap in heaps:
             self.b.call_void("free", [heap.pointer])
+
+    def store(self, statement: Store) -> None:
+        self.values.write(statement.buffer, statement.index, self.values.node(statement.value))
+
+    def atomic_add(self, statement: AtomicAdd) -> None:
+        raise Unsupported("an atomic sum")
 
     def let(self, statement: Let) -> None:
         node = self.values.node(statement.value)
@@ -315,7 +309,7 @@ class Loops:
 
     # ---- scratch rows
 
-    def scratch(self, statement: Scratch) -> list[Heap]:
+    def scratch(self, statement: Scratch) -> None:
         """Memory for a row: on the stack when it is short, else allocated for these statements."""
         b, values, dtype = self.b, self.values, statement.dtype
         if values.lanes is not None:
@@ -326,7 +320,6 @@ class Loops:
         on_stack = constant is None or constant * dtype.size <= STACK_ROW
         base = b.op("ptr", 0, f"alloca [{room if on_stack else 1} x {STORED[dtype.name]}], align 64")
         b.region = here
-        heaps: list[Heap] = []
         if constant is None or not on_stack:
             size = b.mul(values.get(values.index(statement.size)), b.const(dtype.size, "i64"))
             long = b.compare("sgt", size, b.const(STACK_ROW if on_stack else 0, "i64"))
@@ -335,9 +328,21 @@ class Loops:
             (allocated,) = b.guarded(long, [null], lambda: [b.call("malloc", [size], null)])
             b.declarations["free"] = "declare void @free(ptr)"
             base = b.select(long, allocated, base)
-            heaps.append(Heap(allocated))
+            self.heaps.append(Heap(allocated))
         self.memory.areas[statement.name] = Area(dtype, base, values.depth, stored_level=values.depth)
-        return heaps
+
+
+# What writes each kind of statement.
+STATEMENTS: dict[type, Callable[[Loops, Any], None]] = {
+    Let: Loops.let,
+    Accumulator: Loops.accumulator,
+    Accumulate: Loops.accumulate,
+    Store: Loops.store,
+    AtomicAdd: Loops.atomic_add,
+    Scratch: Loops.scratch,
+    Check: Loops.check,
+    Loop: Loops.loop,
+}
 
 
 def _unflatten(fed: list[Running], shapes: list[list[int]], flat: Sequence[Reg]) -> None:

@@ -12,7 +12,6 @@ from framefuse.codegen.llvm.casts import HELD, cast
 from framefuse.codegen.llvm.integers import floor_quotient
 from framefuse.codegen.llvm.memory import Memory
 from framefuse.codegen.llvm.pointwise import apply
-from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import BOOL, FLOAT64, INT64, DType
 from framefuse.ir.loops import Apply, Const, Index, Load, Local, Scalar, Value
 from framefuse.ir.loops.walk import in_order, operands
@@ -145,25 +144,26 @@ class Values:
         return done[id(value)]
 
     def _node(self, value: Value, parts: list[Node]) -> Node:
-        match value:
-            case Const(constant, dtype):
-                return self._constant(constant, dtype)
-            case Scalar(symbol, dtype, real):
-                if not real:
-                    return self._cast(self.symbols[symbol], dtype)
-                return self._cast(self.make("real", (), FLOAT64, symbol), dtype)
-            case Index(index, dtype):
-                return self._cast(self.index(index), dtype)
-            case Local(name, _):
-                return self.locals[name]()
-            case Load():
-                return self._load(value, parts)
-            case Apply(op, _, dtype):
-                # What may fail is not moved out of a loop that may have no turn, but for the innermost: its
-                # surroundings run only when there is one.
-                level = self.depth - 1 if value.may_fail else 0
-                return self.make(op, parts, dtype, "apply", level, self.numbers[id(value)])
-        raise CompilerBug(f"no code for the value {value!r}")
+        return VALUES[type(value)](self, value, parts)
+
+    def _const(self, value: Const, parts: list[Node]) -> Node:
+        return self._constant(value.value, value.dtype)
+
+    def _scalar(self, value: Scalar, parts: list[Node]) -> Node:
+        number = self.make("real", (), FLOAT64, value.symbol) if value.real else self.symbols[value.symbol]
+        return self._cast(number, value.dtype)
+
+    def _position(self, value: Index, parts: list[Node]) -> Node:
+        return self._cast(self.index(value.index), value.dtype)
+
+    def _local(self, value: Local, parts: list[Node]) -> Node:
+        return self.locals[value.name]()
+
+    def _operation(self, value: Apply, parts: list[Node]) -> Node:
+        # What may fail is not moved out of a loop that may have no turn, but for the innermost: its surroundings run
+        # only when there is one.
+        level = self.depth - 1 if value.may_fail else 0
+        return self.make(value.op, parts, value.dtype, "apply", level, self.numbers[id(value)])
 
     def _cast(self, node: Node, dtype: DType) -> Node:
         return node if node.dtype is dtype else self.make("cast", (node,), dtype, "apply")
@@ -433,3 +433,14 @@ class Values:
         if self.lanes is None or not node.varying:
             return [(self.get(node), None)]
         return [(self.get(node, group), self.lanes.groups[group].mask) for group in self.groups]
+
+
+# What makes a node of each kind of value and the nodes of its operands.
+VALUES: dict[type, Callable[[Values, Any, list[Node]], Node]] = {
+    Const: Values._const,
+    Scalar: Values._scalar,
+    Index: Values._position,
+    Local: Values._local,
+    Load: Values._load,
+    Apply: Values._operation,
+}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from framefuse.codegen.triton import reductions
 from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
@@ -24,7 +25,6 @@ from framefuse.ir.loops import (
     Scratch,
     Statement,
     Store,
-    Value,
 )
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Expr, Minimum, Symbol
@@ -54,27 +54,10 @@ class Loops:
                 self.finish(self.running[name])
 
     def statement(self, statement: Statement) -> None:
-        match statement:
-            case Let(name, value):
-                self.let(name, value)
-            case Accumulator():
-                self.running[statement.name] = Running(statement, [], self.open, self.open)
-                self.values.locals.pop(statement.name, None)
-            case Accumulate():
-                self.accumulate(statement)
-            case Store(buffer, index, value):
-                self.values.store(buffer, index, self.values.value(value))
-            case AtomicAdd(buffer, index, value, mask):
-                condition = [] if mask is None else [self.values.value(mask)]
-                self.values.add(buffer, index, self.values.value(value), condition, self.open)
-            case Scratch():
-                raise Unsupported("a private row")
-            case Check(ok):
-                self.check(self.values.value(ok))
-            case Loop():
-                self.loop(statement)
+        STATEMENTS[type(statement)](self, statement)
 
-    def let(self, name: str, value: Value) -> None:
+    def let(self, statement: Let) -> None:
+        name, value = statement.name, statement.value
         if isinstance(value, Index) and value.dtype is INT64:
             where = self.values.indices.index(value.index)
             self.values.indices.symbols[Symbol(name)] = where
@@ -85,12 +68,27 @@ class Loops:
         if tile.dtype is INT64:
             self.values.as_index(name, tile)
 
-    def check(self, ok: Tile) -> None:
+    def store(self, statement: Store) -> None:
+        self.values.store(statement.buffer, statement.index, self.values.value(statement.value))
+
+    def atomic_add(self, statement: AtomicAdd) -> None:
+        condition = [] if statement.mask is None else [self.values.value(statement.mask)]
+        self.values.add(statement.buffer, statement.index, self.values.value(statement.value), condition, self.open)
+
+    def scratch(self, statement: Scratch) -> None:
+        raise Unsupported("a private row")
+
+    def check(self, statement: Check) -> None:
+        ok = self.values.value(statement.ok)
         mask = self.values.mask(ok.axes).text
         more = f", mask={mask}" if mask else ""
         self.b.line(f'tl.device_assert({ok.typed}, "index out of bounds"{more})')
 
     # ---- accumulators
+
+    def accumulator(self, statement: Accumulator) -> None:
+        self.running[statement.name] = Running(statement, [], self.open, self.open)
+        self.values.locals.pop(statement.name, None)
 
     def start(self, running: Running, axes: frozenset[int]) -> None:
         """Gives an accumulator its parts, before the outermost loop that feeds it."""
@@ -280,6 +278,19 @@ class Loops:
         end = self.values.indices.index(_without_bound(extent, dimension.block))
         mask = self.b.once((name, end.text), f"{name} < {end.text}", "inside")
         self.values.masks[dimension.place] = Tile(mask, BOOL, end.axes | {dimension.place})
+
+
+# What writes each kind of statement.
+STATEMENTS: dict[type, Callable[[Loops, Any], None]] = {
+    Let: Loops.let,
+    Accumulator: Loops.accumulator,
+    Accumulate: Loops.accumulate,
+    Store: Loops.store,
+    AtomicAdd: Loops.atomic_add,
+    Scratch: Loops.scratch,
+    Check: Loops.check,
+    Loop: Loops.loop,
+}
 
 
 def _without_bound(extent: Expr, block: int) -> Expr:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from framefuse.codegen.optimise import Optimised
 from framefuse.codegen.triton.bounds import bounds
@@ -43,34 +44,35 @@ class Values:
 
     def value(self, value: Value, wanted: str = "w0") -> Tile:
         """The tile of a value; a new one is called ``wanted``."""
-        match value:
-            case Const(constant, dtype):
-                return Tile(literal(constant), dtype, constant=constant)
-            case Local(name, dtype):
-                return self.position(Symbol(name).expr, dtype) if name in self.positions else self.locals[name]
+        if isinstance(value, Const):
+            return Tile(literal(value.value), value.dtype, constant=value.value)
+        if isinstance(value, Local):
+            known = value.name in self.positions
+            return self.position(Symbol(value.name).expr, value.dtype) if known else self.locals[value.name]
         key = self, self.numbers[id(value)]
-        return self.b.known(key) or self.b.remember(key, self._compute(value, wanted))
+        return self.b.known(key) or self.b.remember(key, COMPUTED[type(value)](self, value, wanted))
 
-    def _compute(self, value: Value, wanted: str) -> Tile:
+    def _scalar(self, value: Scalar, wanted: str) -> Tile:
+        number = self.indices.symbols[value.symbol]
+        source = FLOAT64 if value.real else INT64
+        wide = number.text if value.real else f"{number.text}.to(tl.int64)"
+        return self._named(cast(wide, source, value.dtype), value.dtype, frozenset(), wanted)
+
+    def _position(self, value: Index, wanted: str) -> Tile:
+        return self.position(value.index, value.dtype, wanted)
+
+    def _load(self, value: Load, wanted: str) -> Tile:
+        condition = None if value.mask is None else self.value(value.mask)
+        return self.load(value.buffer, value.index, value.dtype, condition, wanted)
+
+    def _operation(self, value: Apply, wanted: str) -> Tile:
         match value:
-            case Scalar(symbol, dtype, real):
-                number = self.indices.symbols[symbol]
-                source = FLOAT64 if real else INT64
-                wide = number.text if real else f"{number.text}.to(tl.int64)"
-                return self._named(cast(wide, source, dtype), dtype, frozenset(), wanted)
-            case Index(index, dtype):
-                return self.position(index, dtype, wanted)
-            case Load(buffer, index, dtype, mask):
-                condition = None if mask is None else self.value(mask)
-                return self.load(buffer, index, dtype, condition, wanted)
             case Apply("cast", (Apply("div", (_, _)) as quotient,), dtype) if self.shortens(dtype):
                 return self._quotient(quotient, dtype, wanted)
-            case Apply(op, args, dtype):
-                tiles = [self.value(arg) for arg in args]
-                axes = frozenset[int]().union(*(tile.axes for tile in tiles))
-                tile = self._named(apply(op, tiles, dtype, self.near), dtype, axes, wanted)
-                return replace(tile, bounds=bounds(op, tiles)) if dtype.is_float else tile
-        raise Unsupported(f"the value {value!r}")
+        tiles = [self.value(arg) for arg in value.args]
+        axes = frozenset[int]().union(*(tile.axes for tile in tiles))
+        tile = self._named(apply(value.op, tiles, value.dtype, self.near), value.dtype, axes, wanted)
+        return replace(tile, bounds=bounds(value.op, tiles)) if value.dtype.is_float else tile
 
     def shortens(self, dtype: DType) -> bool:
         """Whether a value that becomes one of ``dtype`` may differ from eager's in its last digits before that."""
@@ -200,6 +202,15 @@ class Values:
         pointer = self.pointer(buffer, where, points)
         self.b.line(f'tl.atomic_add({pointer}, {value.typed}{f", {mask}" if mask else ""}, sem="relaxed")')
         self.forget(buffer)
+
+
+# What computes each kind of value; constants and names have their tiles at hand.
+COMPUTED: dict[type, Callable[[Values, Any, str], Tile]] = {
+    Scalar: Values._scalar,
+    Index: Values._position,
+    Load: Values._load,
+    Apply: Values._operation,
+}
 
 
 def literal(constant: bool | int | float) -> str:

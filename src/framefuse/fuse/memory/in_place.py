@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from framefuse.ir.loops import Accumulate, Apply, AtomicAdd, Check, Kernel, Let, Load, Loop, Statement, Store, Value
+from framefuse.ir.loops import Kernel, Load, Loop, Statement, Store
 from framefuse.ir.loops.key import with_buffers
+from framefuse.ir.loops.walk import in_order, values
 from framefuse.ir.numbers import Expr, Symbol
 
 Path = tuple[Expr, ...]
@@ -64,25 +65,13 @@ def _precedes(touches: Sequence[Touch], read: str, stores: Sequence[int]) -> boo
 
 def _touches(body: Iterable[Statement], path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:
     for statement in body:
-        match statement:
-            case Loop(axis, extent, inner, _):
-                deeper = {**depths, axis: Symbol(f"@d{len(path)}").expr}
-                yield from _touches(inner, (*path, extent.substitute(depths)), deeper)
-            case Let(_, value) | Check(value) | Accumulate(_, value, _):
-                yield from _loads(value, path, depths)
-            case Store(buffer, index, value):
-                yield from _loads(value, path, depths)
-                yield Touch(buffer, True, False, index.substitute(depths), path)
-            case AtomicAdd(buffer, index, value, mask):  # its memory is begun by another kernel
-                for part in (value,) if mask is None else (value, mask):
-                    yield from _loads(part, path, depths)
-
-
-def _loads(value: Value, path: Path, depths: dict[Symbol, Expr]) -> Iterator[Touch]:
-    if isinstance(value, Apply):
-        for arg in value.args:
-            yield from _loads(arg, path, depths)
-    elif isinstance(value, Load):
-        if value.mask is not None:
-            yield from _loads(value.mask, path, depths)
-        yield Touch(value.buffer, False, value.mask is not None, value.index.substitute(depths), path)
+        if isinstance(statement, Loop):
+            deeper = {**depths, statement.axis: Symbol(f"@d{len(path)}").expr}
+            yield from _touches(statement.body, (*path, statement.extent.substitute(depths)), deeper)
+            continue
+        for value in values(statement):
+            for part in in_order(value, ()):
+                if isinstance(part, Load):
+                    yield Touch(part.buffer, False, part.mask is not None, part.index.substitute(depths), path)
+        if isinstance(statement, Store):  # what is added to atomically was begun by another kernel
+            yield Touch(statement.buffer, True, False, statement.index.substitute(depths), path)

@@ -53,7 +53,7 @@ SMALL = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(params=SMALL)
 def limits(request):
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in SMALL[request.param]:
