@@ -19,7 +19,7 @@ import framefuse
 from benchmarks import capture, timm_models, tiny_models
 from benchmarks.report import Field, Row, Say, Value
 from benchmarks.zoo import optional
-from framefuse.api import compiled_function
+from framefuse.runtime.function import compiled_function
 
 FIELDS = (Field("breaks", "breaks"), Field("ratio", "times eager", "{:.2f}"))
 LIMIT = 150  # seconds for one model

@@ -20,8 +20,8 @@ from benchmarks.timing import no_collection
 from benchmarks.training_steps import disturbed
 from benchmarks.transformers_models import CLASSES, SAMPLES, WORDS
 from benchmarks.zoo import MissingLibrary, optional
-from framefuse.api import compiled_function
 from framefuse.capture import record
+from framefuse.runtime.function import compiled_function
 
 FAR = "no: the floats of"  # differ, which may be rounding that the model spreads
 LIBRARIES = {"transformers": tuple(SAMPLES), "timm": timm_models.NAMES}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
+from framefuse.capture.facts.numbers import strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import SPECIALS
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.recording.recorder import strip
 from framefuse.capture.values import Arguments, Function, Keywords
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
+from triton.language.extra import libdevice as libdevice  # interpreted.py puts another in its place
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from framefuse.fuse.addressing.layout import Order, estimate
 from framefuse.fuse.addressing.ranges import ZERO, address, dense_axes, row_major
 from framefuse.fuse.grouping.cells import Cell, Group, reduced_axes
 from framefuse.ir.graph import Node
-from framefuse.ir.numbers import Symbol, product
+from framefuse.ir.numbers import Expr, Symbol, product
 from framefuse.ir.ops import TABLE
 
 
@@ -91,7 +91,9 @@ def inner_index(group: Group, cell: Cell) -> tuple[Index, tuple[Symbol, ...]]:
     return inner, tuple(symbol for position in inner for symbol in position.symbols)
 
 
-def _over(group: Group, candidate: tuple[Symbol, ...], sizes: Sequence) -> tuple[Index, tuple[Symbol, ...]] | None:
+def _over(
+    group: Group, candidate: tuple[Symbol, ...], sizes: Sequence[Expr]
+) -> tuple[Index, tuple[Symbol, ...]] | None:
     extents = [group.axes[axis] for axis in candidate]
     try:
         inner = reshaped_index([axis.expr for axis in candidate], extents, sizes, group.axes, may_split=True)

@@ -17,7 +17,20 @@ from framefuse.fuse.nest.sweeps import Shape, Sweep, shape_axes
 from framefuse.fuse.nest.values import Computed, cast, compute, exact
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
-from framefuse.ir.loops import Accumulate, Accumulator, Index, Kernel, Let, Local, Loop, LoopKind, Scratch, Store, Value
+from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
+    Index,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Scratch,
+    Statement,
+    Store,
+    Value,
+)
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
 ACCUMULATORS = {"amax": "max", "amin": "min"}
@@ -278,7 +291,7 @@ class Nest:
                 self.emitter.scopes[-1].body.append(Scratch(name, dtype, self.emitter.parameters.index(size)))
                 self.emitter.kept[cell] = (name, address([axis.expr for axis in axes], row_major(sizes)), dtype)
 
-    def built(self, title: str, body: Sequence, extent: Expr, work: Expr, parallel: bool) -> Built:
+    def built(self, title: str, body: Sequence[Statement], extent: Expr, work: Expr, parallel: bool) -> Built:
         """The kernel with its parameters as they were used."""
         parameters = self.emitter.parameters
         inner_extent = parameters.index(extent)

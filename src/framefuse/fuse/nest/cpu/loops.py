@@ -8,11 +8,13 @@ from framefuse.fuse import costs
 from framefuse.fuse.addressing.ranges import ZERO, never_negative
 from framefuse.fuse.grouping.cells import Mask
 from framefuse.fuse.nest.nest import Nest
-from framefuse.ir.loops import LoopKind
+from framefuse.ir.loops import LoopKind, Statement
 from framefuse.ir.numbers import Expr, Symbol, maximum, minimum, product
 
 
-def around(nest: Nest, outer: Sequence[Symbol], vector: Symbol | None, inside: Callable[[], None]) -> tuple[list, Expr]:
+def around(
+    nest: Nest, outer: Sequence[Symbol], vector: Symbol | None, inside: Callable[[], None]
+) -> tuple[list[Statement], Expr]:
     """The loops over ``outer`` and then the vector axis, of which the outermost is parallel, around a body; returns
     the statements and the extent of the parallel loop.
     """

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from framefuse.fuse.addressing.ranges import address
 from framefuse.fuse.grouping.cells import Group
-from framefuse.fuse.grouping.fused_products import FusedProduct, Line, axes_of
+from framefuse.fuse.grouping.choices import FusedProduct, Line
+from framefuse.fuse.grouping.fused_products import axes_of
 from framefuse.fuse.nest.forms import title_of, work_of
 from framefuse.fuse.nest.gpu.decode import decode_elements, gpu_nest
 from framefuse.fuse.nest.nest import Built, Nest
