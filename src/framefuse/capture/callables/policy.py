@@ -36,6 +36,11 @@ from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.torch_calls import TABLE
 
 
+def _holds(function: types.FunctionType) -> bool:
+    """Whether a function calls nothing that it is given: a module of torch is an object that can be called, too."""
+    return known_as(function).holds or function.__globals__.get("__name__") in leaves.HOLDING
+
+
 class Natives:
     """Calls of native code."""
 
@@ -234,7 +239,7 @@ class Natives:
             sources = self.recorder.sources
             name = getattr(target, "__name__", "")
             is_python = type(target) is types.FunctionType
-            hands = is_python and not name.startswith("_check") and not known_as(target).holds
+            hands = is_python and not name.startswith("_check") and not _holds(target)
             calls = name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and known_as(target).calls)
             owner = is_python and target.__code__.co_varnames[:1] == ("self",)  # whose method it is: not handed over
             given = (*args[owner:], *kwargs.values())

@@ -62,6 +62,8 @@ TORCH_SILENT = (
     "torch._prims_common",
     "torch._dynamo.mutation_guard",  # once torch.compile was used, it stands before the constructor of every module
 )  # fmt: skip
+# Modules whose functions call nothing that they are given.
+HOLDING = frozenset(("torch._dynamo.mutation_guard",))
 # Of torch.cuda and its kin: what a process finds out about its devices once. The rest changes the state of a device
 # (streams, memory), or tells it.
 ACCELERATORS = ("torch.cuda", "torch.xpu", "torch.mps", "torch.accelerator", "torch.mtia", "torch.backends")
