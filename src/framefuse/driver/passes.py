@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
@@ -59,7 +58,7 @@ class Pass:
     """
 
     name: str
-    run: Callable[..., Any]
+    run: Callable[..., object]
     gives: str
     needs: tuple[str, ...] = field(init=False)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
@@ -87,16 +86,17 @@ LIBRARY = Choice(0, 0, 0)  # a product is the library's
 
 @dataclass
 class _Case:
-    """A kernel to be measured: its first code, its candidates, their codes. Where there is an ``offer``, the first code
-    is a list of those of the kernels around the library's call.
+    """A kernel to be measured: its first code, its candidates, their codes. Where there is an ``offer``, the first is
+    the library's call, which has no code of ours, and ``parts`` are the codes of the kernels around it.
     """
 
     key: Hashable
     item: RunKernel
     signature: str
     choices: Sequence[Choice]
-    codes: list[Any]
+    codes: list[KernelCode | None]
     offer: Offer | None = None
+    parts: Sequence[KernelCode] = ()
 
 
 class Tuner:
@@ -194,8 +194,9 @@ class Tuner:
             return None
         if offer is None:
             return _Case(key, item, signature, choices, [made[key]])
-        parts = [self._compiled(each, None) for each in (*offer.before, offer.kernel) if each is not None]
-        return None if None in parts else _Case(key, item, signature, choices, [parts], offer)
+        around = [each for each in (*offer.before, offer.kernel) if each is not None]
+        parts = [code for code in (self._compiled(each, None) for each in around) if code is not None]
+        return _Case(key, item, signature, choices, [None], offer, parts) if len(parts) == len(around) else None
 
     def _won(
         self,
@@ -247,13 +248,15 @@ class Tuner:
     def _measure(self, case: _Case, made: dict[Hashable, KernelCode]) -> None:
         measuring = self.trial_of(case.item.device)
         assert measuring is not None
-        places = [place for place, code in enumerate(case.codes) if code is not None]
-        codes = [case.codes[place] for place in places]
+        made_of = [(place, code) for place, code in enumerate(case.codes) if code is not None]
+        codes = [code for _, code in made_of]
+        places = [place for place, _ in made_of]
         try:
             if case.offer is None:
                 times = measuring.kernel(case.item, self.schedule, codes)
-            else:
-                times = measuring.product(case.offer, self.schedule, codes[0], codes[1:])
+            else:  # the first is the library's call
+                times = measuring.product(case.offer, self.schedule, case.parts, codes)
+                places = [0, *places]
         except (NotMeasured, RuntimeError) as reason:  # of torch, such as a lack of memory
             self.found[case.key] = Tuned(case.item.kernel.title, skipped=(str(reason).splitlines() or ["?"])[0][:100])
             return
@@ -261,7 +264,7 @@ class Tuner:
         choice, count = case.choices[places[place]], len(case.choices)
         winner = Winner(choice, times[0], times[place], count)
         self.winners.put(case.signature, winner, self.keep)
-        self._won(case.key, case.item, winner, codes[place], made)
+        self._won(case.key, case.item, winner, case.codes[places[place]], made)
         failed = count - sum(map(math.isfinite, times))
         won = describe(choice) if place else ""
         self.found[case.key] = Tuned(case.item.kernel.title, count, failed, won, winner.first, winner.best)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch.fx
 
@@ -14,6 +13,7 @@ from framefuse.errors import Stop, UserError
 from framefuse.ir.graph import Graph
 from framefuse.ir.printer import graph_text
 from framefuse.ir.trace import Trace
+from framefuse.ir.values import Arguments, Function, Value
 from framefuse.runtime.function import compiled_function
 from framefuse.runtime.fx_graph import fx_graph
 
@@ -36,8 +36,8 @@ class ShownGraph:
         except Stop as stop:
             raise UserError(f"{self.name} has no FX form: {stop.reason}") from stop
 
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        results: tuple[Any, ...] = self.module(*inputs)
+    def __call__(self, *inputs: Value) -> Arguments:
+        results: Arguments = self.module(*inputs)
         return results
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Graphs:
         return "\n\n".join(f"# {graph.name}\n{graph}" for graph in (self.captured, self.forward, *self.backward))
 
 
-def graphs(function: Any) -> list[Graphs]:
+def graphs(function: Function) -> list[Graphs]:
     """What :func:`framefuse.graphs` gives."""
     state = compiled_function(function)
     if state is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from framefuse import _native
-from framefuse.ir.code import LaunchedCode
+from framefuse.ir.code import KernelCode, LaunchedCode
 from framefuse.ir.graph import Arg
 from framefuse.ir.loops import Kernel
 from framefuse.ir.numbers import Expr, Real, Symbol
@@ -50,7 +50,7 @@ class Trial:
             raise NotMeasured("nothing to compute at the recorded sizes")
         self.reserve(_bytes(item.kernel, lengths))
 
-    def kernel(self, item: RunKernel, schedule: Schedule, codes: Sequence[LaunchedCode]) -> list[float]:
+    def kernel(self, item: RunKernel, schedule: Schedule, codes: Sequence[KernelCode]) -> list[float]:
         """Seconds of one launch by each of several codes of a kernel, infinite for one that cannot be launched.
 
         Raises NotMeasured where there is no room any more.
@@ -59,7 +59,7 @@ class Trial:
         return self.times([functools.partial(launcher(item, schedule, code), tensors) for code in codes])
 
     def product(
-        self, offer: Offer, schedule: Schedule, parts: Sequence[LaunchedCode], codes: Sequence[LaunchedCode]
+        self, offer: Offer, schedule: Schedule, parts: Sequence[KernelCode], codes: Sequence[KernelCode]
     ) -> list[float]:
         """Seconds of the library's call with the kernels before and behind it, whose codes are ``parts`` in that order,
         and then of several codes of the one kernel that does it all.
@@ -229,8 +229,9 @@ def _word(value: int | float) -> int:
     return value
 
 
-def launcher(item: RunKernel, schedule: Schedule, code: LaunchedCode) -> Callable[[Sequence[torch.Tensor]], object]:
+def launcher(item: RunKernel, schedule: Schedule, code: KernelCode) -> Callable[[Sequence[torch.Tensor]], object]:
     """Launches one code of a kernel, at the recorded sizes, on memory for each of its buffers."""
+    assert isinstance(code, LaunchedCode), "only what a driver launches has choices"
     compiled, count, hints = code.code, len(item.numbers), schedule.graph.hints
     lengths = [elements(schedule, number) for number in item.buffers]
     numbers = [evaluated(value, hints) for value in (*item.numbers, launch_extent(item, compiled))]
