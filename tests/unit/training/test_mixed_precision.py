@@ -225,7 +225,7 @@ def test_a_custom_function_that_says_its_dtype(grad):
         with torch.autocast("cpu", torch.bfloat16):
             return torch.relu(Product.apply(x * 2, weight)) @ weight
 
-    torch.testing.assert_close(weight, weight)  # its first call imports what registers abstract classes: a miss of guards
+    torch.testing.assert_close(weight, weight)  # its first call imports what registers abstract classes
     compiled = framefuse.compile(function)
     for seed in range(3):
         x, found = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)), []
