@@ -403,6 +403,7 @@ class _Run:
             trace = None
         if trace is None:
             return None
+        trace = replace(trace, asks=stop.asks)
         memo = recorder.settled()
         for cell in recipes.cells:
             with suppress(ValueError):  # empty

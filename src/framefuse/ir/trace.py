@@ -153,7 +153,7 @@ class Trace:
     that stands for size ``d`` of value ``v`` in Exprs of this trace (inputs' free sizes are also in their TensorSpec),
     or for the one element of an int64 tensor where ``d`` is ELEMENT; ``hints`` gives each symbol's recorded value.
     ``autograd`` is what eager's graph of gradients held (None: not known), ``versions`` are the version counters that
-    values had at the end, those of 0 left out.
+    values had at the end, those of 0 left out. ``asks``: the step at which it ends asks for gradients of tensors.
     """
 
     name: str
@@ -171,6 +171,7 @@ class Trace:
     seconds: dict[str, float] = field(default_factory=dict)
     autograd: Autograd | None = None
     versions: dict[int, int] = field(default_factory=dict)
+    asks: bool = False
 
     @property
     def written_inputs(self) -> tuple[Input, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
 
 from framefuse.errors import Stop
 from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
-from framefuse.ir.trace import Build, Call, Trace, outside, refs
+from framefuse.ir.trace import Call, Trace, outside, refs
 from framefuse.lower.context import Lowering
 from framefuse.lower.values import Values
 
@@ -93,11 +92,11 @@ class Gradients:
         return self.builder.derived(node, SHOWN, (node,), value)
 
     def asked(self) -> None:
-        """Raises Stop where the trace ends at a call of ``autograd.grad`` and a view leaves from which others were
-        computed: that call, or the next, may ask for its gradient, and a view is made last, so that no way leads to it.
-        Behind a step of its own it is an input.
+        """Raises Stop where the trace ends at a call of ``autograd.grad``, or the like, and a view of written memory
+        leaves from which others were computed: that call, or the next, may ask for its gradient, and such a view is
+        made last, so that no way leads to it. Behind a step of its own it is an input.
         """
-        if not self.on or not _asks(self.trace.result):
+        if not self.on or not self.trace.asks:
             return
         shown = {node.attr("parameters")[0] for node in self.builder.nodes if is_shown(node)}
         leaving = set(outside(self.trace.result, ())) - shown
@@ -141,12 +140,6 @@ class Gradients:
             text = "A complex tensor that requires grad is written where gradients are off"
             raise Stop(reason("gradient", text, self.builder.line))
         return self.builder.derived(peel(node), KEPT, (history(before),))
-
-
-def _asks(result: Any) -> bool:
-    """Whether the step at which a trace ends asks for gradients of tensors that it names."""
-    first = result.parts[0] if type(result) is Build and result.kind == "tuple" and result.parts else None
-    return type(first) is Build and first.kind == "source" and first.value.key == "grad"
 
 
 def is_shown(node: Node) -> bool:

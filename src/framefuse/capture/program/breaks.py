@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+
+import torch
 
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.values import Arguments, Function, Keywords
+
+ASKING = (torch.autograd.grad, torch.Tensor.register_hook, torch.Tensor.retain_grad)
 
 
 class Break(BaseException):
@@ -32,6 +37,18 @@ class Break(BaseException):
         self.then = then
         self.code = code
         self.detail = detail
+
+    @property
+    def asks(self) -> bool:
+        """Whether the step asks for gradients of tensors that it names, or will be told them."""
+        target = self.target
+        while isinstance(target, functools.partial):
+            target = target.func
+        plain = getattr(target, "__func__", target)
+        if any(plain is each for each in ASKING):
+            return True
+        bound = isinstance(getattr(target, "__self__", None), torch.Tensor)
+        return bound and getattr(plain, "__name__", "") == "retain_grad"
 
 
 class Before:
