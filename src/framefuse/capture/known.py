@@ -21,7 +21,7 @@ import torch
 from framefuse.capture.callables import number_functions
 from framefuse.capture.opcodes import operator_functions
 from framefuse.capture.program import equivalents
-from framefuse.capture.program.natives import NATIVES, Columns, Native, row
+from framefuse.capture.program.natives import CONVERSIONS, NATIVES, TRUTH, Columns, Native, row
 
 
 def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:
@@ -31,7 +31,8 @@ def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:
 
 # ---- builtins -------------------------------------------------------------------------------------------------------
 
-_known(ascii, hex, oct, bin, complex, pure=True, reads_value=True)
+_known(hex, oct, bin, complex, pure=True, reads_value=True)
+_known(ascii, pure=True, reads_value=True, asks=("__repr__", "__str__"))
 _known(bytes, bytearray, chr, object, ord, range, pure=True)
 _known(slice, property, classmethod, staticmethod, pure=True, keeps=True)
 
@@ -65,7 +66,14 @@ _known(
 
 # ---- modules of C, nearly all of whose functions are pure ------------------------------------------------------------
 
-_known(math.prod, pure=True, keeps_numbers=True)
+_known(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
+_known(math.fsum, pure=True, asks=CONVERSIONS)
+_known(operator.abs, pure=True, asks=("__abs__",))
+_known(operator.pos, pure=True, asks=("__pos__",))
+_known(operator.inv, pure=True, asks=("__invert__",))
+_known(operator.truth, pure=True, asks=TRUTH)
+_known(operator.concat, pure=True, asks=("__add__", "__radd__"))
+_known(itertools.compress, pure=True, asks=TRUTH)
 WRITING = ("setitem", "delitem", "iconcat")  # these write their first operand
 # Each beside the file in which those of its functions that need code have their rows.
 for _module, _ in ((math, number_functions), (operator, operator_functions), (itertools, equivalents)):

@@ -13,10 +13,10 @@ from framefuse.capture.facts.numbers import NUMBERS, TRACKED, pin_nested, plain_
 from framefuse.capture.interp.continuations import PUSH_ITERATOR, PUSH_NEGATED, PushChecked, PushOperation
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
-from framefuse.capture.program.equivalents import equal_parts
+from framefuse.capture.program.equivalents import LISTED, equal_parts
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import NATIVE_ITERATORS
-from framefuse.capture.program.lookups import python_method, type_get
+from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
 from framefuse.capture.values import Function, Value
@@ -240,6 +240,8 @@ class Operations:
             method = python_method(kind, "__iter__")
             if method is not None:
                 return checked("__iter__", kind, self.machine.call_nested(method, (value,)))
+            if goes_by_index(kind):
+                return self.machine.call_nested(LISTED, (value,))
         walked(self.machine, value)
         sources, contents = self.recorder.sources, self.recorder.contents
         if kind in (list, tuple) and sources.knows(value):

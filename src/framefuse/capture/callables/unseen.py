@@ -18,8 +18,8 @@ from framefuse.capture.facts.settle import slots_of
 from framefuse.capture.facts.sources import CODE_LIKE, Sources
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.leaves import PURE_MODULES
-from framefuse.capture.program.lookups import python_method, type_get
-from framefuse.capture.program.natives import CONVERSIONS, MADE_FROM
+from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
+from framefuse.capture.program.natives import CONVERSIONS, MADE_FROM, known_as
 from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
@@ -39,9 +39,9 @@ ITERATING = frozenset(
     "fromkeys join extend extendleft update union intersection difference symmetric_difference isdisjoint issubset "
     "issuperset intersection_update difference_update symmetric_difference_update deque OrderedDict chain islice cycle "
     "product zip_longest pairwise permutations combinations combinations_with_replacement compress tee "
-    "from_iterable".split()
+    "from_iterable enumerate".split()
 )
-ITERATED = ("__iter__", "__next__")
+ITERATED = ("__iter__", "__next__", "__index__")
 # Constructors of C, and the methods of sequences that take an argument for its index.
 MAKING = frozenset(("__new__", "__init__"))
 INDEX = ("__index__",)
@@ -178,12 +178,25 @@ def runs_methods(target: Function, args: Arguments) -> bool:
     elif asked is INDEX:
         found = (getattr(target, "__self__", None), *args)
         args = tuple([part for each in found for part in (_bounds(each) if type(each) is slice else (each,))])
-    return any(
-        python_method(type(part), method) is not None
-        for part in args
-        if asked and type(part) not in ATOMS and not immutable(type(part))
-        for method in asked
+    row = known_as(target)
+    inside = row.asks if row.equivalent is None else ()
+    return (
+        any(_has(part, asked) for part in args)
+        or (asked is ITERATED and any(goes_by_index(type(part)) for part in args))
+        or (bool(inside) and any(_has(part, inside) for value in args for part in _with_elements(value)))
     )
+
+
+def _has(value: Value, methods: tuple[str, ...]) -> bool:
+    """Whether one of these methods of ``value`` is the program's."""
+    kind = type(value)
+    if not methods or kind in ATOMS or immutable(kind):
+        return False
+    return any(python_method(kind, method) is not None for method in methods)
+
+
+def _with_elements(value: Value) -> tuple[Value, ...]:
+    return (value, *elements(value)) if isinstance(value, (list, tuple)) else (value,)
 
 
 def _bounds(value: slice) -> tuple[Value, ...]:

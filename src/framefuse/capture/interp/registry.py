@@ -17,7 +17,7 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.program.code import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
-from framefuse.capture.program.lookups import python_method, runs_program
+from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
 from framefuse.capture.program.natives import Columns, Native, known_as, row
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
@@ -92,7 +92,9 @@ def needs_python(args: Arguments, *names: str) -> bool:
             continue
         if kind is InterpretedGenerator or kind in (types.FunctionType, types.MethodType, functools.partial):
             return True
-        if not isinstance(value, torch.Tensor) and (python_method(kind, "__iter__") or python_method(kind, "__next__")):
+        if isinstance(value, torch.Tensor):
+            continue
+        if python_method(kind, "__iter__") or python_method(kind, "__next__") or goes_by_index(kind):
             return True
     return any(_has_method(part, names) for value in args for part in _parts(value)) if names else False
 

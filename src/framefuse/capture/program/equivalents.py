@@ -189,7 +189,7 @@ def reduce_(function: Value, iterable: Value, initial: Value = ABSENT) -> Value:
     return initial
 
 
-@equivalent(itertools.accumulate, pure=True, calls=True)
+@equivalent(itertools.accumulate, pure=True, calls=True, asks=("__add__", "__radd__"))
 def accumulate_(iterable: Value, function: Value = None, *, initial: Value = None) -> Value:
     iterator = iter(iterable)
     total = next(iterator, ABSENT) if initial is None else initial
@@ -201,7 +201,7 @@ def accumulate_(iterable: Value, function: Value = None, *, initial: Value = Non
         yield total
 
 
-@equivalent(itertools.dropwhile, pure=True, calls=True)
+@equivalent(itertools.dropwhile, pure=True, calls=True, asks=TRUTH)
 def dropwhile_(predicate: Value, iterable: Value) -> Value:
     iterator = iter(iterable)
     for value in iterator:
@@ -212,7 +212,7 @@ def dropwhile_(predicate: Value, iterable: Value) -> Value:
         yield value
 
 
-@equivalent(itertools.takewhile, pure=True, calls=True)
+@equivalent(itertools.takewhile, pure=True, calls=True, asks=TRUTH)
 def takewhile_(predicate: Value, iterable: Value) -> Value:
     for value in iterable:
         if not predicate(value):
@@ -220,7 +220,7 @@ def takewhile_(predicate: Value, iterable: Value) -> Value:
         yield value
 
 
-@equivalent(itertools.filterfalse, pure=True, calls=True)
+@equivalent(itertools.filterfalse, pure=True, calls=True, asks=TRUTH)
 def filterfalse_(predicate: Value, iterable: Value) -> Value:
     for value in iterable:
         if not (value if predicate is None else predicate(value)):
@@ -279,6 +279,7 @@ def _called(function: Value) -> Value:
     return function()
 
 
+LISTED: Value = list_  # the elements of what is iterated by its __getitem__
 CALLED: Value = _called  # what the factory of a defaultdict makes
 
 

@@ -66,6 +66,11 @@ def python_method(kind: type, name: str) -> types.FunctionType | None:
     return found if type(found) is types.FunctionType and not runs_natively(found) else None
 
 
+def goes_by_index(kind: type) -> bool:
+    """Whether ``iter`` of an instance calls ``__getitem__`` of the program."""
+    return python_method(kind, "__getitem__") is not None and type_get(kind, "__iter__") is MISSING
+
+
 META_BASES = (type, abc.ABCMeta, object)
 
 
