@@ -54,8 +54,9 @@ class Functions:
         try:
             if not self.sources.host.alive:
                 return value
-            place = (id(function.__globals__), "item", (str, name))
-            return self.sources.read_at(self.globals_of(function), place, "global", name, value, free)
+            number = id(function.__globals__)
+            base = self.globals.get(number) or self.globals_of(function)
+            return self.sources.read_at(base, (number, "item", (str, name)), "global", name, value, free)
         except Exception as fault:
             self.sources.host.fault(fault)
             return value
