@@ -65,6 +65,8 @@ SCRATCH = 16384  # elements of a private row
 # ---- nests of a CPU
 # Measured, rows of 32 elements: 0 0.6, always 1.0.
 CPU_NARROW = 64  # points in the inner loop below which decoding joined outer axes by division would show
+# Measured, pixel_shuffle by 2 of 4 x 8 x 32 x 32 and 3 x 128 x 128 turned into 128 x 128 x 3: 1 0.3, always 1.0.
+CPU_LEAST = 4  # points of an inner loop below which its turns cost more than its vectors save
 CPU_MANY = 8  # iterations of the outermost axis that share well between threads; chosen
 # Measured, three pieces of 100 columns: 0 0.25.
 CPU_CAT_PIECES = 3  # ends between pieces of a cat up to which each piece has a vector loop of its own

@@ -52,10 +52,19 @@ def _pointwise(nest: Nest, title: str) -> Built:
         return nest.built(title, scope.body, expr(1), work, False)
     lane = vector_axis(order, nest.accesses, nest.hinted())
     axes = nest.join([*(axis for axis in order if axis is not lane), lane])
+    if len(axes) > 1 and nest.hinted()[axes[-1]] < costs.CPU_LEAST:
+        lane = vector_axis(axes[:-1], nest.accesses, nest.hinted())
+        if any(access.weight and _is_along(access.address, lane) for access in nest.accesses):
+            axes = [*(axis for axis in axes if axis is not lane), lane]
     across = crossing_axis(nest, axes)
     if across is not None:
         return square_tiles(nest, axes, across, sweeps[0], title, work)
     return nest.built(title, *around(nest, axes[:-1], axes[-1], lambda: nest.point(sweeps[0], ())), work, True)
+
+
+def _is_along(address: Expr, axis: Symbol) -> bool:
+    slope = address.coefficient(axis)
+    return slope is not None and slope.constant == 1
 
 
 def _row_kernel(
