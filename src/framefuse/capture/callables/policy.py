@@ -248,7 +248,7 @@ class Natives:
             if target is iter and len(args) == 2:
                 return True
             for part in args:
-                if sources.knows(part) and hasattr(type(part), "__next__"):
+                if hasattr(type(part), "__next__") and sources.knows(part):
                     return True
             return False
         except Exception as fault:
