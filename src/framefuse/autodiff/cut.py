@@ -18,6 +18,7 @@ HOLD = 0.25  # what it is worth not to hold a byte from forward to backward
 LOOP = 0.5  # of an operation's cost: what it adds to a loop that loads and stores anyway
 HANDLE = 300.0  # to allocate a tensor, hand it over and take it back
 PASS_ON = 150.0  # to hand over a tensor that is there anyway
+COPY = 2000.0  # of a kernel and memory of its own for a copy
 LAUNCH = 100.0  # of one more kernel
 
 # A value that backward reads at places further apart is not computed again: it would be held from the one to the
@@ -189,7 +190,7 @@ class _Prices:
         """To hold the value and read it in backward; what only kernels hold in forward must be written as well."""
         size = self.bytes(node)
         if node in self.forbidden:
-            return round(PER_UNIT * (HANDLE + size * (HOLD + 3 * MOVE)))
+            return round(PER_UNIT * (COPY + HANDLE + size * (HOLD + 3 * MOVE)))
         if node in self.free:
             return round(PER_UNIT * (PASS_ON + size * MOVE))
         moves = 1 if node in self.in_memory else 2
