@@ -15,7 +15,7 @@ from framefuse.autodiff.order import late
 from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.rules.composites import ASIDE
 from framefuse.autodiff.rules.linear_calls import reads_border
-from framefuse.autodiff.shown import apart, base, together
+from framefuse.autodiff.shown import apart, base, together, views_of
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.autodiff.twins import with_twins
 from framefuse.errors import CompilerBug
@@ -33,11 +33,13 @@ def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | No
     under eager as well.
     """
     seen, given = len(graph.outputs), frozenset(inputs)
-    graph, views = apart(graph)
-    bases = {leaf.attr("index"): base(leaf, views) for leaf in views}
-    maker = _Maker(divide(with_twins(graph), holders), given.union(bases), seen, holders, bases)
+    graph, leaves = apart(graph)
+    division = divide(with_twins(graph), holders)
+    views = views_of(division.graph, leaves)
+    bases = {leaf.attr("index"): base(leaf, views) for leaf in leaves}
+    maker = _Maker(division, given.union(bases), seen, holders, bases)
     pieces = tuple(maker.piece(number) for number in range(len(maker.division.parts)))
-    return Halves(together(maker.forward(), views), pieces)
+    return Halves(together(maker.forward(), leaves), pieces)
 
 
 def reads(piece: Piece, wanted: Sequence[bool]) -> frozenset[int]:

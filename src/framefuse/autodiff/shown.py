@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.rebuild import MARKS
@@ -13,13 +13,15 @@ from framefuse.ir.rename import rebuilt
 SHOWN = "shown"  # the name of their ``derived`` nodes
 
 
-def apart(graph: Graph) -> tuple[Graph, Mapping[Node, Node]]:
-    """The graph with a further input in place of each view that is shown, and what each of these is a view by."""
+def apart(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:
+    """The graph with a further input in place of each view that is shown, and these inputs. What each of them is a view
+    by is what the graph keeps last, so that it stays known in the graphs that are made of this: :func:`views_of`.
+    """
     late = {value for each in graph.late for value, _ in each.results}
     marks = [node for node in graph.nodes if node.op == "derived" and node.attr("name") == SHOWN]
     marks = [node for node in marks if node.attr("parameters")[0] in late]
     if not marks:
-        return graph, {}
+        return graph, ()
     first = len(graph.inputs)
     leaves = {
         node: replace(node, op="input", inputs=(), attrs=(("index", first + number),), strides=None)
@@ -39,9 +41,15 @@ def apart(graph: Graph) -> tuple[Graph, Mapping[Node, Node]]:
     return replace(
         found,
         inputs=(*found.inputs, *further),
+        kept=(*found.kept, *(views[leaf] for leaf in further)),
         differentiable=(*graph.differentiable, *range(first, first + len(further))),
         shown=tuple(node.attr("parameters")[0] for node in marks),
-    ), views
+    ), further
+
+
+def views_of(graph: Graph, leaves: Collection[Node]) -> Mapping[Node, Node]:
+    """What each of the further inputs is a view by in a graph that was made of the one with them."""
+    return dict(zip(leaves, graph.kept[len(graph.kept) - len(leaves) :], strict=True))
 
 
 def _plain(node: Node) -> Node:
@@ -58,10 +66,12 @@ def base(leaf: Node, views: Mapping[Node, Node]) -> int:
     return int(node.attr("index")) if node.op == "input" else -1
 
 
-def together(graph: Graph, views: Mapping[Node, Node]) -> Graph:
+def together(graph: Graph, leaves: Collection[Node]) -> Graph:
     """The forward graph, in which the views are made of what they are views of."""
-    if not views:
+    if not leaves:
         return graph
+    views = views_of(graph, leaves)
+    graph = replace(graph, kept=graph.kept[: len(graph.kept) - len(leaves)])
     made: dict[Node, Node] = {}
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
