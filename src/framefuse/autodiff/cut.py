@@ -38,6 +38,7 @@ def choose_saved(
     forbidden: Collection[Node] = (),
     frozen: Mapping[Node, Node] = NOTHING,
     once: Collection[Node] = (),
+    seen: Collection[Node] = (),
     hints: Mapping[Symbol, int],
 ) -> tuple[Node, ...]:
     """The values that forward hands to backward, in program order; backward computes ``gradients`` from them, the
@@ -47,7 +48,8 @@ def choose_saved(
     tangents. Some of them rest on no tangent: a mask, say. They may be among the saved ones, and then belong to
     forward. ``free`` are graph inputs and outputs that can be saved as themselves, ``forbidden`` those that cannot: one
     of these in the result stands for a copy of its own. ``frozen`` are further nodes, with those that they are
-    in forward; those in ``once`` are not computed again. ``hints`` are the recorded sizes.
+    in forward; those in ``once`` are not computed again. ``seen`` are those of ``free`` that others may write: what
+    rests on them is computed in backward, as eager does, from what they hold by then. ``hints`` are the recorded sizes.
 
     The choice has the least sum of what saving and computing again cost, on a model that knows which operations join
     the loops of their readers. Keeping few values and computing the others again: Chen et al., Training Deep Nets with
@@ -59,7 +61,7 @@ def choose_saved(
     copied = {node for node in once if is_frozen(node)}
     prices = _Prices([node for node in forward if node not in frozen], frozenset(free), {*forbidden, *copied}, hints)
     prices.in_memory.update(node for node, origin in frozen.items() if origin in prices.in_memory)
-    return _cut(joint, prices, once)
+    return _cut(joint, prices, once, _moving(joint.primal, seen))
 
 
 @dataclass(slots=True)
@@ -232,8 +234,21 @@ def _operands(node: Node) -> tuple[Node, ...]:
     return node.inputs[:1] if node.op == "derived" else node.inputs
 
 
-def _cut(joint: _Joint, prices: _Prices, once: Collection[Node] = ()) -> tuple[Node, ...]:
-    """Builds the network and cuts it; those in ``once`` are not computed again.
+def _moving(primal: Sequence[Node], seen: Collection[Node]) -> set[Node]:
+    """What rests on the nodes ``seen`` other than through copies and calls."""
+    moving: set[Node] = set()
+    for node in primal:
+        if node in seen or is_frozen(node) or TABLE[node.op].kind in (CALL, CREATE, SCATTER):
+            continue
+        if any(operand in seen or operand in moving for operand in _operands(node)):
+            moving.add(node)
+    return moving
+
+
+def _cut(
+    joint: _Joint, prices: _Prices, once: Collection[Node] = (), moving: Collection[Node] = ()
+) -> tuple[Node, ...]:
+    """Builds the network and cuts it; those in ``once`` are not computed again, those in ``moving`` not saved.
 
     Each value has an arc whose capacity is the price of saving it. Its tail is the source where the value cannot be
     computed again; else the source leads to it for the price of computing, and each operand's head without a price.
@@ -252,7 +267,7 @@ def _cut(joint: _Joint, prices: _Prices, once: Collection[Node] = ()) -> tuple[N
         kind = TABLE[node.op].kind
         kept = kind in (CALL, SCATTER) or node.op == "input" or node in once
         shared: list[tuple[Node, Use]] = []
-        if not kept and kind != VIEW and node not in unread:
+        if not kept and kind != VIEW and node not in unread and node not in moving:
             shared = list(_shared(node, use, joint.uses))
             # A residual sum rests on that of the layer before: it takes no more memory to save each of them.
             same = any(whole.far and prices.bytes(node) <= prices.bytes(operand) for operand, whole in shared)
@@ -277,7 +292,7 @@ def _cut(joint: _Joint, prices: _Prices, once: Collection[Node] = ()) -> tuple[N
                         heads[operand], size = size, size + 1
                     arcs.append((heads[operand], tail, UNBOUNDED))
         values.append((node, tail, head))
-        arcs.append((tail, head, prices.saving(node)))
+        arcs.append((tail, head, UNBOUNDED if node in moving else prices.saving(node)))
     known_there = sink_side(size, arcs)
     saved.update(node for node, tail, head in values if known_there[head] and not known_there[tail])
     return tuple(node for node in joint.primal if node in saved)

@@ -99,6 +99,7 @@ class _Maker:
             forbidden=seen.keys() - free,
             frozen=cold.origin,
             once=cold.once,
+            seen=others,
             hints=primal.hints,
         )
         known = {node: self._kept(seen[node], groups) for node in free}
