@@ -1,4 +1,4 @@
-"""The public functions: turn a model or function into its compiled twin, and manage what was compiled."""
+"""The public functions: compile a model or function, and manage what was compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from framefuse.native import abi
 from framefuse.options import Options, resolve
 from framefuse.runtime.doors import Door, OwnedCall
 from framefuse.runtime.function import CompiledFunction, Compiler, compiled_function, live_functions
-from framefuse.runtime.module import compiled_twin
+from framefuse.runtime.module import compiled_module
 
 Backend = str | Callable[..., Any]
 
@@ -33,7 +33,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """The compiled twin of a function, method, callable object or ``nn.Module``; same results, faster.
+    """The compiled form of a function, method, callable object or ``nn.Module``; same results, faster.
 
     Nothing happens until the first call, which runs as eager does while it is recorded. As a decorator it is written
     ``@framefuse.compile`` or ``@framefuse.compile(dynamic=False)``.
@@ -155,8 +155,8 @@ def _compile(model: Any, settings: Options, compiler: Compiler, recompile: Calla
         model = state.owner if isinstance(state.owner, torch.nn.Module) else state.function
     if isinstance(model, torch.nn.Module):
         made = CompiledFunction(type(model).__call__, model, settings, compiler, of_class=True)
-        made.dispatch.__framefuse__ = made  # it is what the twin's __call__ gives
-        return compiled_twin(model, made.dispatch, recompile, made)
+        made.dispatch.__framefuse__ = made  # it is what the module's __call__ gives
+        return compiled_module(model, made.dispatch, recompile, made)
     if isinstance(model, types.MethodType):
         made = CompiledFunction(model.__func__, model.__self__, settings, compiler)
     elif isinstance(model, types.FunctionType):

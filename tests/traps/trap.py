@@ -1,6 +1,6 @@
 """Runs a small program twice, eagerly and compiled, and says how what it saw differs and how often code was compiled.
 
-A program is a generator function of one argument, ``compiled``, which turns a function or module into its compiled twin
+A program is a generator function of one argument, ``compiled``, which turns a function or module into its compiled form
 (or, in the eager run, gives it back). Whatever it yields is compared: results, state after the calls, errors.
 """
 

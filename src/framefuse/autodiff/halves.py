@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.cut import choose_saved
+from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.frozen import frozen
 from framefuse.autodiff.holding import Group, Holding, holds
@@ -17,7 +18,6 @@ from framefuse.autodiff.rules.composites import ASIDE
 from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.shown import apart, base, together, views_of
 from framefuse.autodiff.tapes import STATE, Taped, draws
-from framefuse.autodiff.twins import with_twins
 from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
@@ -34,7 +34,7 @@ def halves(graph: Graph, inputs: Collection[int], holders: Sequence[Holder] | No
     """
     seen, given = len(graph.outputs), frozenset(inputs)
     graph, leaves = apart(graph)
-    division = divide(with_twins(graph), holders)
+    division = divide(with_differentiable_forms(graph), holders)
     views = views_of(division.graph, leaves)
     bases = {leaf.attr("index"): base(leaf, views) for leaf in leaves}
     maker = _Maker(division, given.union(bases), seen, holders, bases)

@@ -74,8 +74,8 @@ def vjp_call(*names: str) -> Callable[[CallVjp], CallVjp]:
 
 # (builder, library node, its result nodes, whether a gradient flows to each operand) -> for each result the node that
 # takes its place, as a call that gives more; None where the call has no such form.
-Twin = Callable[[Builder, Node, Sequence[Node], Sequence[bool]], dict[Node, Node] | None]
-TWINS: dict[str, Twin] = {}
+DifferentiableForm = Callable[[Builder, Node, Sequence[Node], Sequence[bool]], dict[Node, Node] | None]
+DIFFERENTIABLE_FORMS: dict[str, DifferentiableForm] = {}
 
 
 def has_rules(node: Node) -> bool:
@@ -83,11 +83,11 @@ def has_rules(node: Node) -> bool:
     return all(part.dtype.kind != "complex" for part in (node, *node.inputs))
 
 
-def twin(*names: str) -> Callable[[Twin], Twin]:
+def differentiable_form(*names: str) -> Callable[[DifferentiableForm], DifferentiableForm]:
     """The form that library calls of these names take where a gradient flows through them."""
 
-    def keep(rule: Twin) -> Twin:
-        TWINS.update(dict.fromkeys(names, rule))
+    def keep(rule: DifferentiableForm) -> DifferentiableForm:
+        DIFFERENTIABLE_FORMS.update(dict.fromkeys(names, rule))
         return rule
 
     return keep

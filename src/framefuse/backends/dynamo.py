@@ -19,7 +19,7 @@ def framefuse_backend(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Function:
-    """The compiled twin of a graph that torch.compile captured; sizes stay free as its own guards decide them.
+    """The compiled form of a graph that torch.compile captured; sizes stay free as its own guards decide them.
 
     ``mode`` and ``options`` are those of torch.compile, with the meaning that they have for :func:`framefuse.compile`.
     Raises UserError for one that framefuse does not know.

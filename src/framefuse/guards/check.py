@@ -1,4 +1,4 @@
-"""Executes a guard program in Python: the twin of native/guards.c, which also says what failed and how."""
+"""Executes a guard program in Python: the specification of native/guards.c, which also says what failed and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the compiled twin of a module: another object of a subclass with the same attribute dict, whose call is
+"""Makes the compiled form of a module: another object of a subclass with the same attribute dict, whose call is
 compiled.
 """
 
@@ -14,7 +14,7 @@ from framefuse.ir.values import Function, Value
 Recompile = Callable[[nn.Module], nn.Module]
 
 
-def compiled_twin(module: nn.Module, dispatch: Function, recompile: Recompile, state: object) -> nn.Module:
+def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile, state: object) -> nn.Module:
     """A module that *is* ``module`` in all but its call.
 
     It shares ``module``'s ``__dict__``, so parameters, buffers, hooks, submodules, ``training`` and every later
@@ -39,7 +39,7 @@ def compiled_twin(module: nn.Module, dispatch: Function, recompile: Recompile, s
         "__framefuse__": state,
     }
     metaclass: Value = type(cls)
-    twin_class = metaclass(cls.__name__, (cls,), body)
-    twin = object.__new__(twin_class)
-    object.__setattr__(twin, "__dict__", module.__dict__)
-    return twin
+    subclass = metaclass(cls.__name__, (cls,), body)
+    compiled = object.__new__(subclass)
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from tests.unit.lower.recording import read
 
+from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.reverse import builder_over, gradients
-from framefuse.autodiff.twins import with_twins
 from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
 from framefuse.ir.builder import Builder
@@ -66,7 +66,7 @@ def gradient_graph(
     """The graph that takes the inputs and a tangent for each output (where ``given``) and gives the gradients of the
     wanted inputs; and which of these exist.
     """
-    graph = graph if again else with_twins(graph)
+    graph = graph if again else with_differentiable_forms(graph)
     builder = builder_over(graph)
     inputs = list(graph.inputs)
     seeds = []

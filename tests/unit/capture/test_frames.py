@@ -252,7 +252,7 @@ def test_log_records_of_an_exception() -> None:
 
 
 def said_alike(f: Callable[..., Any]) -> Any:
-    """Holds what a function and its compiled twin log to each other; gives the record of the twin."""
+    """Holds what a function and its compiled form log to each other; gives the record of the latter."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(pathname)s %(funcName)s %(lineno)d %(module)s %(message)s"))

@@ -1,4 +1,4 @@
-"""The C guards and their Python twin agree, on programs and objects drawn at random and on every instruction."""
+"""The guards in C and in Python agree, on programs and objects drawn at random and on every instruction."""
 
 from __future__ import annotations
 

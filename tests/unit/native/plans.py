@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tests.unit.native import kernels
-from tests.unit.native.plan_twin import word_of
+from tests.unit.native.python_plan import word_of
 
 from framefuse.ir.plan import AllocStep, CallStep, KernelStep, LaunchStep, MatmulStep, Plan, Slot
 

@@ -1,4 +1,4 @@
-"""The C plan executor against its Python twin, and what a run must survive."""
+"""The C plan executor against the one in Python, and what a run must survive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.native import kernels, plan_twin
+from tests.unit.native import kernels, python_plan
 from tests.unit.native.plans import Writer, word_of
 
 from framefuse import _native
@@ -70,8 +70,8 @@ def agree(plan: Plan, registers: tuple[Any, ...], numbers: tuple[int, ...] = ())
     """The result of both executors, or None where both decline."""
     program = _native.PlanProgram(plan)
     try:
-        expected = plan_twin.run_plan(plan, registers, numbers)
-    except plan_twin.Declined:
+        expected = python_plan.run_plan(plan, registers, numbers)
+    except python_plan.Declined:
         for _ in range(2):
             with pytest.raises(_native.Declined):
                 program.run(registers, numbers)
@@ -343,7 +343,7 @@ def test_templates_of_objects() -> None:
         ("object", types.SimpleNamespace, types.SimpleNamespace, (), (one, inner)),
     ))  # fmt: skip
     program, tensor = _native.PlanProgram(plan), torch.zeros(2)
-    for found in (program.run((tensor,), (7,)), plan_twin.run_plan(plan, (tensor,), (7,))):
+    for found in (program.run((tensor,), (7,)), python_plan.run_plan(plan, (tensor,), (7,))):
         named, slotted, plain = found
         assert type(named) is Guarded and list(dict.items(named)) == [("b", 7), ("a", tensor)]
         assert named.value[1] is tensor and type(slotted) is Slotted and slotted.value[0] == 7
@@ -686,16 +686,16 @@ class TestNumbers:
     @staticmethod
     def compare(op: str, words: list[int]) -> None:
         try:
-            expected = plan_twin.number(op, *words)
-        except plan_twin.Declined:
+            expected = python_plan.number(op, *words)
+        except python_plan.Declined:
             expected = None
         found = _native.numbers_run(((op, 2, 0, 1),), (*words, 0))
         if expected is None or found is None:
             assert found is None and expected is None, (op, words, found, expected)
-        elif op.startswith("real") and math.isnan(plan_twin.real_of(expected)):
-            assert math.isnan(plan_twin.real_of(found[2]))
+        elif op.startswith("real") and math.isnan(python_plan.real_of(expected)):
+            assert math.isnan(python_plan.real_of(found[2]))
         elif op == "real_pow":
-            assert math.isclose(plan_twin.real_of(found[2]), plan_twin.real_of(expected), rel_tol=1e-15, abs_tol=0)
+            assert math.isclose(python_plan.real_of(found[2]), python_plan.real_of(expected), rel_tol=1e-15, abs_tol=0)
         else:
             assert found[2] == expected, (op, words)
 

@@ -9,7 +9,7 @@ import torch
 
 from framefuse.autodiff.accumulate import add
 from framefuse.autodiff.library import Order, arguments, calls, order_in, order_of
-from framefuse.autodiff.registry import Given, Gradient, twin, vjp_call
+from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vjp_call
 from framefuse.ir.builder import ZERO, Builder
 from framefuse.ir.dtypes import BOOL, BY_NAME
 from framefuse.ir.graph import Node
@@ -24,7 +24,7 @@ BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.d
 ROWS, HEADS_INSIDE = (0, 2, 1), (0, 2, 1, 3)
 
 
-@twin("scaled_dot_product_attention")
+@differentiable_form("scaled_dot_product_attention")
 def attention(
     builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
 ) -> dict[Node, Node] | None:

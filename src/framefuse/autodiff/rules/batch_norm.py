@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from framefuse.autodiff.library import arguments, calls, order_in, order_of
-from framefuse.autodiff.registry import Given, Gradient, twin, vjp_call
+from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vjp_call
 from framefuse.autodiff.rules.views import summed
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Arg, Node
@@ -18,7 +18,7 @@ FUNCTION = "input running_mean running_var weight=None bias=None training=False 
 BUILTIN = "input weight bias running_mean running_var training momentum eps cudnn_enabled"
 
 
-@twin("batch_norm")
+@differentiable_form("batch_norm")
 def batch_norm(
     builder: Builder, node: Node, results: Sequence[Node], need: Sequence[bool]
 ) -> dict[Node, Node] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from framefuse.autodiff.library import arguments, calls, order_in, order_of
-from framefuse.autodiff.registry import CallVjp, Given, Gradient, Twin, twin, vjp_call
+from framefuse.autodiff.registry import CallVjp, DifferentiableForm, Given, Gradient, differentiable_form, vjp_call
 from framefuse.autodiff.rules.convolution import each
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import INT64
@@ -24,7 +24,7 @@ def _numbers(args: dict[str, Any], rank: int) -> tuple[Any, ...]:
     return kernel, stride, each(args["padding"], rank), each(args["dilation"], rank), args["ceil_mode"]
 
 
-def _twin(rank: int) -> Twin:
+def _form(rank: int) -> DifferentiableForm:
     forward = getattr(torch.ops.aten, f"max_pool{rank}d_with_indices").default
 
     def rule(
@@ -72,5 +72,5 @@ def _backward(rank: int) -> CallVjp:
 
 
 for _rank in (2, 3):
-    twin(f"max_pool{_rank}d", f"max_pool{_rank}d_with_indices")(_twin(_rank))
+    differentiable_form(f"max_pool{_rank}d", f"max_pool{_rank}d_with_indices")(_form(_rank))
     vjp_call(f"max_pool{_rank}d_kept")(_backward(_rank))

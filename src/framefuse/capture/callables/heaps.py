@@ -31,18 +31,18 @@ HEAPS: dict[object, types.FunctionType] = {
 }
 
 
-def _of_a_heap(twin: types.FunctionType) -> Special:
-    """The special that runs ``twin`` on a list; what C code refuses is left to it."""
+def _of_a_heap(equivalent: types.FunctionType) -> Special:
+    """The special that runs ``equivalent`` on a list; what C code refuses is left to it."""
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
-        counts = twin.__code__.co_argcount == len(args) and not kwargs
+        counts = equivalent.__code__.co_argcount == len(args) and not kwargs
         if not counts or type(args[0]) is not list or not machine.recorder.alive:
             return MISSING
-        if not args[0] and twin.__name__ not in ("heapify", "heappush", "heappushpop", "_heapify_max"):
+        if not args[0] and equivalent.__name__ not in ("heapify", "heappush", "heappushpop", "_heapify_max"):
             return MISSING
-        return machine.calls.call(frame, twin, args, {})
+        return machine.calls.call(frame, equivalent, args, {})
 
     return call
 
 
-specials({native: _of_a_heap(twin) for native, twin in HEAPS.items()})
+specials({native: _of_a_heap(equivalent) for native, equivalent in HEAPS.items()})

@@ -103,7 +103,7 @@ class Calls:
                 target = target.func
                 continue
             if kind is HOST.compiled or "__framefuse__" in kind.__dict__:
-                # Compiled itself, a function or the twin of a module: its program is part of this one.
+                # Compiled itself, a function or a module: its program is part of this one.
                 sources.guard_type(target)
                 state = sources.read(target, "getattr", "__framefuse__", target.__framefuse__)
                 owner = sources.read(state, "getattr", "owner", state.owner)

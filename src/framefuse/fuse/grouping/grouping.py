@@ -317,12 +317,12 @@ class Grouping:
             for group in sorted(near, key=lambda g: -g.number):
                 if group in users or not self.may_host(group, node, users):
                     continue
-                twin = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
-                if twin is None or (TABLE[node.op].kind == "reduce") != (TABLE[twin.node.op].kind == "reduce"):
+                sibling = next((c for root, c in group.roots.items() if root.shape == node.shape), None)
+                if sibling is None or (TABLE[node.op].kind == "reduce") != (TABLE[sibling.node.op].kind == "reduce"):
                     continue
-                trial = Cell(node, twin.index, ())
+                trial = Cell(node, sibling.index, ())
                 if self.fits(group, trial):
-                    return group.cell(node, twin.index, ())
+                    return group.cell(node, sibling.index, ())
         return None
 
     def sources(self, node: Node) -> Iterable[Node]:

@@ -1,4 +1,4 @@
-"""Rebuilds a graph so that its library calls give what their gradients need too: by a twin of the call, or a tape."""
+"""Gives library calls a form that gives what their gradients need too: another call that has a rule, or a tape."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from framefuse.autodiff.library import row_major
-from framefuse.autodiff.registry import CALLS, TWINS, has_rules
+from framefuse.autodiff.registry import CALLS, DIFFERENTIABLE_FORMS, has_rules
 from framefuse.autodiff.reverse import active, builder_over
 from framefuse.autodiff.tapes import STATE, Taped, drawn_on, hollow, refuse_sparse
 from framefuse.errors import Stop
@@ -21,14 +21,14 @@ from framefuse.ir.target import default_generator
 UINT8 = BY_NAME["uint8"]
 
 
-def with_twins(graph: Graph) -> Graph:
+def with_differentiable_forms(graph: Graph) -> Graph:
     """The graph with another form of each library call through which a gradient flows from ``graph.differentiable`` to
     an output that requires grad, and that has no rule of its own.
     """
     roots = [output.node for output in graph.outputs if output.requires_grad]
     wanted = {graph.inputs[place] for place in graph.differentiable}
     path = set(active(graph.nodes, roots, wanted))
-    if not any(node.op == "library" and _needs_twin(node) for node in path):
+    if not any(node.op == "library" and _needs_form(node) for node in path):
         return graph
     rebuilding = _Rebuilding(graph, path)
     for node in graph.nodes:
@@ -36,10 +36,10 @@ def with_twins(graph: Graph) -> Graph:
     return rebuilding.result()
 
 
-def _needs_twin(node: Node) -> bool:
+def _needs_form(node: Node) -> bool:
     if isinstance(node.attr("target"), Taped) or not has_rules(node):
         return True
-    return node.attr("name") in TWINS or node.attr("name") not in CALLS
+    return node.attr("name") in DIFFERENTIABLE_FORMS or node.attr("name") not in CALLS
 
 
 class _Rebuilding:
@@ -55,12 +55,12 @@ class _Rebuilding:
                 self.users.setdefault(node.inputs[0], []).append(node)
 
     def add(self, node: Node) -> None:
-        """Takes over a node; the results of a call that got a twin are there already."""
+        """Takes over a node; the results of a call that got another form are there already."""
         if node in self.made:
             return
         self.builder.line = node.line
-        if node.op == "library" and node in self.path and _needs_twin(node):
-            self._twin(node)
+        if node.op == "library" and node in self.path and _needs_form(node):
+            self._differentiable(node)
             return
         inputs = tuple(self.made[operand] for operand in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
@@ -70,19 +70,19 @@ class _Rebuilding:
         self.made[old] = new
         self.builder.nodes.append(new)
 
-    def _twin(self, node: Node) -> None:
+    def _differentiable(self, node: Node) -> None:
         inputs = tuple(self.made[operand] for operand in node.inputs)
         moved = replace(node, inputs=inputs)
         results = self.users.get(node, [])
         if isinstance(node.attr("target"), Taped):
             self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again
         own = not isinstance(node.attr("target"), Taped) and has_rules(node)
-        rule = TWINS.get(node.attr("name")) if own else None
+        rule = DIFFERENTIABLE_FORMS.get(node.attr("name")) if own else None
         need = [operand in self.path for operand in node.inputs]
         before, found = dict(self.builder.relations), None
         try:
             found = rule(self.builder, moved, results, need) if rule is not None else None
-        except Unprovable:  # sizes known only at run time decide whether the twin may stand for the call
+        except Unprovable:  # sizes known only at run time decide whether the form may stand for the call
             self.builder.relations = before
         if found is None:
             found = self._taped(moved, results, node)
@@ -130,7 +130,7 @@ class _Rebuilding:
         return found
 
     def result(self) -> Graph:
-        """The whole graph, without calls that a twin replaced."""
+        """The whole graph, without calls that another form replaced."""
         graph, made = self.graph, self.made
         return replace(
             graph,

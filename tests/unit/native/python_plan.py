@@ -1,4 +1,4 @@
-"""Executes a plan in Python over torch tensors: the twin of native/run.c and its specification."""
+"""Executes a plan in Python over torch tensors: the specification of native/run.c."""
 
 from __future__ import annotations
 
