@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from tests.unit.capture.replay import equal
 
 import framefuse
 from framefuse.api import compiled_function
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal
 
 # A program: makes a function with fresh state, and says what can be seen of that state afterwards.
 Made = tuple[Callable[..., Any], Callable[[], Any]]

@@ -1,14 +1,10 @@
 """The models of the zoo, with masks, caches and labels, leave whole traces that replay as eager on other sizes."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal, replay
+from tests.unit.capture.replay import equal, replay
 
 from benchmarks.zoo import MODELS, optional
 from framefuse.capture import record

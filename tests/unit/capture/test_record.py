@@ -2,16 +2,12 @@
 
 import copy
 import dataclasses
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import programs
-from replay import equal, replay
+from tests.unit.capture import programs
+from tests.unit.capture.replay import equal, replay
 
 from framefuse.capture import bind, record
 from framefuse.guards.check import explain

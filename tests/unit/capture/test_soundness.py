@@ -7,17 +7,13 @@ import copy
 import dataclasses
 import decimal
 import itertools
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal, replay
+from tests.unit.capture.replay import equal, replay
 
 from framefuse import _native
 from framefuse.capture import bind, record

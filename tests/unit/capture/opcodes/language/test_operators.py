@@ -4,13 +4,9 @@ import collections
 import functools
 import math
 import operator
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 row = TABLE.row

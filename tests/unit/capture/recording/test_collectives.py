@@ -3,7 +3,7 @@
 import pytest
 import torch.distributed as dist
 from tests.unit import ranks
-from tests.unit.capture import collective_programs
+from tests.unit.capture.recording import collective_programs
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
 

@@ -1,16 +1,12 @@
 """Coroutines and asynchronous generators run eagerly, wherever they stand."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 import framefuse
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
 
 TABLE = Table()
 row = TABLE.row

@@ -2,14 +2,10 @@
 
 import functools
 import logging
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal
+from tests.unit.capture.replay import equal
 
 import framefuse
 from framefuse.api import compiled_function

@@ -13,15 +13,12 @@ import time
 import types
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from effects import arguments, same_as_eager
+from tests.unit.capture.effects import arguments, same_as_eager
 
 import framefuse
 from framefuse.api import compiled_function

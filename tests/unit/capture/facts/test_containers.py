@@ -1,17 +1,13 @@
 """Containers that a call changes are left as eager leaves them, also where they are read again in the same call."""
 
 import itertools
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from effects import same_as_eager
+from tests.unit.capture.effects import same_as_eager
 
 import framefuse
 

@@ -4,15 +4,11 @@ import contextlib
 import enum
 import io
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal
+from tests.unit.capture.replay import equal
 
 import framefuse
 from framefuse.api import compiled_function

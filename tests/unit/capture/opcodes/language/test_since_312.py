@@ -1,14 +1,10 @@
 """What 3.12 added: comprehensions inside their function's frame, type parameters, f-strings of any expression."""
 
-import sys
 import typing
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 from framefuse.capture import record
 

@@ -2,16 +2,12 @@
 versions, flags.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from effects import same_as_eager
+from tests.unit.capture.effects import same_as_eager
 
 import framefuse
 from framefuse.api import compiled_function

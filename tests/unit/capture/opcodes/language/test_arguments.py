@@ -1,13 +1,9 @@
 """Arguments are bound, unpacked and refused as CPython does it."""
 
 import heapq
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 NOTHING, TEXT, THREE = None, "a", 3

@@ -3,17 +3,13 @@
 import collections
 import dataclasses
 import functools
-import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from effects import same_as_eager
+from tests.unit.capture.effects import same_as_eager
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {}
 HITS, SWITCH, TABLE = 0, 1.5, types.ModuleType("table")

@@ -1,13 +1,8 @@
 """Lists, dicts, sets and texts that are being built when a break comes hold all their elements afterwards."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from replay import equal
+from tests.unit.capture.replay import equal
 
 import framefuse
 from framefuse.api import compiled_function

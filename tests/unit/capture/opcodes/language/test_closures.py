@@ -1,13 +1,8 @@
 """Closures, cells, scopes and comprehensions are what CPython makes of them. PYTEST_DONT_REWRITE"""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 row = TABLE.row

@@ -2,17 +2,13 @@
 runs them.
 """
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parent))
-from effects import same_as_eager
+from tests.unit.capture.effects import same_as_eager
 
 import framefuse
 from framefuse.api import compiled_function

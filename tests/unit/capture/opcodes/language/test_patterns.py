@@ -3,13 +3,9 @@
 import collections
 import dataclasses
 import enum
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 row = TABLE.row

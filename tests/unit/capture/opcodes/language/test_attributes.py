@@ -1,12 +1,9 @@
 """Attributes, descriptors, metaclasses and ``super()`` act in CPython's order, with its texts."""
 
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 row = TABLE.row

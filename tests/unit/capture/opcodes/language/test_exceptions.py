@@ -4,12 +4,9 @@ import contextlib
 import sys
 import traceback
 import types
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from table import Row, Table, check
+from tests.unit.capture.opcodes.language.table import Row, Table, check
 
 TABLE = Table()
 NOTHING, TEXT, THREE = None, "a", 3
