@@ -84,3 +84,46 @@ def _program(function: Function, scale: float) -> Callable[[Any], Iterator[Any]]
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_writes_behind_autograd(name: str, scale: float) -> None:
     hold(Trap(_program(FUNCTIONS[name], scale), traces=2, hits=3))
+
+
+def _written_inside(w: Tensor, v: Tensor, scale: float) -> Tensor:
+    made = (w * 2).exp()
+    product = made * v
+    made.data.mul_(scale)
+    return product.sum()
+
+
+def _written_row_inside(w: Tensor, v: Tensor, scale: float) -> Tensor:
+    made, total = w * 2, v * 1
+    total.mul_(made)
+    made.data[0].mul_(scale)
+    return total.sum()
+
+
+def _written_first(w: Tensor, v: Tensor, scale: float) -> Tensor:
+    made = w * 2
+    made.data.mul_(scale)
+    return (made * v).sum()
+
+
+def _argument_written_inside(w: Tensor, v: Tensor, scale: float) -> Tensor:
+    total = v * 1
+    total.mul_(w)
+    w.data.mul_(scale)
+    return total.sum()
+
+
+@pytest.mark.parametrize(
+    "function", [_written_inside, _written_row_inside, _written_first, _argument_written_inside]
+)
+def test_writes_between_calls_that_are_recorded(function: Callable[..., Tensor]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((4, 3, 5, 3)):
+            generator = torch.Generator().manual_seed(number)
+            w, v = (torch.randn(rows, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+            w, v = w.requires_grad_(), v.requires_grad_()
+            loss = f(w, v, 3.0 + number)
+            yield loss, torch.autograd.grad(loss, (w, v)), w
+
+    hold(Trap(program, traces=4, hits=2))

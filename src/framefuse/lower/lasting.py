@@ -29,6 +29,8 @@ class Lasting:
         self.along = trace.autograd.along if trace.autograd is not None else {}
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
         self.kept = {storage for holder in self.holders for storage in holder.storages} - given
+        apart = [(value, call) for call in trace.calls if call.name == "data" for value in refs(call.result)]
+        self.unseen = {trace.metas[value].family: call for value, call in apart}  # they count their writes by themselves
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
 
@@ -49,6 +51,17 @@ class Lasting:
                 node = self.builder.derived(node, KEPT, (node,))
         self.found.update(_forms(node))
         return node
+
+    def unseen_write(self, value: int, index: int) -> Call | None:
+        """The ``.data`` through which call number ``index`` writes to memory that the function made and that eager's
+        node of an earlier call saved: its gradient follows the write.
+        """
+        meta = self.trace.metas[value]
+        if meta.family not in self.unseen or meta.storage not in self.kept:
+            return None
+        earlier = [made for call in self.trace.calls[:index] for made in (*refs(call.result), *call.written)]
+        holders = [self.holders[self.along[made]] for made in earlier if made in self.along]
+        return self.unseen[meta.family] if any(meta.storage in holder.storages for holder in holders) else None
 
     def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> frozenset[Node]:
         """Those among the nodes that are alive, once all calls are lowered."""

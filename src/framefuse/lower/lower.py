@@ -397,6 +397,10 @@ class _Lowerer:
 
     def _assign(self, call: Call, value: int, node: Node, index: int, counted: int = 1) -> None:
         tracked = call.grad_enabled and norm(call.target, call.name) is None
+        unseen = self.lasting.unseen_write(value, index)
+        if unseen is not None:
+            fact = "A tensor that backward reads is written through .data."
+            raise Stop(reason("in-place", fact, unseen.line, "Write a clone(), or compute a new tensor."))
         node = self.gradients.written(call, value, node) if tracked else node
         self.values.assign(value, node, index, call.line, tracked, self.gradients.keep, counted)
 
