@@ -127,3 +127,28 @@ def test_writes_between_calls_that_are_recorded(function: Callable[..., Tensor])
             yield loss, torch.autograd.grad(loss, (w, v)), w
 
     hold(Trap(program, traces=4, hits=2))
+
+
+def _memory(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    made = (w * 2).exp()
+    return (made * v).sum(), made.data
+
+
+def _row(w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    made = w * 2
+    return (made * v).sum(), made.data[0]
+
+
+@pytest.mark.parametrize("function", [_memory, _row])
+def test_memory_that_leaves_alone_is_written(function: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(function)
+        for number, rows in enumerate((4, 3, 5, 3)):
+            generator = torch.Generator().manual_seed(number)
+            w, v = (torch.randn(rows, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+            w, v = w.requires_grad_(), v.requires_grad_()
+            loss, memory = f(w, v)
+            memory.mul_(3)
+            yield loss, torch.autograd.grad(loss, (w, v)), memory, memory._version
+
+    hold(Trap(program, traces=2, hits=3))

@@ -59,7 +59,8 @@ def holders(graph: Graph, trace: Trace) -> tuple[Holder, ...] | None:
     ]
     made: dict[int, list[int]] = {}
     for place, value in outputs:
-        number = trace.autograd.made.get(written.get(value, value))
+        value = written.get(value, value)
+        number = trace.autograd.made.get(value, trace.autograd.along.get(value))
         if number is not None and graph.outputs[place].requires_grad:
             made.setdefault(number, []).append(place)
     of_inputs = _by_storage(inputs)

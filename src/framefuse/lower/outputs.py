@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,7 @@ class Outputs:
         library: Callable[..., tuple[Node, ...]],
         gradients: Gradients,
         late_argument: Callable[[Any], Any],
+        saved: Container[int],
     ) -> None:
         self.builder = builder
         self.trace = trace
@@ -68,6 +69,7 @@ class Outputs:
         self.library = library
         self.gradients = gradients
         self.late_argument = late_argument
+        self.saved = saved  # storages that eager's autograd keeps
         self.copies = Copies(builder, library)
         self.real: dict[int, Node] = {}
         self.found: dict[int, Output] = {}
@@ -79,8 +81,8 @@ class Outputs:
 
     def outputs(self, numbers: Sequence[int]) -> tuple[Output, ...]:
         """One output for each value, in order, but for the results of late calls; then what these read."""
-        self.leaving = set(numbers)
-        for value in (*self.values.inputs, *numbers):
+        self.leaving = {*numbers, *self._watched(numbers)}
+        for value in (*self.values.inputs, *self.leaving):
             meta = self.trace.metas[value]
             self.families.setdefault(meta.storage, set()).add(meta.family)
         self._late_writes()
@@ -91,6 +93,21 @@ class Outputs:
         for value in late:
             self._make_late(value)
         return tuple(self.found.values())
+
+    def _watched(self, numbers: Sequence[int]) -> set[int]:
+        """What autograd keeps of values that leave through ``.data``, whose writes it does not see: these have counts
+        of writes that are not those of the tensors it keeps.
+        """
+        found: set[int] = set()
+        waiting = [value for value in numbers if self.trace.metas[value].storage in self.saved]
+        while waiting:
+            value = waiting.pop()
+            if value in self.definer and value not in self.values.inputs:
+                call = self.definer[value].call
+                operands = [each for each in refs(call.args) if self._share(value, each)]
+                found.update(operands if call.name == "data" else ())
+                waiting += operands if self.trace.metas[value].view else ()
+        return found
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
@@ -138,6 +155,9 @@ class Outputs:
         if self._shared(value) or dense_order(meta.sizes, meta.strides) is None:
             return self._carries(value) or self._is_plain_view(value)
         return meta.view and self._is_plain_view(value)
+
+    def _share(self, value: int, other: int) -> bool:
+        return self.trace.metas[value].storage == self.trace.metas[other].storage
 
     def _shared(self, value: int) -> bool:
         return any(other in self.leaving or other in self.values.inputs for other in self.values.shares(value))
