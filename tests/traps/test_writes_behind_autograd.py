@@ -113,9 +113,7 @@ def _argument_written_inside(w: Tensor, v: Tensor, scale: float) -> Tensor:
     return total.sum()
 
 
-@pytest.mark.parametrize(
-    "function", [_written_inside, _written_row_inside, _written_first, _argument_written_inside]
-)
+@pytest.mark.parametrize("function", [_written_inside, _written_row_inside, _written_first, _argument_written_inside])
 def test_writes_between_calls_that_are_recorded(function: Callable[..., Tensor]) -> None:
     def program(compiled: Any) -> Iterator[Any]:
         f = compiled(function)

@@ -30,7 +30,7 @@ class Lasting:
         given = {trace.metas[entry.value].storage for entry in trace.assumptions.inputs}
         self.kept = {storage for holder in self.holders for storage in holder.storages} - given
         apart = [(value, call) for call in trace.calls if call.name == "data" for value in refs(call.result)]
-        self.unseen = {trace.metas[value].family: call for value, call in apart}  # they count their writes by themselves
+        self.unseen = {trace.metas[value].family: call for value, call in apart}  # count writes by themselves
         self.starts: list[int] = []  # of each call: how many nodes there were before
         self.found: set[Node] = set()
 
