@@ -101,9 +101,9 @@ class _Lowerer:
         self.builder.line = None
         self.gradients.asked()
         settle(self.builder, self.trace, self.values)
-        library, kept = self.calls.library, self.lasting.kept
+        library, saved = self.calls.library, self.lasting.kept
         leaving = Outputs(
-            self.builder, self.trace, self.values, self.definer, library, self.gradients, self._late_argument, kept
+            self.builder, self.trace, self.values, self.definer, library, self.gradients, self._late_argument, saved
         )
         outputs = leaving.outputs(outside(self.trace.result, self.trace.effects))
         writes = leaving.writes()
