@@ -238,8 +238,8 @@ def bound_names(code: CodeType) -> tuple[str, ...]:
 def instance_dict(instance: Any) -> dict[str, Any] | None:
     """The instance dict itself (made if it was not yet there), None for objects without."""
 
-def type_lookup(type: type, name: str) -> Any:
-    """The raw attribute found along the MRO; raises AttributeError."""
+def type_lookup(type: type, name: str, default: Any = ..., /) -> Any:
+    """The raw attribute found along the MRO, else the default; raises AttributeError where there is none."""
 
 def dict_tag(mapping: dict[Any, Any]) -> int:
     """The dict's version tag."""

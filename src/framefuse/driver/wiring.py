@@ -10,5 +10,5 @@ from framefuse.ir.marks import graph_break
 
 def connect() -> None:
     """Opens the doors between the stages; called before anything is recorded, and again without harm."""
-    host.register(_native.Dispatch, _native.at_frame, _native.headroom)
+    host.register(_native.Dispatch, _native.at_frame, _native.headroom, _native.type_lookup)
     marks.break_at(graph_break)

@@ -69,11 +69,14 @@ PyObject *instance_dict_py(PyObject *Py_UNUSED(module), PyObject *instance)
     return Py_NewRef(found ? found : Py_None);
 }
 
-PyObject *type_lookup_py(PyObject *Py_UNUSED(module), PyObject *args)
+PyObject *type_lookup_py(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *type, *name;
-    if (!PyArg_ParseTuple(args, "O!U", &PyType_Type, &type, &name))
+    if (count < 2 || count > 3 || !PyType_Check(args[0]) || !PyUnicode_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "type_lookup() takes a type, a name and perhaps a default");
         return NULL;
-    PyObject *found = _PyType_Lookup((PyTypeObject *)type, name);
-    return found ? Py_NewRef(found) : PyErr_Format(PyExc_AttributeError, "%U", name);
+    }
+    PyObject *found = _PyType_Lookup((PyTypeObject *)args[0], args[1]);
+    if (!found && count == 2)
+        return PyErr_Format(PyExc_AttributeError, "%U", args[1]);
+    return Py_NewRef(found ? found : args[2]);
 }

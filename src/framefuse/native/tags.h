@@ -29,6 +29,6 @@ PyObject *dict_tag_py(PyObject *module, PyObject *dict);
 PyObject *type_tag_py(PyObject *module, PyObject *type);
 PyObject *trust_tags_py(PyObject *module, PyObject *args);
 PyObject *instance_dict_py(PyObject *module, PyObject *instance);
-PyObject *type_lookup_py(PyObject *module, PyObject *args);
+PyObject *type_lookup_py(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import types
 
 from framefuse.capture.facts.atoms import ATOMS
@@ -31,9 +30,14 @@ class Functions:
             if entry is not None and self.sources.host.alive:
                 value = (function.__code__, function.__defaults__, function.__kwdefaults__)
                 stated = self.stated.get(id(function))
-                if stated is not None and all(map(operator.is_, stated, value)):
+                if (
+                    stated is not None
+                    and stated[0] is value[0]
+                    and stated[1] is value[1]
+                    and stated[2] is value[2]
+                ):
                     return
-                if not function.__kwdefaults__:
+                if not value[2]:
                     self.stated[id(function)] = value
                 self.sources.fact(entry[1], "code", value, tuple(map(id, value)))
                 self._defaults(function.__defaults__ or ())
@@ -80,10 +84,13 @@ class Functions:
     def enter(self, function: types.FunctionType) -> None:
         """The program enters a function: it and what it closes over are as they were, unless the call made it."""
         try:
-            if self.sources.host.alive and not self.sources.knows(function) and not self.sources.is_made(function):
+            if id(function) not in self.sources.known:
+                if not self.sources.host.alive or self.sources.is_made(function):
+                    return
                 self.sources.root(function)
             self.guard(function)
-            self.assign_cells(function)
+            if function.__closure__ is not None:
+                self.assign_cells(function)
         except Exception as fault:
             self.sources.host.fault(fault)
 

@@ -7,19 +7,19 @@ import functools
 import operator
 import threading
 import types
+from collections.abc import KeysView
 
+from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.values import Value
 
-# An MRO, the ``get`` of each dict along it, and each of its classes with the names in its dict.
-Lookup = tuple[tuple[type, ...], tuple[Value, ...], tuple[tuple[type, Value], ...]]
+# An MRO, and each of its classes with a view of the names in its dict.
+Lookup = tuple[tuple[type, ...], tuple[tuple[type, KeysView[str]], ...]]
 
 
 class Lookups(threading.local):
-    """The types whose attributes the recording of this thread looked up, each with its MRO and what shows later changes
-    of the dicts along it.
-    """
+    """The types whose attributes the recording of this thread looked up, each with its MRO and the names along it."""
 
     def __init__(self) -> None:
         self.types: dict[type, Lookup] = {}
@@ -27,17 +27,15 @@ class Lookups(threading.local):
     def note(self, kind: type) -> Lookup:
         """Attributes of ``kind`` are looked up."""
         order = kind.__mro__
-        parts = [base.__dict__ for base in order]
-        names = tuple([(base, part.keys()) for base, part in zip(order, parts, strict=True)])
-        found = self.types[kind] = (order, tuple([part.get for part in parts]), names)
-        return found
+        noted = self.types[kind] = (order, tuple([(base, base.__dict__.keys()) for base in order]))
+        return noted
 
-    def names(self, kind: type) -> tuple[tuple[type, Value], ...]:
+    def names(self, kind: type) -> tuple[tuple[type, KeysView[str]], ...]:
         """The classes along the MRO of ``kind``, each with a view of the names in its dict."""
         known = self.types.get(kind)
         if known is None or known[0] is not kind.__mro__:
             known = self.note(kind)
-        return known[2]
+        return known[1]
 
 
 LOOKUPS = Lookups()
@@ -45,14 +43,9 @@ LOOKUPS = Lookups()
 
 def type_get(kind: type, name: str) -> Value:
     """The attribute as it lies on the MRO, without descriptors applied; MISSING if there is none."""
-    known = LOOKUPS.types.get(kind)
-    if known is None or known[0] is not kind.__mro__:
-        known = LOOKUPS.note(kind)
-    for get in known[1]:
-        found = get(name, MISSING)
-        if found is not MISSING:
-            return found
-    return MISSING
+    if kind not in LOOKUPS.types:
+        LOOKUPS.note(kind)
+    return HOST.type_lookup(kind, name, MISSING)
 
 
 def has_finalizer(kind: type) -> bool:
