@@ -100,7 +100,9 @@ class Scalars:
     def _sized(self, value: Value) -> Value:
         kind = type(value)
         if kind is tuple or kind is list:
-            return kind([self._sized(part) for part in value])
+            if all(self._sized(part) is part for part in value):
+                return value  # the very container: it may be one of which facts are to be stated
+            return kind([self._sized(part) for part in self.recorder.parts(value)])
         if kind is not torch.Tensor or value.ndim or value.dtype is not torch.int64:
             return value
         number = self.recorder.numbers.get(id(value))
