@@ -188,7 +188,14 @@ class _Accumulator:
             wrapped = self.best % (1 << bits)
             signed = self.dtype.kind == "int" and wrapped >= 1 << (bits - 1)
             return torch.tensor(wrapped - (1 << bits) if signed else wrapped, dtype=self.dtype.torch)
-        return torch.tensor(self.best, dtype=self.dtype.torch)
+        best = self.best[-1] if self.op == "squares" else self.best
+        return torch.tensor(best, dtype=self.dtype.torch)
+
+
+def _moved(count: int, mean: float, squares: float, term: float) -> tuple[int, float, float]:
+    """A count of terms, their mean and their squared distances from it, with one more term."""
+    after = mean + (term - mean) / (count + 1)
+    return count + 1, after, squares + (term - mean) * (term - after)
 
 
 def _is_nan(value: float) -> bool:
@@ -216,12 +223,14 @@ START: Mapping[str, Callable[[DType], Any]] = {
     "argmin": _highest,
     "any": lambda dtype: False,
     "all": lambda dtype: True,
+    "squares": lambda dtype: (0, 0.0, 0.0),
 }
 STEP: Mapping[str, Callable[[Any, Any], Any]] = {
     "sum": lambda total, term: total + term,
     "prod": lambda total, term: total * term,
     "any": lambda total, term: total or bool(term),
     "all": lambda total, term: total and bool(term),
+    "squares": lambda total, term: _moved(*total, term),
 }
 FORMULAS: Mapping[str, Callable[..., torch.Tensor]] = {
     name: eval(f"lambda {', '.join('abc'[: op.arity])}: {op.formula}", {"torch": torch})

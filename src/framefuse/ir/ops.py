@@ -208,6 +208,9 @@ def _reads() -> Iterable[Op]:
     for name, slope in (("sum", "expand(g)"), ("amax", "share(g, eq(a, r))"), ("amin", "share(g, eq(a, r))")):
         yield Op(name, REDUCE, 1, attrs=("axes",), formula=f"torch.{name}(a, axes)", derivative=(slope,), cost=0.06)
     yield Op("prod", REDUCE, 1, attrs=("axes",), formula="prod(a, axes)", derivative=("others(g, a)",), cost=0.06)
+    # the squared distances from the mean of what is reduced, summed: one pass over memory, where emitters know it
+    formula = "torch.square(a - torch.mean(a, axes, True)).sum(axes)"
+    yield Op("squares", REDUCE, 1, domain="float", attrs=("axes",), formula=formula, cost=0.2)
     for name in ("any", "all"):
         formula = f"torch.{name}(a, axes)"
         yield Op(name, REDUCE, 1, "bool", attrs=("axes",), formula=formula, derivative=(None,), cost=0.06)

@@ -12,6 +12,7 @@ from framefuse.ir.dtypes import BOOL, BY_NAME, DType
 from framefuse.ir.graph import Arg, Node, Scalar
 from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.strides import ambiguous, dense_order, order_like
+from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import TensorMeta
 from framefuse.lower.element import Element
 from framefuse.lower.library import element_on
@@ -31,8 +32,8 @@ def rounded(number: float, dtype: DType) -> float:
 
 class Lowering(Builder):
     """The builder as rules see it; ``default`` is torch's default dtype while recording. ``exact`` asks for eager's
-    digits: 16-bit floats are rounded after each operation, in kernels as well. ``atomics`` says whether kernels on a
-    device may add to an element in any order.
+    digits: 16-bit floats are rounded after each operation, in kernels as well. ``targets`` says what kernels on a
+    device can do; where sums are to be ``ordered``, terms are not added in any order.
     """
 
     def __init__(
@@ -40,7 +41,8 @@ class Lowering(Builder):
         hints: Mapping[Symbol, int],
         default: DType,
         exact: bool = False,
-        atomics: Callable[[str], bool] = lambda device: False,
+        targets: Targets = on_cpu,
+        ordered: bool = False,
     ) -> None:
         super().__init__(hints)
         self.default = default
@@ -50,7 +52,7 @@ class Lowering(Builder):
         self.drawn: list[Node] = []  # random calls that the rule at hand made
         self.there: dict[tuple[Node, str], Node] = {}  # elements of the CPU on other devices
         self.place = "cpu"  # where the first result of the call at hand lies
-        self.atomics = atomics
+        self.targets, self.ordered = targets, ordered
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 
@@ -168,7 +170,13 @@ class Lowering(Builder):
 
     def adds(self, node: Node) -> bool:
         """Whether kernels may add to elements of such a tensor in any order, as eager's then do."""
-        return node.dtype.name in ADDED and self.atomics(node.device)
+        target = self.targets(node.device)
+        return node.dtype.name in ADDED and not self.ordered and target is not None and target.atomics
+
+    def sums_squares(self, node: Node) -> bool:
+        """Whether kernels sum up squared distances from the mean in the pass that finds the mean."""
+        target = self.targets(node.device)
+        return target is not None and target.tiles
 
     # ---- random numbers ----------------------------------------------------------------------------------------------
 

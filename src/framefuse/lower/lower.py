@@ -68,11 +68,7 @@ class _Lowerer:
         default = BY_NAME[trace.assumptions.state.default_dtype.removeprefix("torch.")]
         ordered = trace.assumptions.state.deterministic  # then eager adds in order as well
 
-        def atomics(device: str) -> bool:
-            target = targets(device)
-            return not ordered and target is not None and target.atomics
-
-        self.builder = Lowering(trace.hints, default, exact, atomics)
+        self.builder = Lowering(trace.hints, default, exact, targets, ordered)
         self.values = Values(self.builder, trace)
         self.symbols: dict[Symbol, Expr] = {}
         self.calls = LibraryCalls(self.builder, trace, self.values, self._number)

@@ -72,9 +72,14 @@ def _size(value: Expr) -> int | Expr:
 
 
 def moments(lo: Lowering, node: Node, axes: tuple[int, ...]) -> tuple[Node, Node]:
-    """Mean and summed squared distance from it, both with the axes kept, in the node's dtype: two passes."""
+    """Mean and summed squared distance from it, both with the axes kept, in the node's dtype: by two passes over memory
+    on a CPU, whose caches hold most rows, and whose loops would divide for each element of one pass.
+    """
     centre = mean_of(lo, node, axes, True)
-    squares = lo.reduce("sum", lo.compute(lambda a, m: (a - m) * (a - m), node, centre), axes, True)
+    if axes and lo.sums_squares(node):
+        squares = lo.reduce("squares", node, axes, True)
+    else:
+        squares = lo.reduce("sum", lo.compute(lambda a, m: (a - m) * (a - m), node, centre), axes, True)
     return centre, lo.derived(squares, "squares", (node, centre))
 
 
@@ -87,8 +92,9 @@ def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: An
     if not input.dtype.is_float or not isinstance(correction, int) or correction < 0:
         raise Unsupported("integers or a fractional correction")
     axes = lo.axes(dim, len(input.shape))
-    # Eager's kernel of the CPU accumulates in double, whatever comes in.
-    node = lo.cast(input, BY_NAME["float64"]) if input.device == "cpu" else lo.widen(input)
+    # Eager's kernel of the CPU accumulates in double, whatever comes in; what finds moments in one pass needs it less.
+    double = input.device == "cpu" and not lo.sums_squares(input)
+    node = lo.cast(input, BY_NAME["float64"]) if double else lo.widen(input)
     centre, squares = moments(lo, node, axes)
     count = lo.total(node.shape, axes)
     freedom = count if correction == 0 else maximum(count - correction, expr(0))

@@ -267,7 +267,7 @@ def _evaluate(node: Node, operands: list[Any], shape: tuple[int, ...], tensors: 
         case "cast":
             return a.to(node.dtype.torch)
         case _:
-            scope = dict(zip("abc", operands, strict=False), torch=torch)
+            scope = dict(zip("abc", operands, strict=False), torch=torch, **dict(node.attrs))
             return eval(TABLE[node.op].formula, scope)
 
 

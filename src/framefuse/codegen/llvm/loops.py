@@ -74,6 +74,8 @@ class Loops:
     # ---- accumulators
 
     def accumulator(self, statement: Accumulator) -> None:
+        if statement.op == "squares":
+            raise Unsupported("a mean and the distances from it in one pass")
         lanes = self.values.lanes
         count = lanes.count if lanes else 0
         compared = (statement.of or statement.dtype) if statement.op.startswith("arg") else statement.dtype

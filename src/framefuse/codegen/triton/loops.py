@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from framefuse.codegen.triton import reductions
+from framefuse.codegen.triton import reductions, squares
 from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
 from framefuse.codegen.triton.reductions import Running
+from framefuse.codegen.triton.squares import Lanes
 from framefuse.codegen.triton.values import Values
 from framefuse.codegen.unsupported import Unsupported
 from framefuse.ir.dtypes import BOOL, INT64
@@ -40,6 +41,8 @@ class Loops:
         self.b, self.values, self.blocks = b, values, blocks
         self.open: frozenset[int] = frozenset()
         self.running: dict[str, Running] = {}
+        self.lanes: dict[str, Lanes] = {}  # of sums of squared distances
+        self.extents: dict[int, Expr] = {}  # of the loops that are open, by dimension
 
     def statements(self, body: Sequence[Statement]) -> None:
         last = {name: place for place, s in enumerate(body) for name in _fed((s,))}
@@ -89,11 +92,18 @@ class Loops:
     def accumulator(self, statement: Accumulator) -> None:
         self.running[statement.name] = Running(statement, [], self.open, self.open)
         self.values.locals.pop(statement.name, None)
+        self.lanes.pop(statement.name, None)
 
-    def start(self, running: Running, axes: frozenset[int]) -> None:
-        """Gives an accumulator its parts, before the outermost loop that feeds it."""
+    def start(self, running: Running, axes: frozenset[int], turns: str = "") -> None:
+        """Gives an accumulator its parts, before the outermost loop that feeds it; ``turns`` counts the turns of that
+        loop if each of them feeds one term.
+        """
         running.axes = axes
         name = running.accumulator.name
+        if running.op == "squares":
+            self.lanes[name] = lanes = squares.begin(self.b, self.values, running, axes, turns)
+            running.parts.append(lanes.mean)
+            return
         texts = [f"{reductions.identity(running.op, running.compared)}, {TYPES[running.compared.name]}"]
         if running.op in ARG:
             texts.append(f"{MOST[self.values.integer]}, {self.values.integer}")
@@ -105,6 +115,10 @@ class Loops:
     def accumulate(self, statement: Accumulate) -> None:
         running = self.running[statement.name]
         value = self.values.converted(self.values.value(statement.value), running.compared)
+        running.term = "" if running.term else value.text
+        if running.op == "squares":
+            self._accumulate_square(running, value)
+            return
         if not running.parts:
             self.start(running, self.open)
         if running.axes != self.open:
@@ -128,19 +142,54 @@ class Loops:
         for part, after in zip(running.parts, (best, where), strict=True):
             self.b.line(f"{part} = tl.where({mask}, {after}, {part})" if mask else f"{part} = {after}")
 
+    def _accumulate_square(self, running: Running, value: Tile) -> None:
+        name, known = running.accumulator.name, self.lanes.get(running.accumulator.name)
+        if known is None:
+            running.axes = self.open
+        elif running.axes != self.open:
+            raise Unsupported(f"{name} is fed at several depths")
+        gone = running.axes - running.own
+        mask = self.values.mask(gone).text
+        if known is None:
+            ends = [self.values.indices.index(self.extents[place]) for place in sorted(gone)]
+            if any(end.axes & gone for end in ends):
+                raise Unsupported("rows of several lengths in one tile")
+            lanes = squares.whole(self.b, self.values, running, value, mask, [end.text for end in ends] or ["1"])
+            self.lanes[name], running.parts = lanes, [lanes.mean]
+            return
+        squares.add(self.b, running, known, value, mask)
+
+    def _count(self, body: Sequence[Statement], dimension: Dimension, end: str) -> None:
+        """Behind a loop of turns to ``end``: how many values the lanes have seen that did not count for themselves."""
+        for name in dict.fromkeys(s.name for s in body if isinstance(s, Accumulate)):
+            lanes, running = self.lanes.get(name), self.running[name]
+            if lanes is not None and lanes.count is None:
+                mask = self.values.mask(running.axes - running.own - {dimension.place}).text
+                lanes.count = squares.seen(self.b, running, end, self._range(dimension), dimension.place, mask)
+
     def finish(self, running: Running) -> None:
         """Folds what the loops left along the dimensions that are closed again."""
+        if running.result:
+            return
         if not running.parts:
             self.start(running, running.own)
         dtype = running.accumulator.dtype
+        if running.op == "squares":
+            other = squares.partner(running, list(self.running.values()))
+            if other is not None:
+                self.finish(other)
+            lanes = self.lanes[running.accumulator.name]
+            running.result = squares.fold(self.b, self.values, running, lanes, other and other.result)
+            self.values.locals[running.accumulator.name] = Tile(running.result, dtype, running.own)
+            return
         gone = sorted(running.axes - running.own, reverse=True)
         parts = running.parts
         for place in gone:
             parts = self._folded(running, parts, place, len(gone) == self.values.rank)
         held = INT64 if running.op in ARG else running.compared
         text = f"{parts[-1]}.to(tl.int64)" if running.op in ARG else cast(parts[-1], held, dtype)
-        name = text if text.isidentifier() else self.b.named(text, running.accumulator.name)
-        self.values.locals[running.accumulator.name] = Tile(name, dtype, running.own)
+        running.result = text if text.isidentifier() else self.b.named(text, running.accumulator.name)
+        self.values.locals[running.accumulator.name] = Tile(running.result, dtype, running.own)
 
     def _folded(self, running: Running, parts: Sequence[str], place: int, to_scalar: bool) -> list[str]:
         wide = "" if to_scalar else "[:, None]" if place == 1 else "[None, :]"
@@ -201,8 +250,8 @@ class Loops:
                 end = self.b.once(("largest", extent.text), _largest(extent, self.values.rank), "end")
             else:
                 end = str(bound)
-        self._before(statement.body, dimension.place)
         start = self.b.fresh("start")
+        self._before(statement.body, dimension.place, f"{start} // BLOCK{dimension.place}")
         turns = f"range(0, {end}, BLOCK{dimension.place})"
         if self.blocks.stages > 1:
             turns = f"tl.{turns[:-1]}, num_stages={self.blocks.stages})"
@@ -214,6 +263,7 @@ class Loops:
             self._limit(statement.extent, dimension, name)
             self.statements(statement.body)
         self._forget(statement.body)
+        self._count(statement.body, dimension, extent.text)
 
     def serial(self, statement: Loop) -> None:
         extent = self.values.indices.index(statement.extent)
@@ -228,13 +278,16 @@ class Loops:
             self.statements(statement.body)
         self._forget(statement.body)
 
-    def _before(self, body: Sequence[Statement], place: int | None) -> None:
-        """Starts the accumulators that a loop is about to feed, and forgets loads that its turns make stale."""
+    def _before(self, body: Sequence[Statement], place: int | None, turns: str = "") -> None:
+        """Starts the accumulators that a loop is about to feed, and forgets loads that its turns make stale. ``turns``
+        counts the turns before the one at hand.
+        """
         inside = frozenset() if place is None else frozenset((place,))
         for name, axes in self._feeding(body, self.open | inside).items():
             running = self.running.get(name)
             if running is not None and not running.parts:
-                self.start(running, axes)
+                once = sum(isinstance(s, Accumulate) and s.name == name for s in body) == 1
+                self.start(running, axes, turns if once else "")
         self.values.settle({v.buffer for v in values_of(body) if isinstance(v, Load)})
         self._forget(body)
 
@@ -267,6 +320,7 @@ class Loops:
 
     def _enter(self, statement: Loop, dimension: Dimension, name: str) -> None:
         self.open |= {dimension.place}
+        self.extents[dimension.place] = statement.extent
         self.values.indices.symbols[statement.axis] = Tile(name, INT64, frozenset((dimension.place,)))
 
     def _limit(self, extent: Expr, dimension: Dimension, name: str) -> None:

@@ -26,7 +26,8 @@ class Running:
     parts: list[str]
     own: frozenset[int]
     axes: frozenset[int]
-    started: bool = False
+    term: str = ""  # what was accumulated last
+    result: str = ""  # once it was folded
 
     @property
     def op(self) -> str:
