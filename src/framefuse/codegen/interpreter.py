@@ -192,8 +192,9 @@ class _Accumulator:
         return torch.tensor(best, dtype=self.dtype.torch)
 
 
-def _moved(count: int, mean: float, squares: float, term: float) -> tuple[int, float, float]:
+def _moved(total: tuple[int, float, float], term: float) -> tuple[int, float, float]:
     """A count of terms, their mean and their squared distances from it, with one more term."""
+    count, mean, squares = total
     after = mean + (term - mean) / (count + 1)
     return count + 1, after, squares + (term - mean) * (term - after)
 
@@ -230,7 +231,7 @@ STEP: Mapping[str, Callable[[Any, Any], Any]] = {
     "prod": lambda total, term: total * term,
     "any": lambda total, term: total or bool(term),
     "all": lambda total, term: total and bool(term),
-    "squares": lambda total, term: _moved(*total, term),
+    "squares": lambda total, term: _moved(total, term),
 }
 FORMULAS: Mapping[str, Callable[..., torch.Tensor]] = {
     name: eval(f"lambda {', '.join('abc'[: op.arity])}: {op.formula}", {"torch": torch})

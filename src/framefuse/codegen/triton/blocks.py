@@ -139,10 +139,10 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         overlap = across and longest > width and _is_aligned(loops)
         stages = _stages(loops, points * width) if overlap else 1
         shape = (points, width)
-        if overlap:  # what turns load passes through shared memory: best in the order in which it lies outside
+        if across:  # neighbours in a tile are neighbours in memory, also where Triton cannot see which are
             shape = (width, points)
             found = {loop: replace(dimension, place=0) for loop, dimension in found.items()}
-        found[id(parallel)] = Dimension(int(overlap), points, False)
+        found[id(parallel)] = Dimension(int(across), points, False)
         return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
     return Blocks(1, 1, found, count, (width,), form=form, longest=longest)

@@ -236,6 +236,18 @@ def larger_first(x, at_x, y, at_y):
 
 
 @triton.jit
+def larger_later(x, at_x, y, NONE: tl.constexpr):
+    """Whether a later value takes the place of ``x``, which has none yet if its position is NONE."""
+    return ((y > x) | (y != y)) & (x == x) | (at_x == NONE)
+
+
+@triton.jit
+def smaller_later(x, at_x, y, NONE: tl.constexpr):
+    """Whether a later value takes the place of ``x``, which has none yet if its position is NONE."""
+    return ((y < x) | (y != y)) & (x == x) | (at_x == NONE)
+
+
+@triton.jit
 def smaller_first(x, at_x, y, at_y):
     """The smaller of two values with its position; of equal ones (NaN equals NaN and beats all) the earlier."""
     better = (y < x) | ((y != y) & (x == x))

@@ -89,7 +89,7 @@ def _prepare() -> None:
     """Mends, once, where the interpreter differs from a GPU: checks are on, float32 rounds to the nearest bfloat16
     (the interpreter cuts digits off), ``exp`` of float32 rounds the exponent, ``fma`` rounds once, products of 16-bit
     floats are those of their values, comparisons are bools also of scalars, and reductions with functions of ours
-    and maps of elements, which it lacks, are not done element by element.
+    and maps of elements, which it lacks, are not done element by element, and sums are as exact in any dimension.
     """
     builder = interpreter.interpreter_builder
     if device.libdevice is LIBRARY:
@@ -131,6 +131,7 @@ def _prepare() -> None:
     interpreter.InterpreterBuilder.cast_impl = cast
     interpreter.InterpreterBuilder.binary_op = compared
     interpreter.ReduceOps.generic_reduce = _by_halves
+    interpreter.ReduceOps.sum = _sum_by_halves
     tl.map_elementwise = _at_once
 
 
@@ -152,6 +153,17 @@ def _widened(tile: Any) -> Any:
     data = torch.from_numpy(np.array(tile.data))
     floats = data.view(torch.int16).view(torch.bfloat16) if tile.dtype.scalar == tl.bfloat16 else data
     return interpreter.TensorHandle(floats.float().numpy(), tl.float32)
+
+
+def _sum_by_halves(self: Any, tile: Any) -> Any:
+    """A sum as threads add it up, not one element after the other."""
+    data = tile.handle.data
+    if self.axis is None or self.keep_dims or data.dtype.kind != "f":
+        return self.to_tensor(np.sum(data, axis=self.axis, keepdims=self.keep_dims), tile.dtype)
+    while data.shape[self.axis] > 1:
+        first, second = np.split(data, 2, axis=self.axis)
+        data = first + second
+    return self.to_tensor(np.squeeze(data, self.axis), tile.dtype)
 
 
 def _by_halves(self: Any, tiles: tuple[Any, ...]) -> list[Any]:

@@ -42,7 +42,7 @@ class Loops:
         self.open: frozenset[int] = frozenset()
         self.running: dict[str, Running] = {}
         self.lanes: dict[str, Lanes] = {}  # of sums of squared distances
-        self.extents: dict[int, Expr] = {}  # of the loops that are open, by dimension
+        self.dimensions: dict[int, Loop] = {}  # the loops that are open
 
     def statements(self, body: Sequence[Statement]) -> None:
         last = {name: place for place, s in enumerate(body) for name in _fed((s,))}
@@ -98,7 +98,7 @@ class Loops:
         """Gives an accumulator its parts, before the outermost loop that feeds it; ``turns`` counts the turns of that
         loop if each of them feeds one term.
         """
-        running.axes = axes
+        running.axes, running.turns = axes, turns
         name = running.accumulator.name
         if running.op == "squares":
             self.lanes[name] = lanes = squares.begin(self.b, self.values, running, axes, turns)
@@ -136,11 +136,22 @@ class Loops:
         at = self.values.indices.index(index)
         integer = self.values.integer
         position = f"tl.full((), {at.text}, {integer})" if at.constant is not None else f"{at.text}.to({integer})"
+        if self._comes_later(running, index):
+            take = self.b.named(reductions.later(running.op, running.parts, value.typed, MOST[integer]), "take")
+            take = f"{take} & {mask}" if mask else take
+            for part, term in zip(running.parts, (value.typed, position), strict=True):
+                self.b.line(f"{part} = tl.where({take}, {term}, {part})")
+            return
         best, where = (self.b.fresh(f"{name}_next") for name in running.parts)
         terms = [value.typed, position]
         self.b.line(f"{best}, {where} = {reductions.joined_positions(running.op, running.parts, terms)}")
         for part, after in zip(running.parts, (best, where), strict=True):
             self.b.line(f"{part} = tl.where({mask}, {after}, {part})" if mask else f"{part} = {after}")
+
+    def _comes_later(self, running: Running, index: Expr) -> bool:
+        """Whether each lane of a tile meets its positions in their order."""
+        steps = (index.coefficient(self.dimensions[place].axis) for place in running.axes - running.own)
+        return bool(running.turns) and all(step is not None and (step.constant or 0) > 0 for step in steps)
 
     def _accumulate_square(self, running: Running, value: Tile) -> None:
         name, known = running.accumulator.name, self.lanes.get(running.accumulator.name)
@@ -151,7 +162,7 @@ class Loops:
         gone = running.axes - running.own
         mask = self.values.mask(gone).text
         if known is None:
-            ends = [self.values.indices.index(self.extents[place]) for place in sorted(gone)]
+            ends = [self.values.indices.index(self.dimensions[place].extent) for place in sorted(gone)]
             if any(end.axes & gone for end in ends):
                 raise Unsupported("rows of several lengths in one tile")
             lanes = squares.whole(self.b, self.values, running, value, mask, [end.text for end in ends] or ["1"])
@@ -176,10 +187,12 @@ class Loops:
         dtype = running.accumulator.dtype
         if running.op == "squares":
             other = squares.partner(running, list(self.running.values()))
+            total = None
             if other is not None:
                 self.finish(other)
+                total = other.result
             lanes = self.lanes[running.accumulator.name]
-            running.result = squares.fold(self.b, self.values, running, lanes, other and other.result)
+            running.result = squares.fold(self.b, self.values, running, lanes, total)
             self.values.locals[running.accumulator.name] = Tile(running.result, dtype, running.own)
             return
         gone = sorted(running.axes - running.own, reverse=True)
@@ -320,7 +333,7 @@ class Loops:
 
     def _enter(self, statement: Loop, dimension: Dimension, name: str) -> None:
         self.open |= {dimension.place}
-        self.extents[dimension.place] = statement.extent
+        self.dimensions[dimension.place] = statement
         self.values.indices.symbols[statement.axis] = Tile(name, INT64, frozenset((dimension.place,)))
 
     def _limit(self, extent: Expr, dimension: Dimension, name: str) -> None:

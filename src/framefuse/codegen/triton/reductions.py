@@ -26,6 +26,7 @@ class Running:
     parts: list[str]
     own: frozenset[int]
     axes: frozenset[int]
+    turns: str = ""  # how many turns of the loop that feeds it once each came before the one at hand
     term: str = ""  # what was accumulated last
     result: str = ""  # once it was folded
 
@@ -72,6 +73,11 @@ def joined(op: str, parts: Sequence[str], more: Sequence[str]) -> str:
 def joined_positions(op: str, parts: Sequence[str], more: Sequence[str]) -> str:
     """The same for an extreme and its position."""
     return f"device.{FOLDS[op]}({', '.join([*parts, *more])})"
+
+
+def later(op: str, parts: Sequence[str], value: str, none: int) -> str:
+    """Whether a value takes the place of an extreme whose positions all come before its own."""
+    return f"device.{FOLDS[op].replace('first', 'later')}({', '.join([*parts, value])}, {none})"
 
 
 def folded(op: str, dtype: DType, part: str, axis: int) -> str:

@@ -126,6 +126,18 @@ def test_positions_of_extremes_are_found_in_two_stages(op, axes, monkeypatch):
         check(graph, schedule, values)
 
 
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize(("axis", "shape"), [(1, (3, 17000)), (0, (2100, 70)), (0, (2100, 64))], ids=str)
+def test_positions_of_extremes_over_turns(op, axis, shape, monkeypatch):
+    """The first of equal ones, where lanes meet them one after the other; the first position where all are infinite."""
+    monkeypatch.setattr(costs, "GPU_ALONE", 1 << 30)
+    graph, schedule = fused(lambda b, x: b.reduce(op, x, axis), shape)
+    assert titles(schedule) == [op]
+    for values in extremes_here_and_there(shape, (axis,)):
+        check(graph, schedule, values)
+        check(graph, schedule, -values)
+
+
 @pytest.mark.parametrize(("columns", "stages"), [(256, 3), (255, 1), (65, 1)])
 def test_turns_overlap_only_where_they_move_whole_vectors(columns, stages):
     _, schedule = fused(lambda b, x: b.reduce("sum", x, 1), (400, 300, columns))

@@ -183,7 +183,8 @@ class _Total:
             elif not each.shared:
                 terms.append(Accumulate(each.beside.name, self.load(partials[1], step.expr)))
         fed = {term.name for term in terms}
-        scope.body += [a for each in running for a in (each.accumulator, each.beside) if a is not None and a.name in fed]
+        held = [each for one in running for each in (one.accumulator, one.beside) if each is not None]
+        scope.body += [each for each in held if each.name in fed]
         self.loop(step, terms)
         for each, partials in zip(running, self.parts, strict=True):
             value: Value = Local(each.accumulator.name, each.accumulator.dtype)
