@@ -11,6 +11,7 @@ from framefuse.marks import (
     mark_dynamic,
     mark_static,
 )
+from framefuse.passes import register_pass, replace, rewritten
 from framefuse.testing import assert_compiles
 
 __version__ = "0.1.0"
@@ -31,6 +32,9 @@ __all__ = [
     "is_compiling",
     "list_backends",
     "register_backend",
+    "register_pass",
+    "replace",
+    "rewritten",
     "UserError",
     "CompilerBug",
 ]

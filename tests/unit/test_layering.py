@@ -48,6 +48,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "backward": {"collector"},
         "passes": {"backward", "faults", "kernels"},
         "tree": {"collector", "wiring", "faults", "passes"},
+        "patterns": {"passes", "tree"},
     },
     "codegen": {
         "unsupported": set(),

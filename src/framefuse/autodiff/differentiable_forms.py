@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from framefuse.autodiff.library import row_major
 from framefuse.autodiff.registry import CALLS, DIFFERENTIABLE_FORMS, has_rules
-from framefuse.autodiff.reverse import active, builder_over
+from framefuse.autodiff.reverse import active
 from framefuse.autodiff.tapes import STATE, Taped, drawn_on, hollow, refuse_sparse
 from framefuse.errors import Stop
-from framefuse.ir.builder import Unprovable
+from framefuse.ir.builder import Unprovable, builder_over
 from framefuse.ir.dtypes import BY_NAME
 from framefuse.ir.facts import Source
 from framefuse.ir.graph import Arg, Graph, Node

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from framefuse.autodiff.formulas import ANEW
-from framefuse.autodiff.reverse import builder_over, differentiable, gradients
-from framefuse.ir.builder import Builder
+from framefuse.autodiff.reverse import differentiable, gradients
+from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol

@@ -12,19 +12,9 @@ from framefuse.autodiff.tapes import Taped, call_again, read_tape
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder, Unprovable
 from framefuse.ir.dtypes import DType
-from framefuse.ir.graph import Graph, Node
+from framefuse.ir.graph import Node
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.stops import reason
-
-
-def builder_over(graph: Graph) -> Builder:
-    """A builder that goes on where ``graph`` ends: what the graph computes already is found again."""
-    builder = Builder(graph.hints)
-    builder.bound = {symbol for symbol, _, _ in graph.bound}
-    builder.extents = {atom for node in graph.nodes for size in node.shape for atom in size.symbols}
-    builder.relations = dict.fromkeys(graph.relations)
-    builder.adopt(graph.nodes)
-    return builder
 
 
 def gradients(

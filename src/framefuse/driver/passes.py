@@ -6,13 +6,14 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from framefuse import _native
 from framefuse.autodiff import halves as cut_in_halves
 from framefuse.autodiff import without_marks
 from framefuse.codegen.aten import on_aten
 from framefuse.codegen.interpreter import by_python
+from framefuse.codegen.python import compile_graph
 from framefuse.codegen.targets import lacking, targets
 from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
@@ -22,6 +23,7 @@ from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
 from framefuse.guards.program import build
+from framefuse.ir import registered
 from framefuse.ir.code import LaunchedCode
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.compiled import GraphCode
@@ -41,7 +43,7 @@ from framefuse.lower import lower
 from framefuse.options import Options
 from framefuse.runtime.assemble import assemble
 from framefuse.runtime.captures import with_region
-from framefuse.runtime.compilation import Compilation
+from framefuse.runtime.compilation import Compilation, Rewritten
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.function import Product
 from framefuse.runtime.fx_graph import Captured, backend_plan, example_inputs, fx_graph
@@ -53,17 +55,18 @@ _warned: set[str] = set()  # why graphs of this process run on ATen
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One step: ``run`` takes fields of a :class:`Compilation` by the names of its parameters, and the options last; it
-    returns the field that the pass ``gives``.
+    """One step: ``run`` takes the fields ``needs`` of a :class:`Compilation`, by default by the names of its
+    parameters, and the options last; it returns the field that the pass ``gives``.
     """
 
     name: str
     run: Callable[..., object]
     gives: str
-    needs: tuple[str, ...] = field(init=False)
+    needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "needs", tuple(inspect.signature(self.run).parameters)[:-1])
+        if not self.needs:
+            object.__setattr__(self, "needs", tuple(inspect.signature(self.run).parameters)[:-1])
 
 
 def run(passes: tuple[Pass, ...], made: Compilation, options: Options) -> dict[str, float]:
@@ -93,6 +96,23 @@ def _lower(trace: Trace, options: Options) -> Graph:
     if options.check:
         verify(graph)
     return graph
+
+
+def _by_users(stage: str, place: str) -> tuple[Pass, ...]:
+    """The passes that users registered for the graph of a stage, which is the field ``place``."""
+
+    def changed(graph: Graph, rewritten: Rewritten | None, options: Options) -> Rewritten | None:
+        if not registered.passes_of(stage):
+            return rewritten
+        reference = compile_graph if options.check else None
+        found, steps = registered.changed(stage, graph, dump=bool(options.report), reference=reference)
+        return Rewritten(stage, found, (*(rewritten.steps if rewritten is not None else ()), *steps))
+
+    def graph(rewritten: Rewritten | None, graph: Graph, options: Options) -> Graph:
+        return rewritten.graph if rewritten is not None and rewritten.stage == stage else graph
+
+    made = Pass("passes", changed, "rewritten", (place, "rewritten"))
+    return made, Pass("passes", graph, place, ("rewritten", place))
 
 
 def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
@@ -242,16 +262,17 @@ def _from_trace(*code: Pass) -> tuple[Pass, ...]:
     def derivatives(halves: Halves | None, trace: Trace, options: Options) -> tuple[Derivative, ...]:
         return _derivatives(halves, trace, case, options)
 
-    case = (
-        Pass("autodiff", _halves, "halves"),
-        Pass("autodiff", _forward, "graph"),
+    halves = (Pass("autodiff", _halves, "halves"), Pass("autodiff", _forward, "graph"))
+    rest = (
         *code,
         Pass("guards", _assume, "assumptions"),
         Pass("guards", _guards, "guards"),
         Pass("autodiff", derivatives, "derivatives"),
         Pass("assemble", _assemble, "plan"),
     )
-    return (Pass("lower", _lower, "lowered"), *case)
+    case = (*_by_users("backward", "lowered"), *halves, *rest)
+    lowered = (Pass("lower", _lower, "lowered"), *_by_users("lowered", "lowered"))
+    return (*lowered, *halves, *_by_users("forward", "graph"), *rest)
 
 
 NATIVE = _from_trace(

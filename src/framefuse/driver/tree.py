@@ -41,7 +41,7 @@ def through(backend: FxBackend) -> Compiler:
 def compiler(passes: tuple[Pass, ...]) -> Compiler:
     """What records calls and compiles their traces by ``passes``."""
     connect()
-    check_order(passes, frozenset(("trace", "bound")))
+    check_order(passes, frozenset(("trace", "bound", "rewritten")))
     return _Compiler(passes)
 
 

@@ -85,9 +85,10 @@ def stage_files(stages: Compilation) -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 def _steps(stages: Compilation) -> tuple[Step, ...]:
-    """What the passes of fuse did; their texts are there where the option ``report`` asked for them."""
+    """What users' passes and those of fuse did; their texts are there where the option ``report`` asked for them."""
     schedule = stages.planned if stages.code is None else stages.code.schedule
-    return schedule.steps if schedule is not None else ()
+    own = stages.rewritten.steps if stages.rewritten is not None else ()
+    return (*own, *(schedule.steps if schedule is not None else ()))
 
 
 def _kernels(stages: Compilation) -> list[tuple[Kernel, KernelCode | None]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
-from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.graph import Graph, Node, Scalar
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Symbol, expr, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
@@ -386,6 +386,22 @@ class Builder:
     def matmul(self, left: Node, right: Node) -> Node:
         """(..., m, k) times (..., k, n) with equal leading dimensions and equal k."""
         return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))
+
+
+def builder_for(graph: Graph) -> Builder:
+    """A builder that knows of the graph's sizes, and has none of its nodes."""
+    builder = Builder(graph.hints)
+    builder.bound = {symbol for symbol, _, _ in graph.bound}
+    builder.extents = {atom for node in graph.nodes for size in node.shape for atom in size.symbols}
+    builder.relations = dict.fromkeys(graph.relations)
+    return builder
+
+
+def builder_over(graph: Graph) -> Builder:
+    """A builder that goes on where ``graph`` ends: what the graph computes already is found again."""
+    builder = builder_for(graph)
+    builder.adopt(graph.nodes)
+    return builder
 
 
 def attributes_key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:

@@ -58,6 +58,8 @@ def placed(
     anchor = before if before is not None else after
     if anchor is not None and anchor not in names:
         raise ValueError(f"there is no pass {anchor!r}. Choose from: {known}")
+    if not passes:
+        return (row,)
     if anchor is None:
         place = max((n + 1 for n, each in enumerate(passes) if each.stage == row.stage), default=0)
     else:

@@ -9,6 +9,7 @@ from framefuse.ir.derivative import Halves
 from framefuse.ir.facts import Assumptions
 from framefuse.ir.graph import Graph
 from framefuse.ir.guards import Guards
+from framefuse.ir.passes import Step
 from framefuse.ir.plan import Plan
 from framefuse.ir.schedule import Schedule
 from framefuse.ir.trace import Trace
@@ -16,6 +17,15 @@ from framefuse.ir.tuning import Chosen
 from framefuse.ir.values import Arguments, Function
 from framefuse.runtime.derivative import Derivative
 from framefuse.runtime.fx_graph import Captured
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Rewritten:
+    """A graph behind the passes that users registered for its ``stage``, and what each did, also of earlier stages."""
+
+    stage: str
+    graph: Graph
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -32,6 +42,7 @@ class Compilation:
     bound: Arguments | None = None
     captured: Captured | None = None
     lowered: Graph = field(init=False)
+    rewritten: Rewritten | None = None
     halves: Halves | None = None
     graph: Graph = field(init=False)
     chosen: Chosen | None = None

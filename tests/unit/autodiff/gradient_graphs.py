@@ -9,10 +9,10 @@ import torch
 from tests.unit.lower.recording import read
 
 from framefuse.autodiff.differentiable_forms import with_differentiable_forms
-from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.autodiff.reverse import gradients
 from framefuse.capture.record import record
 from framefuse.codegen.python import compile_graph
-from framefuse.ir.builder import Builder
+from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.graph import Graph, Node, Output
 from framefuse.ir.nested import symbols_in

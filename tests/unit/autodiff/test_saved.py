@@ -11,9 +11,9 @@ from tests.unit.autodiff.gradient_graphs import whole
 from tests.unit.lower.recording import trace_of
 
 from framefuse.autodiff.cut import choose_saved
-from framefuse.autodiff.reverse import builder_over, gradients
+from framefuse.autodiff.reverse import gradients
 from framefuse.codegen.python import compile_graph
-from framefuse.ir.builder import Builder
+from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.numbers import expr
 from framefuse.lower import lower
 

@@ -1,0 +1,170 @@
+"""The public functions that change the graphs between a program and its code: passes and replaced patterns.
+
+A graph is a :class:`framefuse.ir.graph.Graph` of primitives (``python -m framefuse ops`` prints their table), pure and
+with symbolic sizes. Three of them are made of a call: ``"lowered"``, what the program computes; ``"forward"``, what a
+call computes, with what it saves for backward behind its results; ``"backward"``, one for each case of a backward pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from framefuse.errors import UserError
+from framefuse.ir.values import Function
+
+if TYPE_CHECKING:  # imported with the compiler, when the first pass is registered
+    from framefuse.ir.graph import Graph
+    from framefuse.ir.passes import Pass
+    from framefuse.ir.patterns import Exchange
+    from framefuse.ir.rewrite import Change
+
+    GraphPass = Callable[[Graph], Graph | None]
+
+
+class Registered:
+    """One or several passes that are in force until :meth:`remove` or the end of a ``with`` block.
+
+    ``count`` is how many patterns were replaced so far; it stays 0 for what :func:`register_pass` gives. What was
+    compiled meanwhile keeps its code until :func:`framefuse.reset`.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rows: list[Pass] = []
+
+    def remove(self) -> None:
+        """Takes the passes out of force."""
+        for row in self.rows:
+            _registered().remove(row)
+
+    def __enter__(self) -> Registered:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+
+def register_pass(
+    stage: str, function: GraphPass, *, name: str | None = None, before: str | None = None, after: str | None = None
+) -> Registered:
+    """Has ``function(graph)`` change every graph of a stage that is compiled from now on.
+
+    ``function`` gets a :class:`framefuse.ir.graph.Graph` and gives another, or None to leave it;
+    :func:`framefuse.rewritten` makes one from another node by node. What it gives is checked: every node against the
+    table of primitives, inputs and outputs against those that came; with ``options={"check": True}`` both graphs are
+    run on drawn numbers and compared. ``options={"report": folder}`` writes the graph before and after each pass.
+
+    Args:
+        stage: ``"lowered"``, ``"forward"`` or ``"backward"``.
+        name: of the pass; else the function's.
+        before, after: the pass of this stage that it stands right before or after; else it is the last.
+
+    Raises:
+        UserError: an unknown stage or place, a taken name. A pass that raises, or gives a graph that does not fit,
+            raises it from the call that is being compiled.
+    """
+    stages = _registered().STAGES
+    if stage not in stages:
+        raise UserError(f"unknown stage {stage!r}. Choose one of: {', '.join(stages)}")
+    if not callable(function):
+        raise UserError(f"a pass must be callable, not a {type(function).__name__}. Give (graph) -> graph")
+    handle = Registered()
+    title = str(name or getattr(function, "__name__", type(function).__name__))
+    handle.rows.append(_add(stage, title, function, before, after))
+    return handle
+
+
+def replace(
+    pattern: Function,
+    replacement: Function,
+    example_inputs: Sequence[Any],
+    *,
+    name: str | None = None,
+    stages: Sequence[str] = ("lowered", "backward"),
+    check: bool = True,
+) -> Registered:
+    """Has ``replacement`` computed wherever a program computes what ``pattern`` does, from now on.
+
+    Both are Python functions of the same parameters, tensors and floats, that give one tensor. They are recorded on
+    ``example_inputs``, which say dtypes and numbers of dimensions; sizes of two and more stand for any size, floats
+    for any number. What the program wrote need not be spelled like the pattern: primitives are compared. The pattern
+    is sought with and without gradients, and in backward passes. A match whose inner values are read elsewhere too
+    stays as it is.
+
+    Args:
+        stages: the graphs in which it is sought, see :func:`register_pass`.
+        check: run both functions on ``example_inputs`` first, and compare.
+
+    Raises:
+        UserError: the functions give different results, or cannot be recorded whole.
+    """
+    record: Callable[..., list[Exchange]] = importlib.import_module("framefuse.driver.patterns").exchanges
+    if check:
+        _compare(pattern, replacement, example_inputs)
+    with _registered().suspended():
+        found = record(pattern, replacement, tuple(example_inputs))
+    handle = Registered()
+
+    def change(graph: Graph) -> Graph:
+        for exchange in found:
+            graph, count = exchange.applied(graph)
+            handle.count += count
+        return graph
+
+    title = name or getattr(pattern, "__name__", "pattern")
+    try:
+        for stage in stages:
+            handle.rows += register_pass(stage, change, name=title).rows
+    except UserError:
+        handle.remove()
+        raise
+    return handle
+
+
+def rewritten(graph: Graph, change: Change) -> Graph:
+    """The graph in which ``change(node, operands, build)`` has said what comes in the place of each node.
+
+    Nodes come in program order, operands before what reads them; ``operands`` are the node's own with what came in
+    their place. ``build`` makes nodes, equal ones once: ``build.pointwise("add", a, b)``, ``build.full(1.0, dtype,
+    shape)``, ``build.reshape(a, shape)``, ``build.matmul(a, b)`` and the other methods of
+    :class:`framefuse.ir.builder.Builder`. None keeps the node. What nobody reads any more is gone. The graph itself
+    comes back where nothing changed.
+
+    Raises:
+        UserError: a node of another dtype or shape than the one in whose place it comes.
+    """
+    found: Graph = importlib.import_module("framefuse.ir.rewrite").rewritten(graph, change)
+    return found
+
+
+def _add(stage: str, name: str, function: GraphPass, before: str | None, after: str | None) -> Pass:
+    try:
+        row: Pass = _registered().add(stage, name, function, before=before, after=after)
+    except ValueError as error:
+        raise UserError(f"{error}. Give another name=, before= or after=") from error
+    return row
+
+
+def _registered() -> ModuleType:
+    """The passes in force."""
+    return importlib.import_module("framefuse.ir.registered")
+
+
+def _compare(pattern: Function, replacement: Function, inputs: Sequence[Any]) -> None:
+    with torch.no_grad():
+        expected, found = pattern(*inputs), replacement(*inputs)
+    for given, what in ((expected, "pattern"), (found, "replacement")):
+        if not isinstance(given, torch.Tensor):
+            raise UserError(f"the {what} gives a {type(given).__name__}. Write functions that give one tensor")
+    try:
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    except AssertionError as error:
+        first = str(error).strip().replace("\n", " ")
+        raise UserError(f"the replacement gives other results than the pattern: {first}. Mend one of them") from error
