@@ -1,7 +1,8 @@
 """Turns sizes that are no products of symbols into symbols of their own, so that index arithmetic sees what cancels.
 
-After a convolution of stride 2 a side is ``(s - 1) // 2 + 1``. The strides of a tensor with two such sides have many
-terms, and that a reshape of it moves nothing cannot be seen in them; in a symbol for the side they have one.
+After a convolution of stride 2 a side is ``(s - 1) // 2 + 1``, after one without padding ``s - 2``. The strides of a
+tensor with two such sides have many terms, and that a reshape of it moves nothing cannot be seen in them; in a symbol
+for the side they have one.
 """
 
 from __future__ import annotations
@@ -16,24 +17,30 @@ from framefuse.ir.rename import renamed
 
 
 def with_named_sizes(graph: Graph) -> Graph:
-    """The graph with a symbol for each size that is a division's result, but for a factor and something to add. Sizes
-    that only a library call tells stay as they are.
+    """The graph with a symbol for each size that is a division's result, but for a factor and something to add, and for
+    each size of inputs and of results of library calls that is a sum. Sizes that only a library call tells stay as they
+    are, and so do other sums: what a kernel slices or pads is known by their terms.
     """
     names = _Names(graph.hints, {symbol for symbol, _, _ in graph.bound})
     for node in graph.nodes:
         names.name(node.shape)
+        if node.op in ("input", "result"):
+            names.name_sums(node.shape)
     if not names.definitions:
         return graph
     return replace(renamed(graph, names.rewritten), hints=names.hints, sizes=(*graph.sizes, *names.definitions))
 
 
 class _Names:
-    """The symbols made so far, by the division that each stands for."""
+    """The symbols made so far, by the division that each stands for; ``sums`` are symbols of the graph with what they
+    are in terms of a size that is a sum.
+    """
 
     def __init__(self, hints: Mapping[Symbol, int], late: set[Symbol]) -> None:
         self.hints = dict(hints)
         self.late = late
         self.atoms: dict[Atom, Expr] = {}
+        self.sums: list[tuple[Symbol, Expr]] = []
         self.definitions: list[tuple[Symbol, tuple[Expr, ...]]] = []
         self.known: dict[Expr, Expr] = {}
 
@@ -51,15 +58,32 @@ class _Names:
             if factor < 1 or rest.constant is None or rest.constant % factor:
                 continue
             more = rest.constant // factor
-            symbol = Symbol(f"size{len(self.definitions)}")
-            self.definitions.append((symbol, (size // factor,)))
-            self.hints[symbol] = size.evaluate(self.hints) // factor
-            self.atoms[atom] = symbol.expr - more
-            self.known.clear()
+            self.atoms[atom] = self._symbol(size // factor) - more
+
+    def name_sums(self, shape: Iterable[Expr]) -> None:
+        """Names the sums among the sizes of one shape. One of the symbols in a sum is what is left of it."""
+        for size in shape:
+            short = self.rewritten(size)
+            if len(short.terms) < 2 or size.symbols & self.late:
+                continue
+            alone = (atoms[0] for atoms, factor in short.terms if len(atoms) == 1 and factor == 1)
+            symbols = (atom for atom in alone if isinstance(atom, Symbol) and atom in size.symbols)
+            first = next((atom for atom in symbols if len(short.without(atom).terms) == len(short.terms) - 1), None)
+            rest = short.without(first) if first is not None else None
+            if first is not None and rest is not None and first not in rest.symbols:
+                self.sums.append((first, self._symbol(size) - rest))
+
+    def _symbol(self, size: Expr) -> Expr:
+        """A new symbol that stands for a size."""
+        symbol = Symbol(f"size{len(self.definitions)}")
+        self.definitions.append((symbol, (size,)))
+        self.hints[symbol] = size.evaluate(self.hints)
+        self.known.clear()
+        return symbol.expr
 
     def rewritten(self, value: Any) -> Any:
         """The value over the new symbols; what is no integer expression stays."""
-        if not isinstance(value, Expr) or not self.atoms or value.constant is not None:
+        if not isinstance(value, Expr) or not self.definitions or value.constant is not None:
             return value
         found = self.known.get(value)
         if found is None:
@@ -69,8 +93,16 @@ class _Names:
                 for atom in atoms:
                     product = product * self._atom(atom)
                 found = found + product
-            self.known[value] = found
+            self.known[value] = found = self._summed(found)
         return found
+
+    def _summed(self, value: Expr) -> Expr:
+        """The value in terms of sizes that are sums, where that leaves fewer terms."""
+        for symbol, whole in self.sums:
+            if len(value.terms) > 1 and symbol in value.symbols:
+                trial = value.substitute({symbol: whole})
+                value = trial if len(trial.terms) < len(value.terms) else value
+        return value
 
     def _atom(self, atom: Atom) -> Expr:
         if not isinstance(atom, Binary):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import framefuse
 from framefuse.fuse import fuse
 from framefuse.fuse.graph.named_sizes import with_named_sizes
+from framefuse.ir.dtypes import FLOAT32
 from framefuse.ir.loops.print import kernel_text
 from framefuse.ir.numbers import Symbol
 from framefuse.runtime.function import compiled_function
@@ -56,6 +57,21 @@ def test_sums_of_symbols_and_late_sizes_stay():
     assert with_named_sizes(graph) is graph
 
 
+def test_sums_that_a_library_call_gives_are_named_and_others_stay():
+    b = Builder(s0=2, s1=9, s2=3, s3=7)
+    x, kernel = b.input((BATCH, 4, SIDE, symbol("s3"))), b.input((4, 4, symbol("s2"), 3))
+    sizes = (BATCH, 4, SIDE - symbol("s2") + 1, symbol("s3") - 2)
+    y = b.library(torch.conv2d, [x, kernel], sizes, FLOAT32)
+    inner = b.slice(x, (0, 0, 1, 1), (BATCH, 4, SIDE - 4, 3))
+    graph = with_named_sizes(b.graph(b.reshape(y, BATCH, 4 * sizes[2] * sizes[3]), inner))
+    high, wide = symbol("size0"), symbol("size1")
+    assert graph.sizes == ((Symbol("size0"), (sizes[2],)), (Symbol("size1"), (sizes[3],)))
+    assert graph.outputs[0].node.shape == (BATCH, 4 * high * wide)
+    assert graph.outputs[1].node.shape == b.sizes((BATCH, 4, SIDE - 4, 3))
+    assert graph.hints[Symbol("size0")] == 7 and graph.inputs[0].shape == x.shape
+    assert with_named_sizes(graph) is graph
+
+
 @pytest.mark.parametrize("side", [9, 8, 2, 1, 31])
 def test_a_norm_over_groups_of_channels_runs_along_memory(side):
     b, _, half = pooled()
@@ -83,6 +99,45 @@ class Net(nn.Module):
         if self.up:
             y = torch.cat([x, F.interpolate(y, scale_factor=2.0)], 1)
         return self.last(y).sum((2, 3))
+
+
+class Valid(nn.Module):
+    """Convolutions without padding, in two or three dimensions, and one that grows its operand again."""
+
+    def __init__(self, volumes):
+        super().__init__()
+        first, again = (nn.Conv3d, nn.ConvTranspose3d) if volumes else (nn.Conv2d, nn.ConvTranspose2d)
+        self.first, self.norm = first(3, 8, 3), nn.GroupNorm(4, 8)
+        self.second, self.last, self.again = first(8, 6, 2), nn.GroupNorm(2, 6), again(6, 4, 3)
+        self.axes = (1, 2, 3, 4) if volumes else (1, 2, 3)
+
+    def forward(self, x):
+        x = self.last(self.second(F.gelu(self.norm(self.first(x)))))
+        return self.again(x).mean(self.axes), F.group_norm(torch.relu(self.again(x)), 2)
+
+
+@pytest.mark.parametrize("volumes", [False, True])
+def test_norms_behind_convolutions_without_padding_run_along_memory(volumes):
+    torch.manual_seed(0)
+    net = Valid(volumes).double()
+    compiled = framefuse.compile(net, dynamic=True)
+    for side in (8, 9, 12, 7, 5):
+        x = torch.randn(2, 3, *(side,) * (3 if volumes else 2), dtype=torch.float64)
+        expected, found = ([*module(x)] for module in (net, compiled))
+        for one, other in zip(found, expected, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+        losses = [sum(result.sin().sum() for result in each) for each in (expected, found)]
+        grads = [torch.autograd.grad(loss, list(net.parameters())) for loss in losses]
+        torch.testing.assert_close(grads[1], grads[0], rtol=1e-9, atol=1e-9)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 3
+    product = state.products[-1]
+    assert_no_divisions(product.stages.code.schedule)
+    for derivative in product.stages.derivatives:
+        assert derivative.cases
+        for case in derivative.cases:
+            assert_no_divisions(case.stages.code.schedule)
 
 
 @pytest.mark.parametrize("up", [False, True])
