@@ -98,8 +98,10 @@ def _lower(trace: Trace, options: Options) -> Graph:
     return graph
 
 
-def _by_users(stage: str, place: str) -> tuple[Pass, ...]:
-    """The passes that users registered for the graph of a stage, which is the field ``place``."""
+def _by_users(stage: str, place: str, within: str) -> tuple[Pass, ...]:
+    """The passes that users registered for the graph of a stage, which is the field ``place``; their time counts as
+    that of the passes ``within``.
+    """
 
     def changed(graph: Graph, rewritten: Rewritten | None, options: Options) -> Rewritten | None:
         if not registered.passes_of(stage):
@@ -111,8 +113,8 @@ def _by_users(stage: str, place: str) -> tuple[Pass, ...]:
     def graph(rewritten: Rewritten | None, graph: Graph, options: Options) -> Graph:
         return rewritten.graph if rewritten is not None and rewritten.stage == stage else graph
 
-    made = Pass("passes", changed, "rewritten", (place, "rewritten"))
-    return made, Pass("passes", graph, place, ("rewritten", place))
+    made = Pass(within, changed, "rewritten", (place, "rewritten"))
+    return made, Pass(within, graph, place, ("rewritten", place))
 
 
 def _halves(lowered: Graph, trace: Trace, options: Options) -> Halves | None:
@@ -270,9 +272,9 @@ def _from_trace(*code: Pass) -> tuple[Pass, ...]:
         Pass("autodiff", derivatives, "derivatives"),
         Pass("assemble", _assemble, "plan"),
     )
-    case = (*_by_users("backward", "lowered"), *halves, *rest)
-    lowered = (Pass("lower", _lower, "lowered"), *_by_users("lowered", "lowered"))
-    return (*lowered, *halves, *_by_users("forward", "graph"), *rest)
+    case = (*_by_users("backward", "lowered", "autodiff"), *halves, *rest)
+    lowered = (Pass("lower", _lower, "lowered"), *_by_users("lowered", "lowered", "lower"))
+    return (*lowered, *halves, *_by_users("forward", "graph", "autodiff"), *rest)
 
 
 NATIVE = _from_trace(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -13,12 +12,12 @@ from framefuse.driver.tree import compiler
 from framefuse.errors import UserError
 from framefuse.ir.facts import Source
 from framefuse.ir.patterns import Exchange, Template
-from framefuse.ir.values import Function
+from framefuse.ir.values import Function, Value
 from framefuse.options import Options
 from framefuse.runtime.function import CompiledFunction
 
 
-def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Any]) -> list[Exchange]:
+def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Value]) -> list[Exchange]:
     """What is sought and what comes in its place: as it is recorded without gradients, and with them where that is
     another graph.
     """
@@ -35,13 +34,13 @@ def exchanges(pattern: Function, replacement: Function, inputs: Sequence[Any]) -
     return found
 
 
-def _example(value: Any, trains: bool) -> Any:
+def _example(value: Value, trains: bool) -> Value:
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(trains and value.dtype.is_floating_point)
 
 
-def _template(function: Function, inputs: Sequence[Any], what: str) -> Template:
+def _template(function: Function, inputs: Sequence[Value], what: str) -> Template:
     """The lowered graph of one call, by the function's parameters."""
     if not inspect.isfunction(function):
         raise UserError(f"the {what} is a {type(function).__name__}. Write a Python function of tensors and floats")
