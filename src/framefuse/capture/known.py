@@ -12,16 +12,14 @@ import inspect
 import itertools
 import math
 import operator
+import re
 import types
 from collections.abc import Hashable
 from typing import Unpack
 
 import torch
 
-from framefuse.capture.callables import number_functions
-from framefuse.capture.opcodes import operator_functions
-from framefuse.capture.program import equivalents
-from framefuse.capture.program.natives import CONVERSIONS, NATIVES, TRUTH, Columns, Native, row
+from framefuse.capture.program.natives import COMPARISONS, CONVERSIONS, INDEX, TRUTH, Columns, Native, row
 
 
 def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:
@@ -29,11 +27,17 @@ def _known(*targets: Hashable, **columns: Unpack[Columns]) -> None:
         row(target, Native(**columns))
 
 
+def _of(module: types.ModuleType, names: str) -> list[Hashable]:
+    """Those of the functions that this CPython has: some came with 3.12 or 3.13."""
+    return [getattr(module, name) for name in names.split() if hasattr(module, name)]
+
+
 # ---- builtins -------------------------------------------------------------------------------------------------------
 
-_known(hex, oct, bin, complex, pure=True, reads_value=True)
-_known(ascii, pure=True, reads_value=True, asks=("__repr__", "__str__"))
-_known(bytes, bytearray, chr, object, ord, range, pure=True)
+_known(hex, oct, bin, complex, pure=True, reads_value=True, asks=CONVERSIONS)
+_known(ascii, pure=True, reads_value=True, asks=("__repr__", "__str__"), shows=True)
+_known(bytes, bytearray, chr, range, pure=True, asks=CONVERSIONS)
+_known(object, ord, pure=True)
 _known(slice, property, classmethod, staticmethod, pure=True, keeps=True)
 
 # ---- types of Python and of the standard library --------------------------------------------------------------------
@@ -42,14 +46,13 @@ _known(
     types.MethodType, types.SimpleNamespace, types.CellType, functools.partial, torch.Size, pure=True, keeps=True
 )  # fmt: skip
 _known(types.MappingProxyType, types.GenericAlias, pure=True)
-_known(
-    collections.OrderedDict, collections.deque, collections.Counter, collections.defaultdict, collections.ChainMap,
-    collections.UserDict, pure=True,
-)  # fmt: skip
+_known(collections.OrderedDict, pure=True, iterates=True, takes="all")
+_known(collections.deque, collections.defaultdict, pure=True, iterates=True)
+_known(collections.Counter, collections.ChainMap, collections.UserDict, pure=True)
 _known(functools.partialmethod, functools.cached_property, pure=True)
 _known(functools.cmp_to_key, pure=True)
 
-# ---- functions of Python that look at a function and do not call it --------------------------------------------------
+# ---- functions of Python that look at a function and do not call it -------------------------------------------------
 
 _known(
     inspect.signature, inspect.isfunction, inspect.ismethod, inspect.isclass, inspect.ismodule,
@@ -64,19 +67,31 @@ _known(
     torch.autograd.profiler.record_function, pure=True,
 )  # fmt: skip
 
-# ---- modules of C, nearly all of whose functions are pure ------------------------------------------------------------
+# ---- regular expressions --------------------------------------------------------------------------------------------
 
+_known(re.sub, re.subn, calls=True)
+
+# ---- modules of C: what these have beside is in number_functions, operator_functions and equivalents ----------------
+
+_known(
+    *_of(math, "cbrt dist erf erfc exp2 factorial fma frexp gamma gcd hypot isclose isqrt lcm ldexp lgamma modf "
+    "remainder perm comb nextafter sumprod ulp fsum"), pure=True, asks=CONVERSIONS,
+)  # fmt: skip
 _known(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
-_known(math.fsum, pure=True, asks=CONVERSIONS)
+
+_known(*_of(operator, "attrgetter itemgetter methodcaller"), pure=True)
+_known(operator.index, operator.length_hint, pure=True, asks=CONVERSIONS)
+_known(operator.indexOf, operator.countOf, pure=True, iterates=True, compares=COMPARISONS)
 _known(operator.abs, pure=True, asks=("__abs__",))
 _known(operator.pos, pure=True, asks=("__pos__",))
 _known(operator.inv, pure=True, asks=("__invert__",))
 _known(operator.truth, pure=True, asks=TRUTH)
 _known(operator.concat, pure=True, asks=("__add__", "__radd__"))
-_known(itertools.compress, pure=True, asks=TRUTH)
-WRITING = ("setitem", "delitem", "iconcat")  # these write their first operand
-# Each beside the file in which those of its functions that need code have their rows.
-for _module, _ in ((math, number_functions), (operator, operator_functions), (itertools, equivalents)):
-    for _name, _function in vars(_module).items():
-        if callable(_function) and _function not in NATIVES and not _name.startswith("_") and _name not in WRITING:
-            row(_function, Native(pure=True))
+
+_known(
+    *_of(itertools, "tee combinations combinations_with_replacement cycle islice zip_longest pairwise permutations "
+    "product batched"), pure=True, iterates=True,
+)  # fmt: skip
+_known(itertools.compress, pure=True, iterates=True, asks=TRUTH)
+_known(itertools.count, pure=True, asks=("__add__", "__radd__"))
+_known(itertools.repeat, pure=True, asks=INDEX)

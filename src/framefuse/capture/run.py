@@ -23,8 +23,8 @@ from framefuse.capture.callables import (
     specials,
     text_functions,
 )
+from framefuse.capture.callables.native_calls import Natives
 from framefuse.capture.callables.operations import Operations
-from framefuse.capture.callables.policy import Natives
 from framefuse.capture.exits import buckets
 from framefuse.capture.exits.machine_exits import Exits
 from framefuse.capture.interp.attributes import Attributes

@@ -6,7 +6,7 @@ import torch
 
 from framefuse.capture.facts.numbers import Float, Integer
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.values import Arguments, Keywords, Value
@@ -43,8 +43,6 @@ def _all_numbers(value: Value) -> bool:
 
 
 # By constructor. Those of accelerators and of sparse tensors are left to torch.
-specials(
-    {
-        kind: _constructor(kind.dtype) for kind in vars(torch).values() if type(kind) is type(torch.LongTensor)
-    } | {torch.Tensor: _constructor(None)}
-)
+special(torch.Tensor)(_constructor(None))
+for _kind in [kind for kind in vars(torch).values() if type(kind) is type(torch.LongTensor)]:
+    special(_kind)(_constructor(_kind.dtype))

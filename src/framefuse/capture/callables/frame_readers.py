@@ -8,7 +8,7 @@ import sys
 
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.interp.stacks import frames
 from framefuse.capture.program.frame import Frame, FrameView
 from framefuse.capture.program.markers import MISSING, Outcome
@@ -16,6 +16,7 @@ from framefuse.capture.program.tracebacks import variables
 from framefuse.capture.values import Arguments, Function, Keywords
 
 
+@special(builtins.globals)
 def _globals(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     machine.recorder.kill("frame", "globals()")
     frame.stack.append(frame.globals)
@@ -36,6 +37,11 @@ def _runs_text(function: Function) -> Special:
     return run
 
 
+special(eval)(_runs_text(eval))
+special(exec)(_runs_text(exec))
+
+
+@special(builtins.dir)
 def _dir(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args or kwargs:
         return MISSING
@@ -43,6 +49,7 @@ def _dir(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return None
 
 
+@special(sys._getframe, inspect.currentframe)
 def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     depth = args[0] if args else 0
     found = frames(machine)
@@ -51,15 +58,3 @@ def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords
     machine.recorder.relations.note_tracked()
     frame.stack.append(FrameView(machine, found[max(depth, 0)]))
     return None
-
-
-specials(
-    {
-        builtins.globals: _globals,
-        builtins.eval: _runs_text(eval),
-        builtins.exec: _runs_text(exec),
-        builtins.dir: _dir,
-        sys._getframe: _get_frame,
-        inspect.currentframe: _get_frame,
-    }
-)

@@ -8,7 +8,7 @@ import torch
 
 from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.values import Arguments, Function, Keywords
@@ -43,7 +43,7 @@ def _sgd(function: Function) -> Callable[..., None]:
     return step
 
 
-def _special(function: Function, made: Callable[..., None], lists: int, counted: bool) -> Special:
+def _step(function: Function, made: Callable[..., None], lists: int, counted: bool) -> Special:
     name = function.__name__
 
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
@@ -74,10 +74,6 @@ def _special(function: Function, made: Callable[..., None], lists: int, counted:
 
 NUMBERS = (int, float, *TRACKED)
 FLOATS = (torch.float32, torch.float64)
-specials(
-    {
-        torch._fused_adam_: _special(torch._fused_adam_, _adam(torch._fused_adam_), 6, True),
-        torch._fused_adamw_: _special(torch._fused_adamw_, _adam(torch._fused_adamw_), 6, True),
-        torch._fused_sgd_: _special(torch._fused_sgd_, _sgd(torch._fused_sgd_), 3, False),
-    }
-)
+special(torch._fused_adam_)(_step(torch._fused_adam_, _adam(torch._fused_adam_), 6, True))
+special(torch._fused_adamw_)(_step(torch._fused_adamw_, _adam(torch._fused_adamw_), 6, True))
+special(torch._fused_sgd_)(_step(torch._fused_sgd_, _sgd(torch._fused_sgd_), 3, False))

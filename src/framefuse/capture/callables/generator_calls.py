@@ -8,7 +8,7 @@ import torch
 
 from framefuse.capture.facts.numbers import Integer
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recorder import Recorder
@@ -50,6 +50,7 @@ def _settled(machine: Machine, kwargs: Keywords) -> bool:
     return bool(machine.recorder.alive) and not kwargs
 
 
+@special(torch.random.manual_seed)
 def _manual_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if not _settled(machine, kwargs) or len(args) != 1 or type(args[0]) not in (int, Integer):
         return MISSING
@@ -69,10 +70,12 @@ def _state(name: str, count: int) -> Special:
     return call
 
 
+@special(torch.seed)
 def _seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return _word(machine, frame, args, kwargs, _seeding(seed_word))
 
 
+@special(torch.initial_seed)
 def _initial_seed(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     return _word(machine, frame, args, kwargs, initial_seed_word) if torch.random.initial_seed() < 2**63 else MISSING
 
@@ -85,15 +88,8 @@ def _word(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords, fun
     return None
 
 
-specials(
-    {
-        torch.random.manual_seed: _manual_seed,
-        torch.seed: _seed,
-        torch.initial_seed: _initial_seed,
-        torch.get_rng_state: _state("get_rng_state", 0),
-        torch.set_rng_state: _state("set_rng_state", 1),
-    }
-)
+special(torch.get_rng_state)(_state("get_rng_state", 0))
+special(torch.set_rng_state)(_state("set_rng_state", 1))
 
 
 def records_generator(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> bool:

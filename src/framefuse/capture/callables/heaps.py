@@ -7,7 +7,7 @@ import inspect
 import types
 
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.values import Arguments, Keywords, Value
@@ -45,4 +45,5 @@ def _of_a_heap(equivalent: types.FunctionType) -> Special:
     return call
 
 
-specials({native: _of_a_heap(equivalent) for native, equivalent in HEAPS.items()})
+for _native, _equivalent in HEAPS.items():
+    special(_native)(_of_a_heap(_equivalent))

@@ -10,7 +10,7 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import TRACKED, Integer
 from framefuse.capture.interp.continuations import PushChecked
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.interp.registry import special, specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program import leaves
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
@@ -21,7 +21,8 @@ from framefuse.capture.values import Arguments, Keywords, Value
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
 
 
-def identity(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+@special(id)
+def _identity(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``id`` of an object that existed before the call."""
     number = _address(machine, args[0]) if len(args) == 1 and not kwargs else None
     if number is None:
@@ -30,7 +31,9 @@ def identity(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     return None
 
 
-def hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+@special(hash, pure=True)
+@special(torch.Tensor.__hash__, ("__hash__", object))
+def _hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``hash``: of the user's objects what their method gives, of those without one what their address makes."""
     if len(args) != 1 or kwargs:
         return MISSING
@@ -76,7 +79,3 @@ def _by_value(value: Value) -> bool:
         return True
     method = type_get(kind, "__hash__")  # of the standard library's values, as those of fractions
     return getattr(method, "__globals__", {}).get("__name__") in leaves.PURE_MODULES
-
-
-specials({id: identity, torch.Tensor.__hash__: hashing, ("__hash__", object): hashing})
-special(hash, pure=True)(hashing)

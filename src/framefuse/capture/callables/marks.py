@@ -8,7 +8,7 @@ import torch
 
 from framefuse.capture.facts.numbers import strip
 from framefuse.capture.interp.machine import Machine
-from framefuse.capture.interp.registry import SPECIALS
+from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.values import Arguments, Function, Keywords
 
@@ -24,7 +24,7 @@ def keep_in_graph(function: Function) -> None:
             else:
                 frame.stack.append(function(*strip(args), **strip(kwargs)))
 
-    SPECIALS[function] = call
+    marked(function, call)
 
 
 def take_as_constant(function: Function) -> None:
@@ -37,7 +37,7 @@ def take_as_constant(function: Function) -> None:
             machine.recorder.sources.root(value)
         frame.stack.append(value)
 
-    SPECIALS[function] = call
+    marked(function, call)
 
 
 def break_at(function: Callable[[], None]) -> None:
@@ -46,4 +46,4 @@ def break_at(function: Callable[[], None]) -> None:
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> None:
         machine.exits.opaque(frame, function, args, kwargs, None, "graph-break", function.__name__)
 
-    SPECIALS[function] = call
+    marked(function, call)

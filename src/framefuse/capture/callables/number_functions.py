@@ -23,6 +23,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
+from framefuse.capture.program.natives import CONVERSIONS
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
 
@@ -78,7 +79,7 @@ def _abs(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return method_of(machine, frame, args[0], "__abs__") if len(args) == 1 else MISSING
 
 
-@special(pow, pure=True)
+@special(pow, pure=True, asks=CONVERSIONS)
 def _pow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
@@ -87,7 +88,7 @@ def _pow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
     return None
 
 
-@special(divmod, pure=True)
+@special(divmod, pure=True, asks=CONVERSIONS)
 def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 2) is None:
         return MISSING
@@ -98,7 +99,7 @@ def _divmod(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
 
 
 def _rounding(op: str, function: Callable[[Value], int]) -> None:
-    @special(function, pure=True, reads_value=function is round)
+    @special(function, pure=True, reads_value=function is round, asks=CONVERSIONS)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         if run_time(args, kwargs, 1) is None:
             return MISSING
@@ -112,7 +113,7 @@ _rounding("round", round)
 
 
 def _function(function: Function, op: str, count: int) -> None:
-    @special(function, pure=True)
+    @special(function, pure=True, asks=CONVERSIONS)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, count)
         if owner is None:
@@ -127,7 +128,7 @@ for _target, (_name, _count) in FUNCTIONS.items():
         _function(_target, _name, _count)
 
 
-@special(math.log, pure=True)
+@special(math.log, pure=True, asks=CONVERSIONS)
 def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """With a base, the quotient of two logarithms, as in CPython."""
     owner = run_time(args, kwargs, 1, 2)
@@ -140,7 +141,7 @@ def _log(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 
 
 def _scaling(function: Function, factor: float) -> None:
-    @special(function, pure=True)
+    @special(function, pure=True, asks=CONVERSIONS)
     def call(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
         owner = run_time(args, kwargs, 1)
         if owner is None:
@@ -154,7 +155,7 @@ for _target, _factor in SCALES.items():
     _scaling(_target, _factor)
 
 
-@special(math.isnan, pure=True)
+@special(math.isnan, pure=True, asks=CONVERSIONS)
 def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
@@ -162,7 +163,7 @@ def _isnan(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(math.isinf, pure=True)
+@special(math.isinf, pure=True, asks=CONVERSIONS)
 def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING
@@ -170,7 +171,7 @@ def _isinf(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(math.isfinite, pure=True)
+@special(math.isfinite, pure=True, asks=CONVERSIONS)
 def _isfinite(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if run_time(args, kwargs, 1) is None:
         return MISSING

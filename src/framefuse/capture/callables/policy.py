@@ -1,495 +1,179 @@
-"""Decides what becomes of a call of native code: a step of the trace, a pure value, a change, or an opaque step."""
+"""Decides what a call of native code is in a recording: one question for each kind of callable.
+
+What is known of single callables stands in their rows (``capture/program/natives.py``, ``methods.py``).
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import operator
 import types
 import weakref
-from collections import defaultdict
+from typing import Literal, TypeAlias
 
 import torch
 
-from framefuse.capture.callables.generator_calls import of_generator, records_generator
-from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
-from framefuse.capture.callables.steps import replayed, says_once
-from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
-from framefuse.capture.callables.views import MADE_BY, copied, given, view
-from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
-from framefuse.capture.facts.sources import CODE_LIKE
-from framefuse.capture.interp.machine import Machine
-from framefuse.capture.interp.stacks import from_here, look, looks
+from framefuse.capture.callables.generator_calls import records_generator
+from framefuse.capture.callables.mutations import MUTATORS
 from framefuse.capture.program import leaves
-from framefuse.capture.program.bound import BOUND_KINDS, unbound
-from framefuse.capture.program.frame import Frame, FrameView, Pending
-from framefuse.capture.program.lookups import runs_program, type_get
-from framefuse.capture.program.markers import MISSING
+from framefuse.capture.program.lookups import type_get
+from framefuse.capture.program.methods import METHODS, NOTHING
 from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives
-from framefuse.capture.recording.call_names import call_name
-from framefuse.capture.recording.made_classes import enter_made
 from framefuse.capture.recording.numpy_calls import numbers_of_numpy
+from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.values import Arguments, Keywords, Value
-from framefuse.ir.classes import immutable, written_in_c
-from framefuse.ir.containers import elements
+from framefuse.ir.classes import written_in_c
 from framefuse.ir.numpy_numbers import is_numpy_number
-from framefuse.ir.torch_calls import TABLE
+
+# torch: a call of the trace, in which numbers stay run-time values. pure: looks at its arguments, which are taken by
+# value. new: keeps what it is given, in something that the call made. collective, wait, generator: calls of the trace
+# that have an order of their own.
+Policy: TypeAlias = Literal["torch", "pure", "new", "collective", "wait", "generator"]
+GETTERS = (operator.itemgetter, operator.attrgetter)
+READ_ONLY = (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)
+# Of ``object`` itself, bound to an instance; and of classes: what only tells of them.
+OF_OBJECT = frozenset(("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"))
+TELLING_OF_CLASSES = frozenset(
+    ("__subclasses__", "mro", "__instancecheck__", "__subclasscheck__", "fromkeys", "__prepare__")
+)
 
 
-def _holds(function: types.FunctionType) -> bool:
-    """Whether a function calls nothing that it is given: a module of torch is an object that can be called, too."""
-    return known_as(function).holds or function.__globals__.get("__name__") in leaves.HOLDING
+def stop_of(recorder: Recorder, target: Value) -> str | None:
+    """The row of the stops catalogue that refuses a function or class of torch, whatever it is given."""
+    try:
+        if type(target) is types.FunctionType:
+            module = target.__globals__.get("__name__", "")
+            of_torch = module.partition(".")[0] == "torch" and not module.startswith("torch.distributed")
+            return leaves.torch_function_stop(target) if of_torch else None
+        return leaves.class_stop(target) if isinstance(target, type) else None
+    except Exception as fault:
+        recorder.fault(fault)
+        return None
 
 
-class Natives:
-    """Calls of native code."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.recorder = machine.recorder
-        self.refused = ""  # the row of the stops catalogue for the native call under way
-
-    def call(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
-    ) -> None:
-        """Calls native code and finishes with its result; what stands on no list is an opaque step."""
-        recorder = self.recorder
-        if not recorder.alive:
-            if looks(target) or says_once(target):
-                target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)
-            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
-            return
-        if recorder.moving or recorder.sources.volatile:
-            args = given(self.machine, target, args)
-        done = self._of_container(frame, target, args, kwargs, then)
-        if done is not MISSING:
-            self.machine.finish(frame, done, then)
-            return
-        if looks(target) or FrameView in map(type, (*args, *kwargs.values())):
-            look(self.machine, frame, target, args, kwargs, then)
-            return
-        self.refused = "native-call"
-        policy = self._policy(target, args, kwargs)
-        hidden = policy is not None and self._unseen(target, args, kwargs)
-        if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
-            policy = None
-        elif policy == "torch":
-            stopped = TABLE[call_name(target)].stop
-            settled = self._settled(target, args, kwargs) if stopped else None
-            if settled is not None:
-                self.machine.finish(frame, settled, then)
-                return
-            if stopped and self.machine.exits.breakable():
-                policy, self.refused = None, stopped
-        elif kind_hashable(target) and known_as(target).reads_value:
-            if any(isinstance(part, torch.Tensor) for part in args):
-                policy, self.refused = None, "item"
-                if target in (int, float) and len(args) == 1 and not kwargs:
-                    number = self._element(args[0], target is int)
-                    if number is not None:
-                        self.machine.finish(frame, number, then)
-                        return
-        if not callable(target):
-            target(*args, **kwargs)  # raises what eager raises
-        if policy is None:
-            detail = leaves.title(target)
-            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
-            return
-        self.machine.finish(frame, self._allowed(policy, target, args, kwargs), then)
-
-    def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
-        name = call_name(target)
-        row = TABLE[name]
-        if row.resizes:
-            return self._reshaped(target, name, args, kwargs)
-        if not (row.reads_element or name == "requires_grad_") or kwargs:
-            return None
-        holder = getattr(target, "__self__", None)
-        given = (holder, *args) if isinstance(holder, torch.Tensor) else args
-        if not given or not isinstance(given[0], torch.Tensor):
-            return None
-        if row.reads_element:
-            whole = None if row.kind is None else row.kind is int
-            return self._element(given[0], whole) if len(given) == 1 else None
-        wanted = given[1] if len(given) > 1 else True
-        if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
-            return None
-        return given[0]  # it stays as it is
-
-    def _reshaped(self, target: Value, name: str, args: Arguments, kwargs: Keywords) -> Value:
-        """An in-place change of the sizes of a tensor; None where it must be a step."""
-        holder = getattr(target, "__self__", None)
-        if isinstance(holder, torch.Tensor):
-            target, args = getattr(torch.Tensor, name), (holder, *args)
-        if not args or not isinstance(args[0], torch.Tensor):
-            return None
-        recorder = self.recorder
-        number = recorder.number(args[0])
-        if number is None or recorder.metas[number].view:
-            return None
-        memory = recorder.metas[number].storage
-        if any(recorder.metas[given].storage == memory for given in recorder.inputs):  # which counts the change as well
-            return None
-        with torch._C.DisableTorchFunction():
-            return recorder.reshaped(target, name, args, kwargs)
-
-    def _element(self, tensor: torch.Tensor, whole: bool | None) -> Value:
-        """The one element of a tensor as a run-time number; None where reading it must be a step."""
-        number = self.recorder.element(tensor, whole)
-        if type(number) in TRACKED:
-            self.machine.exits.watch()
-        return number
-
-    def value(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """The result of native code, where the instruction goes on with it: no break is possible there."""
-        self.machine.exits.sealed += 1
-        try:
-            self.call(frame, target, args, kwargs)
-        finally:
-            self.machine.exits.sealed -= 1
-        return frame.stack.pop()
-
-    def handling(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """Calls native code, which finds the exception that is handled where the program stands."""
-        handled = self.machine.current() if self.machine.handled is not None else None
-        if handled is None:
-            return target(*args, **kwargs)
-        traceback, context = handled.__traceback__, handled.__context__
-        try:
-            raise handled
-        except BaseException:
-            handled.__traceback__, handled.__context__ = traceback, context
-            return target(*args, **kwargs)
-
-    def _allowed(self, policy: str, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """Calls native code that stands on a list."""
-        recorder = self.recorder
-        if policy == "collective":
-            return collectives.call(recorder, target, args, kwargs)
-        if policy == "wait":
-            return collectives.wait(recorder, target, args[0])
-        if policy == "generator":
-            return of_generator(recorder, target, args, kwargs)
-        if policy == "torch":
-            before = recorder.mode_calls
-            value = self.handling(target, args, kwargs)
-            if recorder.mode_calls == before:
-                for part in (*args, *kwargs.values()):
-                    if type(part) in TRACKED:
-                        part.plain()
-            return value
-        if name_of(target) in TEXTS:
-            shown(self.machine, (getattr(target, "__self__", None), args, kwargs))
-        elif type(target) is types.FunctionType and not known_as(target).holds:
-            self._hand_over(target, args, kwargs)
-            if target.__globals__.get("__name__") == "dataclasses":
-                return self._of_dataclasses(target, args, kwargs)
-        elif type(target) is not types.FunctionType:
-            before_call(self.machine, target, args)
-        value = self._value(policy, target, args, kwargs)
-        after_call(self.machine, target, args, value)
-        return value
-
-    def _value(self, policy: str, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """What native code gives that keeps its arguments (``new``), or looks at them (``pure``)."""
-        recorder = self.recorder
-        if policy == "new":
-            return self.handling(target, *_kept(target, args, kwargs))
-        for part in args:
-            recorder.contents.guard_shallow_contents(part)
-        for part in kwargs.values():
-            recorder.contents.guard_shallow_contents(part)
-        keeps = kind_hashable(target) and known_as(target).keeps_numbers
-        if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
-            pin_nested(getattr(target, "__self__", None))
-            for part in (*args, *kwargs.values()):
-                pin_nested(part)
-        if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
-            args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
-            kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
-        return self.handling(target, args, kwargs)
-
-    def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:
-        """Python code of the library is about to look into its arguments."""
-        if target.__globals__.get("__name__", "") not in LOOKS_INSIDE:
-            return
-        sources, contents = self.recorder.sources, self.recorder.contents
-        for part in (*args, *kwargs.values()):
-            if sources.knows(part) and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
-                self.recorder.kill("native-call", leaves.title(target))
-            contents.guard_deep_contents(part)
-
-    def _of_dataclasses(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
-        """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.
-        """
-        value = self.handling(target, args, kwargs)
-        sources = self.recorder.sources
-        classes = [part for part in (*args, value) if isinstance(part, type) and not sources.knows(part)]
-        if target is dataclasses.make_dataclass or any(sources.is_made(part) for part in classes):
-            for part in classes:
-                enter_made(self.recorder, part)
-        if type(value) is types.FunctionType and not sources.knows(value):
-            sources.note_made(value)
-        return value
-
-    def _unseen(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
-        """Whether native code would run the user's function or advance an iterator that existed before the call."""
-        try:
-            sources = self.recorder.sources
-            name = getattr(target, "__name__", "")
-            is_python = type(target) is types.FunctionType
-            hands = is_python and not name.startswith("_check") and not _holds(target)
-            calls = name in leaves.CALLS_BACK_NAMES or (isinstance(target, type) and known_as(target).calls)
-            owner = is_python and target.__code__.co_varnames[:1] == ("self",)  # whose method it is: not handed over
-            given = (*args[owner:], *kwargs.values())
-            if (hands or calls) and any(runs_program(part, classes=calls) for part in given):
-                return True
-            if target is iter and len(args) == 2:
-                return True
-            for part in args:
-                if hasattr(type(part), "__next__") and sources.knows(part):
-                    return True
-            return False
-        except Exception as fault:
-            self.recorder.fault(fault)
-            return True
-
-    def _policy(self, target: Value, args: Arguments, kwargs: Keywords) -> str | None:
-        """``torch`` (the mode records it, numbers stay tracked), ``pure`` (arguments by value), ``new`` (keeps what
-        it is given), or None.
-        """
-        try:
-            kind = type(target)
-            recorder = self.recorder
-            if kind is weakref.ReferenceType and recorder.sources.is_made(target):
-                return "new"
-            if kind is types.FunctionType:
-                module = target.__globals__.get("__name__", "")
-                if module.startswith("torch.distributed"):
-                    allowed = collectives.may_record(recorder, target, args, kwargs)
-                    return ("collective" if id(target) in collectives.COLLECTIVES else "torch") if allowed else None
-                if module.partition(".")[0] == "torch":
-                    code = leaves.torch_function_stop(target)
-                    if code is not None:
-                        self.refused = code
-                        return None
-                    return "torch"
-                return "pure" if module in leaves.PURE_MODULES else None
-            if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
-                return "torch"
-            if kind in leaves.NATIVE_KINDS:
-                holder = getattr(target, "__self__", None)
-                if is_numpy_number(holder):
-                    held = recorder.sources.is_fixed_number(holder)
-                    return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
-                if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
-                    return "wait"
-                if leaves.is_torch_native(target):
-                    return "torch"
-                if known_as(target).pure:
-                    return "pure"
-                if isinstance(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
-                    return "pure" if not recorder.sources.knows(holder) else None
-                if isinstance(holder, torch.Generator):
-                    return "generator" if records_generator(recorder, target, args, kwargs) else None
-                if isinstance(holder, leaves.MUTABLE_TYPES):
-                    return self._container_method(holder, target.__name__, args, kwargs)
-                owner = getattr(target, "__objclass__", None)
-                if owner is not None and holder is None:
-                    if issubclass(owner, leaves.MUTABLE_TYPES) and args:
-                        return self._container_method(args[0], target.__name__, args[1:], kwargs)
-                    return (
-                        "pure"
-                        if owner is object or issubclass(owner, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES))
-                        else None
-                    )
-                if holder is not None and isinstance(holder, (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)):
-                    if isinstance(holder, type):
-                        return self._class_method(holder, target, args)
-                    if isinstance(holder, (int, float, complex, str, bytes)):  # of the user's class: no fact tells it
-                        recorder.sources.refuse_hidden_state(holder)
-                    return "pure"
-                if kind is types.MethodWrapperType and target.__name__ in (
-                    "__init__",
-                    "__repr__",
-                    "__str__",
-                    "__eq__",
-                    "__ne__",
-                    "__hash__",
-                ):
-                    return "pure" if target.__objclass__ is object else None
-                return None
-            if isinstance(target, type):
-                if numbers_of_numpy(target, args, kwargs):
-                    return "pure"
-                code = leaves.class_stop(target)
-                if code is not None:
-                    self.refused = code
-                    return None
-                if known_as(target).pure:
-                    return (
-                        "new"
-                        if known_as(target).keeps and not any(recorder.sources.knows(a) for a in args)
-                        else "pure"
-                    )
-                if issubclass(target, BaseException):
-                    return "new"
-                if issubclass(target, torch.nn.Parameter) or issubclass(target, torch.Tensor):
-                    return "torch"
-                plain_new = (
-                    type_get(target, "__new__") is object.__new__ and type_get(target, "__init__") is object.__init__
-                )
-                if plain_new or (issubclass(target, tuple) and not written_in_c(target)):
-                    return "new"
-                if issubclass(target, (dict, list)) and type_get(target, "__init__") in (dict.__init__, list.__init__):
-                    return "pure"
-                return None
-            if numbers_of_numpy(target, args, kwargs):
-                return "pure"
-            if type(target).__module__ in ("operator", "functools") and type(target).__name__ in (
-                "itemgetter",
-                "attrgetter",
-            ):
-                return "pure"
-            if isinstance(target, torch.jit.ScriptFunction):
-                return None
-            return None
-        except Exception as fault:
-            self.recorder.fault(fault)
-            return None
-
-    def _class_method(self, holder: type, target: Value, args: Arguments) -> str | None:
-        if known_as(holder).pure or target.__name__ in (
-            "__subclasses__",
-            "mro",
-            "__instancecheck__",
-            "__subclasscheck__",
-        ):
-            return "pure"
-        if target.__name__ == "__new__" and (
-            not args or known_as(args[0]).pure or holder in (object, dict, list, tuple, set, float, int, str)
-        ):
+def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Policy | None:
+    """How a call of native code is recorded; None where it is an opaque step."""
+    try:
+        kind = type(target)
+        if kind is types.FunctionType:
+            return _of_python(recorder, target, args, kwargs)
+        if kind in leaves.NATIVE_KINDS:
+            return _of_c(recorder, target, args, kwargs)
+        if isinstance(target, type):
+            return _of_class(recorder, target, args, kwargs)
+        if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+            return "torch"
+        if kind is weakref.ReferenceType and recorder.sources.is_made(target):
             return "new"
-        return "pure" if target.__name__ in ("fromkeys", "__prepare__") else None
+        return "pure" if kind in GETTERS or numbers_of_numpy(target, args, kwargs) else None
+    except Exception as fault:
+        recorder.fault(fault)
+        return None
 
-    def _of_container(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
-    ) -> Value:
-        """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
-        MISSING for any other call.
-        """
-        done = replayed(self.machine, target, args, kwargs)
-        if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
-            return done
-        holder, name = getattr(target, "__self__", None), target.__name__
-        if type(target) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-            if not args or not issubclass(target.__objclass__, leaves.MUTABLE_TYPES):
-                return MISSING
-            holder, args = args[0], args[1:]
-        sources, contents = self.recorder.sources, self.recorder.contents
-        reads_entry = name == "__getitem__" and isinstance(holder, dict) and len(args) == 1 and not kwargs
-        if reads_entry and isinstance(holder, defaultdict):
-            key = key_in(self.machine, holder, args[0])
-            if not dict.__contains__(holder, key):
-                return insert_default(self.machine, holder, key)
-        if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
-            return MISSING
-        if reads_entry and isinstance(holder, dict):
-            key = key_in(self.machine, holder, args[0])
-            if not contents.guard_membership(holder, key):
-                contents.guard_shallow_contents(holder)
-            return self.entry(holder, key) if dict.__contains__(holder, key) else MISSING
-        if name in MUTATORS:
-            return mutate(self.machine, holder, name, args, kwargs)
-        if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
-            key = key_in(self.machine, holder, args[0])
-            if not contents.guard_membership(holder, key):
-                return MISSING
-            if not dict.__contains__(holder, key):
-                return args[1] if len(args) > 1 else None
-            return self.entry(holder, key)
-        if name in MADE_BY and not args and not kwargs and then is None:
-            return view(self.machine, frame, holder, name)
-        if name == "copy" and not args and not kwargs:
-            return copied(self.machine, holder)
-        return MISSING
 
-    def entry(self, holder: Value, key: Value) -> Value:
-        """An entry that a dict has; a number is a run-time number where the code may write entries."""
-        value = dict.__getitem__(holder, key)
-        free = type(value) in (int, float) and self.machine.frames[-1].code.grows
-        return self.recorder.contents.item(holder, key, value, free)
+def _of_python(
+    recorder: Recorder, target: types.FunctionType, args: Arguments, kwargs: Keywords
+) -> Policy | None:
+    """Of a library's function that is not interpreted."""
+    module = target.__globals__.get("__name__", "")
+    if module.startswith("torch.distributed"):
+        if not collectives.may_record(recorder, target, args, kwargs):
+            return None
+        return "collective" if id(target) in collectives.COLLECTIVES else "torch"
+    if module.partition(".")[0] == "torch":
+        return "torch"
+    return "pure" if module in leaves.PURE_MODULES else None
 
-    def elements(self, values: Value) -> list[Value]:
-        """The elements of a list or tuple as they are known, with their facts."""
-        self.recorder.contents.guard_shallow_contents(values)
-        return [self.recorder.contents.item(values, number, value) for number, value in enumerate(elements(values))]
 
-    def _container_method(self, holder: Value, name: str, args: Arguments, kwargs: Keywords) -> str | None:
-        """A method of a list, dict, set or deque: journalled when it changes one that existed before the call."""
-        recorder = self.recorder
-        sources, contents = recorder.sources, recorder.contents
-        known = sources.knows(holder)
-        if name in MUTATORS:
-            if not known:
-                for part in args:
-                    if name in ("extend", "update", "__init__", "__ior__", "__iadd__", "extendleft"):
-                        contents.guard_shallow_contents(part)
-                return "new"
-            recorder.kill("write", f"a {type(holder).__name__} ({name})")
-            return "pure"
-        if not known:
-            for part in args:
-                contents.guard_shallow_contents(part)
-            return "new" if name in READING else "pure"
-        if name == "__contains__" and args and contents.guard_membership(holder, args[0]):
-            pass
-        elif name == "__len__":
-            contents.guard_length(holder)
-        else:
-            contents.guard_shallow_contents(holder)
+def _of_c(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Policy | None:
+    """Of a function or method of C."""
+    holder = getattr(target, "__self__", None)
+    if is_numpy_number(holder):
+        held = recorder.sources.is_fixed_number(holder)
+        return "pure" if held and numbers_of_numpy(target, args, kwargs) else None
+    if recorder.works and collectives.is_wait(recorder, target, args, kwargs):
+        return "wait"
+    if leaves.is_torch_native(target):
+        return "torch"
+    if known_as(target).pure:
         return "pure"
+    if holder is None:
+        return _of_descriptor(recorder, target, args)
+    return _of_method(recorder, holder, target, args, kwargs)
 
 
-# Where methods of containers keep an argument; all others they take by value.
-KEPT_AT = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "__setitem__": 1, "setdefault": 1, "get": 1}
-READING = frozenset(("__getitem__", "get", "items", "keys", "values", "copy"))
+def _of_descriptor(recorder: Recorder, target: Value, args: Arguments) -> Policy | None:
+    """Of a method that lies on its class and takes its owner as the first argument."""
+    owner = getattr(target, "__objclass__", None)
+    if owner is None:
+        return None
+    if issubclass(owner, leaves.MUTABLE_TYPES) and args:
+        return _of_container(recorder, args[0], target.__name__, args[1:])
+    return "pure" if owner is object or issubclass(owner, READ_ONLY) else None
 
-# Methods that make texts of their arguments.
-TEXTS = frozenset(("format", "format_map", "__format__", "__mod__", "__repr__", "__str__"))
-LOOKS_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
+
+def _of_method(
+    recorder: Recorder, holder: Value, target: Value, args: Arguments, kwargs: Keywords
+) -> Policy | None:
+    """Of a method that is bound to its owner."""
+    if isinstance(holder, (BaseException, types.MappingProxyType)):  # others may change what it shows
+        return "pure" if not recorder.sources.knows(holder) else None
+    if isinstance(holder, torch.Generator):
+        return "generator" if records_generator(recorder, target, args, kwargs) else None
+    if isinstance(holder, leaves.MUTABLE_TYPES):
+        return _of_container(recorder, holder, target.__name__, args)
+    if isinstance(holder, type):
+        return _of_classes_method(holder, target, args)
+    if isinstance(holder, READ_ONLY):
+        if isinstance(holder, (int, float, complex, str, bytes)):  # of the user's class: no fact tells it
+            recorder.sources.refuse_hidden_state(holder)
+        return "pure"
+    if type(target) is types.MethodWrapperType and target.__name__ in OF_OBJECT:
+        return "pure" if target.__objclass__ is object else None
+    return None
 
 
-def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
-    """The arguments of native code that keeps what it is given: run-time numbers stay such where it keeps them, and
-    become plain ones where it takes their value.
+def _of_classes_method(holder: type, target: Value, args: Arguments) -> Policy | None:
+    """Of a method that is bound to a class."""
+    if known_as(holder).pure or target.__name__ in TELLING_OF_CLASSES:
+        return "pure"
+    plain = holder in (object, dict, list, tuple, set, float, int, str)
+    return "new" if target.__name__ == "__new__" and (not args or known_as(args[0]).pure or plain) else None
+
+
+def _of_container(recorder: Recorder, holder: Value, name: str, args: Arguments) -> Policy:
+    """Of a method of a list, dict, set or deque. One that changes what existed before the call ends the recording
+    here: what can be journalled was, by ``capture/callables/mutations.py``.
     """
-    if target is enumerate:
-        plain = {key: plain_number(part) for key, part in kwargs.items()}
-        return (*args[:1], *map(plain_number, args[1:])), plain
-    if name_of(target) not in MUTATORS and name_of(target) not in READING:
-        return args, kwargs
-    valued = key_of if isinstance(getattr(target, "__self__", None), HASHING) else plain_number
-    place = KEPT_AT.get(target.__name__, -1) + (not isinstance(target, BOUND_KINDS))
-    if isinstance(getattr(target, "__self__", None), set):
-        place = -1
-    found = [part if number == place else valued(part) for number, part in enumerate(args)]
-    return tuple(found), kwargs
+    contents, row = recorder.contents, METHODS.get(name, NOTHING)
+    known = recorder.sources.knows(holder)
+    if known and name in MUTATORS:
+        recorder.kill("write", f"a {type(holder).__name__} ({name})")
+    elif not known:
+        for place, part in enumerate(args):
+            if place != row.keeps:
+                contents.guard_shallow_contents(part)
+        return "new" if row.gives or name in MUTATORS else "pure"
+    elif name == "__len__":
+        contents.guard_length(holder)
+    elif name != "__contains__" or not args or not contents.guard_membership(holder, args[0]):
+        contents.guard_shallow_contents(holder)
+    return "pure"
 
 
-def name_of(target: Value) -> str:
-    """The name of a native method, empty for anything else."""
-    return target.__name__ if type(target) in leaves.NATIVE_KINDS else ""
-
-
-def kind_hashable(target: Value) -> bool:
-    """Whether a callable can be looked up in a set."""
-    return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
-
-
-
-
-def strip_shallow(args: Arguments) -> Arguments:
-    """Arguments with plain numbers at their top level."""
-    return tuple([bare(part) for part in args])
+def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keywords) -> Policy | None:
+    """Of a class whose instances are made by C."""
+    if numbers_of_numpy(target, args, kwargs):
+        return "pure"
+    row = known_as(target)
+    if row.pure:
+        return "new" if row.keeps and not any(recorder.sources.knows(part) for part in args) else "pure"
+    if issubclass(target, BaseException):
+        return "new"
+    if issubclass(target, torch.Tensor):
+        return "torch"
+    makes, fills = type_get(target, "__new__"), type_get(target, "__init__")
+    plain = makes is object.__new__ and fills is object.__init__
+    if plain or (issubclass(target, tuple) and not written_in_c(target)):
+        return "new"
+    return "pure" if issubclass(target, (dict, list)) and fills in (dict.__init__, list.__init__) else None

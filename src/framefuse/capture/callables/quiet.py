@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.recording.recording_mode import unrecorded
@@ -37,9 +37,7 @@ def _asking(target: Function, of_arguments: bool) -> Special:
     return ask
 
 
-specials(
-    {
-        **{target: _asking(target, True) for target in OF_ARGUMENTS},
-        **{target: _asking(target, False) for target in OF_MODES},
-    }
-)
+for _target in OF_ARGUMENTS:
+    special(_target)(_asking(_target, True))
+for _query in OF_MODES:
+    special(_query)(_asking(_query, False))

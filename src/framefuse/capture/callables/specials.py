@@ -25,16 +25,17 @@ from framefuse.capture.facts.settle import cell_contents
 from framefuse.capture.interp.continuations import PUSH_TRUTH, NextCall, PushChecked
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.protocols import BUILTINS
-from framefuse.capture.interp.registry import needs_python, special, specials
+from framefuse.capture.interp.registry import needs_python, special
 from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
+from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
 from framefuse.capture.values import Arguments, Keywords, Value
 
 
-@special(len, pure=True, keeps_numbers=True)
+@special(len, pure=True, keeps_numbers=True, orderless=True)
 def _len(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
@@ -107,7 +108,7 @@ def _close(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(isinstance, pure=True, keeps_numbers=True)
+@special(isinstance, pure=True, keeps_numbers=True, orderless=True)
 def _isinstance(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 2:
         return MISSING
@@ -180,10 +181,11 @@ def _answer(question: Question) -> Special:
     return ask
 
 
-specials({ask: _answer(question) for ask, question in QUESTIONS.items()})
+for _ask, _question in QUESTIONS.items():
+    special(_ask)(_answer(_question))
 
 
-@special(type, pure=True, keeps_numbers=True)
+@special(type, pure=True, keeps_numbers=True, orderless=True)
 def _type(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1 or kwargs:
         return MISSING
@@ -220,7 +222,7 @@ def _super(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) ->
     return None
 
 
-@special(bool, pure=True)
+@special(bool, pure=True, orderless=True)
 def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if len(args) != 1:
         return MISSING
@@ -255,11 +257,12 @@ def _unary_special(name: str) -> Special:
     return call
 
 
-specials({str: _unary_special("__str__"), repr: _unary_special("__repr__")}, pure=True, reads_value=True)
+special(str, pure=True, reads_value=True)(_unary_special("__str__"))
+special(repr, pure=True, reads_value=True)(_unary_special("__repr__"))
 special(reversed, pure=True, keeps_numbers=True)(_unary_special("__reversed__"))
 
 
-@special(format, pure=True, reads_value=True)
+@special(format, pure=True, reads_value=True, asks=CONVERSIONS, shows=True)
 def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
     if method is None or isinstance(args[0], torch.Tensor):
@@ -315,17 +318,18 @@ def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Argumen
     return None
 
 
-specials({min: _extreme("min"), max: _extreme("max")}, pure=True)
+special(min, pure=True, compares=LESS, walks="alone")(_extreme("min"))
+special(max, pure=True, compares=GREATER, walks="alone")(_extreme("max"))
 
 
-@special(sorted, pure=True)
+@special(sorted, pure=True, compares=LESS, walks="alone", takes="keys")
 def _sorted(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if kwargs.get("key") is not None or needs_python(args):
         return machine.calls.call(frame, equivalents.sorted_, args, kwargs)
     return MISSING
 
 
-@special(sum, pure=True, keeps_numbers=True)
+@special(sum, pure=True, keeps_numbers=True, walks="alone")
 def _sum(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if needs_python(args, "__add__", "__radd__"):
         return machine.calls.call(frame, equivalents.sum_, args, kwargs)
@@ -471,7 +475,7 @@ def _is_dataclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywo
     return None
 
 
-@special(callable, pure=True, keeps_numbers=True)
+@special(callable, pure=True, keeps_numbers=True, orderless=True)
 def _callable(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     if args:
         machine.recorder.sources.guard_type(args[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from framefuse.capture.facts.texts import ASKING, Text
 from framefuse.capture.interp.machine import Machine, Special
-from framefuse.capture.interp.registry import specials
+from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.values import Arguments, Function, Keywords
 
@@ -16,8 +16,5 @@ def _as_special(method: Function) -> Special:
     return ask
 
 
-specials(
-    {
-        method: _as_special(method) for method in (getattr(Text, name) for name in ASKING)
-    }
-)
+for _name in ASKING:
+    special(getattr(Text, _name))(_as_special(getattr(Text, _name)))

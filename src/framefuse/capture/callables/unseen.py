@@ -5,9 +5,7 @@ Where it would run the user's Python, whose reads nobody would see, the recordin
 
 from __future__ import annotations
 
-import math
 import types
-from collections import deque
 
 import torch
 
@@ -19,47 +17,18 @@ from framefuse.capture.facts.sources import CODE_LIKE, Sources
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.leaves import PURE_MODULES
 from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
-from framefuse.capture.program.natives import CONVERSIONS, MADE_FROM, known_as
+from framefuse.capture.program.methods import METHODS, NOTHING, Method, row_of
+from framefuse.capture.program.natives import COMPARISONS, INDEX, Native, known_as
 from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
 
 PLAIN = (list, tuple, dict, set, frozenset)
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
 DEPTH = 6
 HASHING = (dict, set, frozenset)
-# Which methods these ask for.
-ORDERING = dict.fromkeys(("sort", "sorted", "min"), ("__lt__", "__eq__")) | {"max": ("__gt__", "__eq__")}
-# Functions and methods that convert a value, and those that iterate over one; and what they ask it for.
-CONVERTING = frozenset(name for name in vars(math) if not name.startswith("_")) | frozenset(
-    "round complex bytes bytearray format hex oct bin chr divmod pow range length_hint index".split()
-)
-ITERATING = frozenset(
-    "fromkeys join extend extendleft update union intersection difference symmetric_difference isdisjoint issubset "
-    "issuperset intersection_update difference_update symmetric_difference_update deque OrderedDict chain islice cycle "
-    "product zip_longest pairwise permutations combinations combinations_with_replacement compress tee "
-    "from_iterable enumerate".split()
-)
+# What native code asks of what it walks.
 ITERATED = ("__iter__", "__next__", "__index__")
-# Constructors of C, and the methods of sequences that take an argument for its index.
-MAKING = frozenset(("__new__", "__init__"))
-INDEX = ("__index__",)
-INDEXING = frozenset(
-    "__getitem__ __setitem__ __delitem__ __mul__ __imul__ __rmul__ insert pop rotate indices index".split()
-)
-INDEXED = (list, tuple, str, bytes, bytearray, deque, range, slice)
-# Functions that do not tell the order of a set that they are given.
-ORDERLESS = frozenset("len isinstance set frozenset type bool callable any all".split())
-# Methods of these that look for their first argument only; the others take in all that their arguments hold.
-KEYED = frozenset(
-    "add discard remove get pop setdefault move_to_end __contains__ __getitem__ __setitem__ __delitem__".split()
-)
-# Methods and functions that compare their arguments, or what lies in them.
-COMPARING = frozenset(
-    "index count remove sort __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ eq ne lt le gt ge contains indexOf "
-    "countOf sorted min max groupby __hash__".split()
-)
 
 
 def shown(machine: Machine, value: Value, depth: int = 0) -> None:
@@ -172,19 +141,18 @@ def runs_methods(target: Function, args: Arguments) -> bool:
     """Whether a native function would run a special method that the user wrote: of conversions, and of iteration."""
     if not args or not (isinstance(target, (type, types.BuiltinFunctionType)) or hasattr(target, "__objclass__")):
         return False
-    asked = _asked(target, args)
-    if asked is MADE_FROM:
-        args = _of(target, args)[2]
-    elif asked is INDEX:
-        found = (getattr(target, "__self__", None), *args)
-        args = tuple([part for each in found for part in (_bounds(each) if type(each) is slice else (each,))])
-    row = known_as(target)
-    inside = row.asks if row.equivalent is None else ()
-    return (
-        any(_has(part, asked) for part in args)
-        or (asked is ITERATED and any(goes_by_index(type(part)) for part in args))
-        or (bool(inside) and any(_has(part, inside) for value in args for part in _with_elements(value)))
-    )
+    row = row_of(target)
+    if row.iterates and any(_has(part, ITERATED) or goes_by_index(type(part)) for part in args):
+        return True
+    if isinstance(row, Native):
+        asks = row.asks if row.equivalent is None else ()
+        return bool(asks) and any(_has(part, asks) for value in args for part in _with_elements(value))
+    if not row.asks and not row.indexes:
+        return False
+    holder, given = _owner_of(target, args)
+    if row.asks and not isinstance(holder, BaseException) and any(_has(part, row.asks) for part in given):
+        return True
+    return isinstance(holder, row.indexes) and any(_has(part, INDEX) for value in given for part in _bounds(value))
 
 
 def _has(value: Value, methods: tuple[str, ...]) -> bool:
@@ -199,21 +167,8 @@ def _with_elements(value: Value) -> tuple[Value, ...]:
     return (value, *elements(value)) if isinstance(value, (list, tuple)) else (value,)
 
 
-def _bounds(value: slice) -> tuple[Value, ...]:
-    return (value.start, value.stop, value.step)
-
-
-def _asked(target: Function, args: Arguments) -> tuple[str, ...]:
-    """The special methods that a native function may ask of its arguments."""
-    name, owner = getattr(target, "__name__", ""), getattr(target, "__self__", None)
-    if name in ITERATING:
-        return ITERATED
-    if name in CONVERTING and (isinstance(target, type) or isinstance(owner, types.ModuleType)):
-        return CONVERSIONS
-    holder = _of(target, args)[0]
-    if name in MAKING and not isinstance(target, type) and not isinstance(holder, BaseException):
-        return MADE_FROM
-    return INDEX if name in INDEXING and isinstance(holder, INDEXED) else ()
+def _bounds(value: Value) -> tuple[Value, ...]:
+    return (value.start, value.stop, value.step) if type(value) is slice else (value,)
 
 
 def walked(machine: Machine, value: Value) -> None:
@@ -224,39 +179,42 @@ def walked(machine: Machine, value: Value) -> None:
 
 def walks(machine: Machine, target: Function, args: Arguments) -> bool:
     """Whether a native function or method tells the order of a set that moves."""
-    holder, name, given = _of(target, args)
+    holder, given = _owner_of(target, args)
     if isinstance(holder, HASHING):
-        return name == "pop" and not given and moves(machine, holder)
-    return name not in ORDERLESS and any(moves(machine, part) for part in given)
+        return target.__name__ == "pop" and not given and moves(machine, holder)
+    if known_as(target).orderless:
+        return False
+    return any(moves(machine, part) for part in given)
 
 
-def _of(target: Function, args: Arguments) -> tuple[Value, str, tuple[Value, ...]]:
-    """The owner of a method of C, bound or not, its name and the further arguments."""
-    holder, name = getattr(target, "__self__", None), getattr(target, "__name__", "")
+def _owner_of(target: Function, args: Arguments) -> tuple[Value, tuple[Value, ...]]:
+    """The owner of a method of C, bound or not, and the further arguments."""
+    holder = getattr(target, "__self__", None)
     if holder is None and args and isinstance(args[0], getattr(target, "__objclass__", ())):
-        return args[0], name, args[1:]
-    return holder, name, args
+        return args[0], args[1:]
+    return holder, args
 
 
 def before_call(machine: Machine, target: Function, args: Arguments) -> None:
     """What a native function or method is about to hash or compare."""
-    holder, name, args = _of(target, args)
+    holder, args = _owner_of(target, args)
+    row = row_of(target)
     if not isinstance(holder, HASHING):
-        if name in COMPARING:
-            compared(machine, *args, holder, names=ORDERING.get(name, COMPARISONS))
-    elif name in KEYED:
+        if row.compares:
+            compared(machine, *args, holder, names=row.compares)
+    elif isinstance(row, Method) and row.keyed:
         compared(machine, *args[:1])
         if machine.recorder.sources.knows(holder):
             hashed(machine, holder)
     elif args:
         for part in (holder, *args):
-            (compared if name in COMPARING else hashed)(machine, part)
+            (compared if row.compares else hashed)(machine, part)
 
 
 def after_call(machine: Machine, target: Function, args: Arguments, value: Value) -> None:
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
-    adds = args and isinstance(holder, HASHING) and getattr(target, "__name__", "") not in KEYED
+    adds = args and isinstance(holder, HASHING) and not METHODS.get(target.__name__, NOTHING).keyed
     for made in (value, holder) if adds else (value,):
         if isinstance(made, HASHING) and not machine.recorder.sources.knows(made):
             hashed(machine, made)

@@ -11,7 +11,7 @@ from framefuse.capture.program import equivalents
 from framefuse.capture.program.code import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, NULL
-from framefuse.capture.program.natives import NATIVES
+from framefuse.capture.program.natives import known_as
 from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import entries
 
@@ -19,12 +19,7 @@ DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is th
 MADE_BY: dict[str, Value] = {
     "keys": equivalents.keys_of, "values": equivalents.values_of, "items": equivalents.items_of,
 }  # fmt: skip
-# Builtins that iterate over the only or the last of their arguments; the Python that stands for them does so too.
-OF_ONE = (*(target for target, row in NATIVES.items() if row.equivalent is not None), sum, sorted, max, min)
-OF_SEVERAL = (map, filter, zip)
 TAKING_APART = ("GET_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_SEQUENCE", "UNPACK_EX")
-TAKING_KEYS = (list, tuple, set, frozenset, sorted)
-TAKING_ALL = (dict, OrderedDict)
 
 
 def view(machine: Machine, frame: Frame, holder: Value, name: str) -> Value:
@@ -47,9 +42,10 @@ def given(machine: Machine, target: Function, args: Arguments) -> tuple[Value, .
     """The arguments of native code, which gets the keys or a copy of a dict whose numbers move where it takes its
     content and lets go of it.
     """
-    if any(target is each for each in TAKING_KEYS):
+    takes = known_as(target).takes
+    if takes == "keys":
         return tuple([list(_copy(machine, part)) if _moves(machine, part) else part for part in args])
-    if any(target is each for each in TAKING_ALL) or _updates_new(machine, target):
+    if takes == "all" or _updates_new(machine, target):
         return tuple([_copy(machine, part) if _moves(machine, part) else part for part in args])
     return args
 
@@ -90,4 +86,5 @@ def _iterates(frame: Frame, count: int) -> bool:
     called = [part for part in below if part is not NULL]
     if len(called) != 1 or frame.keywords:
         return False
-    return any(called[0] is each for each in (OF_ONE if count == 1 else OF_SEVERAL))
+    row = known_as(called[0])
+    return row.walks == "last" or (count == 1 and (row.walks == "alone" or row.equivalent is not None))

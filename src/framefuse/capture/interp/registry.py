@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import TypeAlias, TypeVar, Unpack
 
 import torch
@@ -18,7 +18,7 @@ from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.program.code import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
-from framefuse.capture.program.natives import Columns, Native, known_as, row
+from framefuse.capture.program.natives import NATIVES, Columns, Native, known_as, row
 from framefuse.capture.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
@@ -53,17 +53,18 @@ def special(*targets: Hashable, **columns: Unpack[Columns]) -> Callable[[S], S]:
     """Registers a function as what calls of ``targets`` do, and what else is known of them."""
 
     def register(function: S) -> S:
-        specials(dict.fromkeys(targets, function), **columns)
+        for target in targets:
+            row(target, Native(special=True, **columns))
+            SPECIALS[target] = function
         return function
 
     return register
 
 
-def specials(rows: Mapping[Hashable, Special], **columns: Unpack[Columns]) -> None:
-    """Registers rows of one family."""
-    for target, function in rows.items():
-        row(target, Native(special=True, **columns))
-        SPECIALS[target] = function
+def marked(target: Function, special: Special) -> None:
+    """Registers what calls of a function do that the user marked: instead of an earlier mark, or of the row's own."""
+    NATIVES[target] = known_as(target)._replace(special=True, equivalent=None)
+    SPECIALS[target] = special
 
 
 PLAIN_ITERABLES = frozenset(

@@ -8,7 +8,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from framefuse.capture.program.natives import MADE_FROM, STANDS_FOR, TRUTH, equivalent
+from framefuse.capture.program.natives import COMPARISONS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
 from framefuse.capture.values import Value
 
@@ -16,27 +16,27 @@ NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iter
 ABSENT = object()
 
 
-@equivalent(list, pure=True, keeps=True)
+@equivalent(list, pure=True, keeps=True, takes="keys")
 def list_(iterable: Value = ()) -> list[Value]:
     return [value for value in iterable]  # noqa: C416
 
 
-@equivalent(tuple, pure=True, keeps=True)
+@equivalent(tuple, pure=True, keeps=True, takes="keys")
 def tuple_(iterable: Value = ()) -> tuple[Value, ...]:
     return (*[value for value in iterable],)  # noqa: C416
 
 
-@equivalent(set, pure=True, keeps=True)
+@equivalent(set, pure=True, keeps=True, takes="keys", orderless=True)
 def set_(iterable: Value = ()) -> set[Value]:
     return {value for value in iterable}  # noqa: C416
 
 
-@equivalent(frozenset, pure=True, keeps=True)
+@equivalent(frozenset, pure=True, keeps=True, takes="keys", orderless=True)
 def frozenset_(iterable: Value = ()) -> frozenset[Value]:
     return frozenset([value for value in iterable])  # noqa: C416
 
 
-@equivalent(dict, pure=True, keeps=True)
+@equivalent(dict, pure=True, keeps=True, takes="all")
 def dict_(iterable: Value = (), **named: Value) -> dict[Value, Value]:
     if hasattr(iterable, "keys"):
         return {**{key: iterable[key] for key in iterable.keys()}, **named}
@@ -56,7 +56,7 @@ def contains_(container: Value, wanted: Value) -> bool:
     return False
 
 
-@equivalent(any, pure=True, asks=TRUTH)
+@equivalent(any, pure=True, asks=TRUTH, orderless=True)
 def any_(iterable: Value) -> bool:
     for value in iterable:
         if value:
@@ -64,7 +64,7 @@ def any_(iterable: Value) -> bool:
     return False
 
 
-@equivalent(all, pure=True, asks=TRUTH)
+@equivalent(all, pure=True, asks=TRUTH, orderless=True)
 def all_(iterable: Value) -> bool:
     for value in iterable:
         if not value:
@@ -86,14 +86,14 @@ def equal_parts(left: Value, right: Value) -> bool:
     return len(left) == len(right)
 
 
-@equivalent(itertools.chain, pure=True)
+@equivalent(itertools.chain, pure=True, iterates=True)
 def chain_(*iterables: Value) -> Value:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
             yield value
 
 
-@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True)
+@equivalent(enumerate, pure=True, keeps=True, keeps_numbers=True, iterates=True)
 def enumerate_(iterable: Value, start: int = 0) -> Value:
     for value in iterable:
         yield start, value
@@ -101,7 +101,9 @@ def enumerate_(iterable: Value, start: int = 0) -> Value:
 
 
 # What it calls, if native, asks its elements.
-@equivalent(map, pure=True, keeps=True, calls=True, asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__"))
+@equivalent(
+    map, pure=True, keeps=True, calls=True, walks="last", asks=(*MADE_FROM, "__bool__", "__abs__", "__hash__")
+)  # fmt: skip
 def map_(function: Value, *iterables: Value) -> Value:
     if len(iterables) == 1:
         for value in iterables[0]:
@@ -111,14 +113,14 @@ def map_(function: Value, *iterables: Value) -> Value:
             yield function(*values)
 
 
-@equivalent(filter, pure=True, keeps=True, calls=True, asks=TRUTH)
+@equivalent(filter, pure=True, keeps=True, calls=True, walks="last", asks=TRUTH)
 def filter_(function: Value, iterable: Value) -> Value:
     for value in iterable:
         if value if function is None else function(value):
             yield value
 
 
-@equivalent(zip, pure=True, keeps=True, keeps_numbers=True)
+@equivalent(zip, pure=True, keeps=True, keeps_numbers=True, walks="last")
 def zip_(*iterables: Value, strict: bool = False) -> Value:
     sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
@@ -233,7 +235,7 @@ def starmap_(function: Value, iterable: Value) -> Value:
         yield function(*values)
 
 
-@equivalent(itertools.groupby, pure=True, calls=True)
+@equivalent(itertools.groupby, pure=True, calls=True, compares=COMPARISONS)
 def groupby_(iterable: Value, key: Value = None) -> Value:
     iterator = iter(iterable)
     value = next(iterator, ABSENT)

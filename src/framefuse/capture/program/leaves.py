@@ -152,6 +152,8 @@ PURE_MODULES = frozenset(
     "inspect typing enum abc dataclasses re numbers string posixpath packaging typing_extensions packaging.version "
     "_collections_abc _abc _struct fractions re._compiler re._parser".split()
 )
+# Of these, those whose functions look into the arguments that they are given.
+LOOKING_INSIDE = frozenset(("dataclasses", "inspect", "string", "numbers", "fractions", "json", "re"))
 PURE_TYPES = (
     str, bytes, int, float, complex, bool, tuple, frozenset, range, slice, type(None), type, torch.Size, torch.dtype,
     torch.device, torch.finfo,
@@ -168,8 +170,6 @@ ITERATOR_TYPES: tuple[type, ...] = (
     type({}.keys()), type({}.values()),
     type({}.items()), type(reversed({})), type(reversed(())),
 )  # fmt: skip
-# Methods that call a function which they are given: what that function reads would go unseen.
-CALLS_BACK_NAMES = frozenset(("sort", "sub", "subn"))
 NATIVE_KINDS = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
     types.ClassMethodDescriptorType,

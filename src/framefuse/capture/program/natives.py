@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack
 
 from framefuse.capture.values import Function
 
@@ -21,6 +21,14 @@ CONVERSIONS = tuple(
 )
 MADE_FROM = (*CONVERSIONS, "__str__", "__repr__")
 TRUTH = ("__bool__", "__len__")
+INDEX = ("__index__",)
+# What comparisons and hashes ask, and which of them those that look for an order ask.
+COMPARISONS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__")
+LESS, GREATER = ("__lt__", "__eq__"), ("__gt__", "__eq__")
+
+
+Walks: TypeAlias = Literal["", "alone", "last"]
+Takes: TypeAlias = Literal["", "keys", "all"]
 
 
 class Columns(TypedDict, total=False):
@@ -32,7 +40,13 @@ class Columns(TypedDict, total=False):
     reads_value: bool  # reads the value of a tensor that it is given
     calls: bool  # calls a function that it is given
     holds: bool  # Python of a library that looks at a function it is given, and does not call it
-    asks: tuple[str, ...]  # the special methods that it asks of the elements it is given
+    asks: tuple[str, ...]  # the special methods that it asks of its arguments and their elements
+    compares: tuple[str, ...]  # the comparisons that it makes of its arguments, or of what lies in them
+    iterates: bool  # over its arguments
+    walks: Walks  # iterates once over an argument that stands alone, or over the last of several
+    takes: Takes  # what it takes of a dict that it is given, to let go of the dict at once
+    orderless: bool  # does not tell the order of a set that it is given
+    shows: bool  # makes a text of its arguments
 
 
 class Native(NamedTuple):
@@ -47,6 +61,12 @@ class Native(NamedTuple):
     calls: bool = False
     holds: bool = False
     asks: tuple[str, ...] = ()
+    compares: tuple[str, ...] = ()
+    iterates: bool = False
+    walks: Walks = ""
+    takes: Takes = ""
+    orderless: bool = False
+    shows: bool = False
 
 
 NOTHING = Native()

@@ -1,0 +1,340 @@
+"""Calls native code as its policy says: a call of the trace, a pure value, a container's change, or an opaque step."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections import defaultdict
+
+import torch
+
+from framefuse.capture.callables.generator_calls import of_generator
+from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
+from framefuse.capture.callables.policy import Policy, policy_of, stop_of
+from framefuse.capture.callables.steps import replayed, says_once
+from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
+from framefuse.capture.callables.views import MADE_BY, copied, given, view
+from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
+from framefuse.capture.facts.sources import CODE_LIKE
+from framefuse.capture.interp.machine import Machine
+from framefuse.capture.interp.stacks import from_here, look, looks
+from framefuse.capture.program import leaves
+from framefuse.capture.program.bound import BOUND_KINDS, unbound
+from framefuse.capture.program.frame import Frame, FrameView, Pending
+from framefuse.capture.program.lookups import runs_program
+from framefuse.capture.program.markers import MISSING
+from framefuse.capture.program.methods import Method, row_of
+from framefuse.capture.program.natives import known_as
+from framefuse.capture.recording import collectives
+from framefuse.capture.recording.call_names import call_name
+from framefuse.capture.recording.made_classes import enter_made
+from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.classes import immutable
+from framefuse.ir.containers import elements
+from framefuse.ir.torch_calls import TABLE
+
+
+def _holds(function: types.FunctionType) -> bool:
+    """Whether a function calls nothing that it is given: a module of torch is an object that can be called, too."""
+    return known_as(function).holds or function.__globals__.get("__name__") in leaves.HOLDING
+
+
+class Natives:
+    """Calls of native code."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recorder = machine.recorder
+        self.refused = ""  # the row of the stops catalogue for the native call under way
+
+    def call(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
+    ) -> None:
+        """Calls native code and finishes with its result; what stands on no list is an opaque step."""
+        recorder = self.recorder
+        if not recorder.alive:
+            if looks(target) or says_once(target):
+                target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)
+            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
+            return
+        if recorder.moving or recorder.sources.volatile:
+            args = given(self.machine, target, args)
+        done = self._of_container(frame, target, args, kwargs, then)
+        if done is not MISSING:
+            self.machine.finish(frame, done, then)
+            return
+        if looks(target) or FrameView in map(type, (*args, *kwargs.values())):
+            look(self.machine, frame, target, args, kwargs, then)
+            return
+        stop = stop_of(recorder, target)
+        self.refused = stop or "native-call"
+        policy = policy_of(recorder, target, args, kwargs) if stop is None else None
+        hidden = policy is not None and self._unseen(target, args, kwargs)
+        if hidden or (policy in ("pure", "new") and (runs_methods(target, args) or walks(self.machine, target, args))):
+            policy = None
+        elif policy == "torch":
+            stopped = TABLE[call_name(target)].stop
+            settled = self._settled(target, args, kwargs) if stopped else None
+            if settled is not None:
+                self.machine.finish(frame, settled, then)
+                return
+            if stopped and self.machine.exits.breakable():
+                policy, self.refused = None, stopped
+        elif kind_hashable(target) and known_as(target).reads_value:
+            if any(isinstance(part, torch.Tensor) for part in args):
+                policy, self.refused = None, "item"
+                if target in (int, float) and len(args) == 1 and not kwargs:
+                    number = self._element(args[0], target is int)
+                    if number is not None:
+                        self.machine.finish(frame, number, then)
+                        return
+        if not callable(target):
+            target(*args, **kwargs)  # raises what eager raises
+        if policy is None:
+            detail = leaves.title(target)
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
+            return
+        self.machine.finish(frame, self._allowed(policy, target, args, kwargs), then)
+
+    def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
+        name = call_name(target)
+        row = TABLE[name]
+        if row.resizes:
+            return self._reshaped(target, name, args, kwargs)
+        if not (row.reads_element or name == "requires_grad_") or kwargs:
+            return None
+        holder = getattr(target, "__self__", None)
+        given = (holder, *args) if isinstance(holder, torch.Tensor) else args
+        if not given or not isinstance(given[0], torch.Tensor):
+            return None
+        if row.reads_element:
+            whole = None if row.kind is None else row.kind is int
+            return self._element(given[0], whole) if len(given) == 1 else None
+        wanted = given[1] if len(given) > 1 else True
+        if len(given) > 2 or type(wanted) is not bool or self.recorder.requires_grad(given[0]) is not wanted:
+            return None
+        return given[0]  # it stays as it is
+
+    def _reshaped(self, target: Value, name: str, args: Arguments, kwargs: Keywords) -> Value:
+        """An in-place change of the sizes of a tensor; None where it must be a step."""
+        holder = getattr(target, "__self__", None)
+        if isinstance(holder, torch.Tensor):
+            target, args = getattr(torch.Tensor, name), (holder, *args)
+        if not args or not isinstance(args[0], torch.Tensor):
+            return None
+        recorder = self.recorder
+        number = recorder.number(args[0])
+        if number is None or recorder.metas[number].view:
+            return None
+        memory = recorder.metas[number].storage
+        if any(recorder.metas[given].storage == memory for given in recorder.inputs):  # which counts the change as well
+            return None
+        with torch._C.DisableTorchFunction():
+            return recorder.reshaped(target, name, args, kwargs)
+
+    def _element(self, tensor: torch.Tensor, whole: bool | None) -> Value:
+        """The one element of a tensor as a run-time number; None where reading it must be a step."""
+        number = self.recorder.element(tensor, whole)
+        if type(number) in TRACKED:
+            self.machine.exits.watch()
+        return number
+
+    def value(self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """The result of native code, where the instruction goes on with it: no break is possible there."""
+        self.machine.exits.sealed += 1
+        try:
+            self.call(frame, target, args, kwargs)
+        finally:
+            self.machine.exits.sealed -= 1
+        return frame.stack.pop()
+
+    def handling(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """Calls native code, which finds the exception that is handled where the program stands."""
+        handled = self.machine.current() if self.machine.handled is not None else None
+        if handled is None:
+            return target(*args, **kwargs)
+        traceback, context = handled.__traceback__, handled.__context__
+        try:
+            raise handled
+        except BaseException:
+            handled.__traceback__, handled.__context__ = traceback, context
+            return target(*args, **kwargs)
+
+    def _allowed(self, policy: Policy, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """Calls native code that stands on a list."""
+        recorder = self.recorder
+        if policy == "collective":
+            return collectives.call(recorder, target, args, kwargs)
+        if policy == "wait":
+            return collectives.wait(recorder, target, args[0])
+        if policy == "generator":
+            return of_generator(recorder, target, args, kwargs)
+        if policy == "torch":
+            before = recorder.mode_calls
+            value = self.handling(target, args, kwargs)
+            if recorder.mode_calls == before:
+                for part in (*args, *kwargs.values()):
+                    if type(part) in TRACKED:
+                        part.plain()
+            return value
+        if type(target) in leaves.NATIVE_KINDS and row_of(target).shows:
+            shown(self.machine, (getattr(target, "__self__", None), args, kwargs))
+        elif type(target) is types.FunctionType and not known_as(target).holds:
+            self._hand_over(target, args, kwargs)
+            if target.__globals__.get("__name__") == "dataclasses":
+                return self._of_dataclasses(target, args, kwargs)
+        elif type(target) is not types.FunctionType:
+            before_call(self.machine, target, args)
+        value = self._value(policy, target, args, kwargs)
+        after_call(self.machine, target, args, value)
+        return value
+
+    def _value(self, policy: Policy, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """What native code gives that keeps its arguments (``new``), or looks at them (``pure``)."""
+        recorder = self.recorder
+        if policy == "new":
+            return self.handling(target, *_kept(target, args, kwargs))
+        for part in args:
+            recorder.contents.guard_shallow_contents(part)
+        for part in kwargs.values():
+            recorder.contents.guard_shallow_contents(part)
+        keeps = kind_hashable(target) and known_as(target).keeps_numbers
+        if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
+            pin_nested(getattr(target, "__self__", None))
+            for part in (*args, *kwargs.values()):
+                pin_nested(part)
+        if any(type(part) in TRACKED for part in args) or any(type(part) in TRACKED for part in kwargs.values()):
+            args = tuple([part.plain() if type(part) in TRACKED else part for part in args])
+            kwargs = {key: part.plain() if type(part) in TRACKED else part for key, part in kwargs.items()}
+        return self.handling(target, args, kwargs)
+
+    def _hand_over(self, target: Value, args: Arguments, kwargs: Keywords) -> None:
+        """Python code of the library is about to look into its arguments."""
+        if target.__globals__.get("__name__", "") not in leaves.LOOKING_INSIDE:
+            return
+        sources, contents = self.recorder.sources, self.recorder.contents
+        for part in (*args, *kwargs.values()):
+            if sources.knows(part) and not immutable(type(part)) and not isinstance(part, CODE_LIKE):
+                self.recorder.kill("native-call", leaves.title(target))
+            contents.guard_deep_contents(part)
+
+    def _of_dataclasses(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
+        """What a function of dataclasses gives; the methods that it writes for a class of this call are of this call.
+        """
+        value = self.handling(target, args, kwargs)
+        sources = self.recorder.sources
+        classes = [part for part in (*args, value) if isinstance(part, type) and not sources.knows(part)]
+        if target is dataclasses.make_dataclass or any(sources.is_made(part) for part in classes):
+            for part in classes:
+                enter_made(self.recorder, part)
+        if type(value) is types.FunctionType and not sources.knows(value):
+            sources.note_made(value)
+        return value
+
+    def _unseen(self, target: Value, args: Arguments, kwargs: Keywords) -> bool:
+        """Whether native code would run the user's function or advance an iterator that existed before the call."""
+        try:
+            sources = self.recorder.sources
+            name = getattr(target, "__name__", "")
+            is_python = type(target) is types.FunctionType
+            hands = is_python and not name.startswith("_check") and not _holds(target)
+            calls = row_of(target).calls
+            owner = is_python and target.__code__.co_varnames[:1] == ("self",)  # whose method it is: not handed over
+            given = (*args[owner:], *kwargs.values())
+            if (hands or calls) and any(runs_program(part, classes=calls) for part in given):
+                return True
+            if target is iter and len(args) == 2:
+                return True
+            for part in args:
+                if hasattr(type(part), "__next__") and sources.knows(part):
+                    return True
+            return False
+        except Exception as fault:
+            self.recorder.fault(fault)
+            return True
+
+    def _of_container(
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
+    ) -> Value:
+        """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
+        MISSING for any other call.
+        """
+        done = replayed(self.machine, target, args, kwargs)
+        if done is not MISSING or type(target) not in leaves.NATIVE_KINDS:
+            return done
+        holder, name = getattr(target, "__self__", None), target.__name__
+        if type(target) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+            if not args or not issubclass(target.__objclass__, leaves.MUTABLE_TYPES):
+                return MISSING
+            holder, args = args[0], args[1:]
+        sources, contents = self.recorder.sources, self.recorder.contents
+        reads_entry = name == "__getitem__" and isinstance(holder, dict) and len(args) == 1 and not kwargs
+        if reads_entry and isinstance(holder, defaultdict):
+            key = key_in(self.machine, holder, args[0])
+            if not dict.__contains__(holder, key):
+                return insert_default(self.machine, holder, key)
+        if not isinstance(holder, leaves.MUTABLE_TYPES) or not sources.knows(holder):
+            return MISSING
+        if reads_entry and isinstance(holder, dict):
+            key = key_in(self.machine, holder, args[0])
+            if not contents.guard_membership(holder, key):
+                contents.guard_shallow_contents(holder)
+            return self.entry(holder, key) if dict.__contains__(holder, key) else MISSING
+        if name in MUTATORS:
+            return mutate(self.machine, holder, name, args, kwargs)
+        if name == "get" and isinstance(holder, dict) and 1 <= len(args) <= 2 and not kwargs:
+            key = key_in(self.machine, holder, args[0])
+            if not contents.guard_membership(holder, key):
+                return MISSING
+            if not dict.__contains__(holder, key):
+                return args[1] if len(args) > 1 else None
+            return self.entry(holder, key)
+        if name in MADE_BY and not args and not kwargs and then is None:
+            return view(self.machine, frame, holder, name)
+        if name == "copy" and not args and not kwargs:
+            return copied(self.machine, holder)
+        return MISSING
+
+    def entry(self, holder: Value, key: Value) -> Value:
+        """An entry that a dict has; a number is a run-time number where the code may write entries."""
+        value = dict.__getitem__(holder, key)
+        free = type(value) in (int, float) and self.machine.frames[-1].code.grows
+        return self.recorder.contents.item(holder, key, value, free)
+
+    def elements(self, values: Value) -> list[Value]:
+        """The elements of a list or tuple as they are known, with their facts."""
+        self.recorder.contents.guard_shallow_contents(values)
+        return [self.recorder.contents.item(values, number, value) for number, value in enumerate(elements(values))]
+
+
+def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+    """The arguments of native code that keeps what it is given: run-time numbers stay such where it keeps them, and
+    become plain ones where it takes their value.
+    """
+    if target is enumerate:
+        plain = {key: plain_number(part) for key, part in kwargs.items()}
+        return (*args[:1], *map(plain_number, args[1:])), plain
+    if type(target) not in leaves.NATIVE_KINDS:
+        return args, kwargs
+    row, holder = row_of(target), getattr(target, "__self__", None)
+    if not isinstance(row, Method) or not (row.gives or target.__name__ in MUTATORS):
+        return args, kwargs
+    valued = key_of if isinstance(holder, HASHING) else plain_number
+    place = None
+    if row.keeps is not None and not isinstance(holder, set):
+        place = row.keeps + (not isinstance(target, BOUND_KINDS))
+    return tuple([part if number == place else valued(part) for number, part in enumerate(args)]), kwargs
+
+
+def kind_hashable(target: Value) -> bool:
+    """Whether a callable can be looked up in a set."""
+    return type(target) in leaves.NATIVE_KINDS or isinstance(target, type)
+
+
+
+
+def strip_shallow(args: Arguments) -> Arguments:
+    """Arguments with plain numbers at their top level."""
+    return tuple([bare(part) for part in args])
