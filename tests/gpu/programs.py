@@ -43,6 +43,10 @@ def with_scalar(rows: int, device: str) -> tuple[Any, ...]:
     return torch.randn(rows, 24, device=device), torch.tensor(0.1 * rows)
 
 
+def pictures(rows: int, device: str) -> tuple[Any, ...]:
+    return (torch.randn(rows, 3, 9, 11, device=device),)
+
+
 def long(rows: int, device: str) -> tuple[Any, ...]:
     return (torch.randn(rows * 30011, device=device),)
 
@@ -134,6 +138,12 @@ def viewed(x: Tensor) -> Any:
     return torch.trapezoid(first), torch.trapezoid(second, dim=1) + 1, third.sum()
 
 
+def pooled(x: Tensor) -> Any:
+    high, at = F.max_pool2d(x.relu(), 3, 2, 1, return_indices=True)
+    cut = F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)
+    return high * 2, at, cut, F.max_pool1d(x[0], 4, 3), F.avg_pool3d(x, 2, 1)
+
+
 def chosen(x: Tensor) -> Any:
     found = x[x > 0]
     return found * 2 + 1, found.sum(), torch.softmax(x * found.sum(), -1)
@@ -164,6 +174,7 @@ FUNCTIONS = (
     Program("entropy", entropy, with_indices, scale=4),
     Program("random", random, matrix),
     Program("viewed", viewed, matrix),
+    Program("pooled", pooled, pictures),
     Program("chosen", chosen, matrix),
     Program("moved", moved, matrix),
 )

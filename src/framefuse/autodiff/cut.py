@@ -201,6 +201,8 @@ class _Prices:
     def again(self, node: Node, in_memory: bool) -> int:
         """To compute the value from its operands in backward, ``in_memory`` where a call reads it."""
         row = TABLE[node.op]
+        if node.op == "pad":
+            return 0  # a mask on a load, where a padded value in memory is a copy
         count = self.count(node.inputs[0] if row.kind == REDUCE else node)
         time = count * row.cost * (LOOP if row.kind != REDUCE else 1.0) * (2 if node.dtype.size == 8 else 1)
         if row.kind == REDUCE:

@@ -29,6 +29,7 @@ KEPT_ABOVE = 0.3  # a value of several consumers that costs more is assumed to b
 TWICE_IN_ONE, TWICE_IN_TWO = 0.3, 0.15  # above this a value is not computed twice in one kernel, in two kernels
 TWICE_LOADS = 2, 1  # and above so many loads
 TWICE_CELLS = 4  # and in more places of one kernel
+CPU_WINDOW, GPU_WINDOW = (64, 0.12), (64, 0.6)  # places of a window, and what an element costs that is computed at each
 RARE = 64  # elements that read one of a smaller value, from which its own arithmetic costs them nothing
 ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it is used
 REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along

@@ -12,6 +12,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     losses,
     normalisation,
     pointwise,
+    pooling,
     products,
     random_numbers,
     reductions,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.ops import POINTWISE, REDUCE, TABLE, VIEW
 from framefuse.ir.trace import Call, Trace, refs
+from framefuse.lower.context import Lowering
 from framefuse.lower.gradients import KEPT
 from framefuse.lower.values import Values
 
@@ -21,7 +21,7 @@ class Lasting:
     lasts, where eager's graph is not.
     """
 
-    def __init__(self, builder: Builder, trace: Trace, values: Values) -> None:
+    def __init__(self, builder: Lowering, trace: Trace, values: Values) -> None:
         self.builder = builder
         self.trace = trace
         self.values = values
@@ -71,6 +71,7 @@ class Lasting:
             for call, start, end in zip(self.trace.calls, self.starts, ends, strict=True):
                 if start < end:
                     self._of_call(call, self.builder.nodes[start:end], seen)
+        self.found |= self.builder.held
         return frozenset(node for node in live if node in self.found)
 
     def _of_call(self, call: Call, nodes: Sequence[Node], seen: set[Node]) -> None:

@@ -13,9 +13,10 @@ from framefuse.autodiff.rules import (
     products,
     reductions,
     views,
+    windows,
 )
 
 __all__ = [
     "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
-    "pooling", "products", "reductions", "views",
+    "pooling", "products", "reductions", "views", "windows",
 ]  # fmt: skip

@@ -213,6 +213,8 @@ class Grouping:
             return repeated <= 0 or weight.time <= costs.REPEATED or weight.time * repeated < costs.REPEATED_WORK
         if weight.loads == 0 and weight.time < costs.ANYWHERE:
             return True
+        if len(users) == 1 and self.slides(node, cells):
+            return True
         loads = costs.TWICE_LOADS
         if len(users) == 1 and len(cells) <= costs.TWICE_CELLS:
             if weight.loads <= loads[0] and weight.time <= costs.TWICE_IN_ONE:
@@ -221,6 +223,18 @@ class Grouping:
             return True
         repeated = sum(self.visits(group, cell) for group, cell in cells[1:])
         return weight.loads <= loads[1] and weight.time * repeated < costs.REPEATED_WORK
+
+    def slides(self, node: Node, cells: Sequence[tuple[Group, Cell]]) -> bool:
+        """Whether one kernel reads a cheap value at places with constant distances, as the elements of a window: the
+        caches hold what it is computed from.
+        """
+        target, weight = self.setting.targets(node.device), self.weights[node]
+        most = costs.GPU_WINDOW if target is not None and target.tiles else costs.CPU_WINDOW
+        cheap = node.op == "pad" or (weight.time <= most[1] and weight.loads <= costs.TWICE_LOADS[0])
+        if len(cells) > most[0] or not cheap:
+            return False
+        first = cells[0][1].index
+        return all((a - b).constant is not None for _, cell in cells[1:] for a, b in zip(cell.index, first, strict=True))
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""

@@ -53,10 +53,11 @@ def test_padding_on_one_side_more_is_called_again():
 
 
 POOLS = {
-    "max": (lambda x: F.max_pool2d(x, 3, 2, 1), "max_pool2d_with_indices_backward"),
-    "max cut": (lambda x: F.max_pool2d(x, 2, ceil_mode=True), "max_pool2d_with_indices_backward"),
-    "max indices": (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], "max_pool2d_with_indices_backward"),
-    "average": (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), "avg_pool2d_backward"),
+    "max": (lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2), "max_pool2d_with_indices_backward"),
+    "max cut": (lambda x: F.max_pool2d(x, (9, 8), 1, (4, 3), ceil_mode=True), "max_pool2d_with_indices_backward"),
+    "max indices": (lambda x: F.max_pool2d(x, 2, 1, dilation=2, return_indices=True)[0],
+                    "max_pool2d_with_indices_backward"),
+    "average": (lambda x: F.avg_pool2d(x, (9, 8), 2, 3, count_include_pad=False), "avg_pool2d_backward"),
     "adaptive": (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "_adaptive_avg_pool2d_backward"),
     "nearest": (lambda x: F.interpolate(x, scale_factor=2), "upsample_nearest2d_backward"),
     "nearest size": (lambda x: F.interpolate(x, size=(5, 13)), "upsample_nearest2d_backward"),

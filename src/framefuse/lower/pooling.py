@@ -1,0 +1,304 @@
+"""Lowers pooling: each result is computed from strided slices of the input, one for each element of a window."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.ir.builder import Shape
+from framefuse.ir.dtypes import INT32, INT64, UINT8
+from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.numbers import Expr, expr
+from framefuse.lower.context import Lowering
+from framefuse.lower.reductions import mean
+from framefuse.lower.rules import Shapes, Unsupported, register
+
+# Elements of a window up to which a kernel reads each by itself; a larger one is the library's. Chosen: 3 x 3 x 3 is
+# within it, and twice that still has a register for each.
+ELEMENTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows over the last dimensions: sizes, steps, paddings and holes, and how many there are along each."""
+
+    kernel: tuple[int, ...]
+    step: tuple[int, ...]
+    pad: tuple[int, ...]
+    hole: tuple[int, ...]
+    ceil: bool
+    counts: Shape
+
+    @property
+    def elements(self) -> int:
+        """Of one window."""
+        return math.prod(self.kernel)
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """The elements of a window in the order in which eager reads them."""
+        return itertools.product(*map(range, self.kernel))
+
+
+def each(value: Any, rank: int) -> tuple[int, ...]:
+    """One number for each of ``rank`` dimensions."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(values) == 1:
+        values = values * rank
+    if len(values) != rank or not all(isinstance(number, int) for number in values):
+        raise Unsupported("numbers for each dimension")
+    return values
+
+
+def positive(lo: Lowering, sizes: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """A result size below one is eager's error."""
+    for size in sizes:
+        if size.constant is None:
+            lo.require("<", expr(0), size, "the size of a result")
+    return sizes
+
+
+def _count(lo: Lowering, size: Expr, kernel: int, step: int, pad: int, hole: int, ceil: bool) -> Expr:
+    """How many windows there are along one dimension."""
+    reach = size + 2 * pad - hole * (kernel - 1) - 1
+    if not ceil:
+        return reach // step + 1
+    count = (reach + step - 1) // step + 1
+    # The last window must start inside the input or its left padding.
+    if lo.size((count - 1) * step) >= lo.size(size) + pad:
+        if size.constant is None:
+            raise Unsupported("a cut window")
+        count = count - 1
+    elif size.constant is None:
+        lo.require("<", (count - 1) * step, size + pad, "the last window")
+    return count
+
+
+def _windows(
+    lo: Lowering, input: Node, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Windows:
+    kernels = each(kernel, rank)
+    steps = kernels if stride is None or stride == () or stride == [] else each(stride, rank)
+    pads, holes = each(padding, rank), each(dilation, rank)
+    sizes = input.shape[len(input.shape) - rank :]
+    columns = zip(sizes, kernels, steps, pads, holes, strict=True)
+    counts = tuple(_count(lo, *column, bool(ceil)) for column in columns)
+    return Windows(kernels, steps, pads, holes, bool(ceil), positive(lo, counts))
+
+
+def _shape(input: Node, windows: Windows) -> Shape:
+    return (*input.shape[: len(input.shape) - len(windows.counts)], *windows.counts)
+
+
+def _is_ours(lo: Lowering, input: Node, windows: Windows) -> bool:
+    """Whether kernels read the windows; and eager refuses tensors without elements, but for an empty batch."""
+    if windows.elements > ELEMENTS or input.dtype.llvm is None or input.dtype.name == "bool":
+        return False
+    rank = len(windows.counts)
+    for size in input.shape[len(input.shape) - rank - 1 : len(input.shape) - rank]:
+        lo.require("!=", size, expr(0), "pooling of nothing")
+    return True
+
+
+def elements(lo: Lowering, node: Node, windows: Windows, fill: Scalar) -> list[Node]:
+    """For each element of a window a node of the result's shape; ``fill`` outside of the input."""
+    lead = len(node.shape) - len(windows.counts)
+    zeros, ones = [0] * lead, [1] * lead
+    after = [pad + (step - 1 if windows.ceil else 0) for pad, step in zip(windows.pad, windows.step, strict=True)]
+    wide = lo.pad(node, [*zeros, *windows.pad], [*zeros, *after], fill)
+    shape = _shape(node, windows)
+    found = []
+    for place in windows.places():
+        starts = [at * hole for at, hole in zip(place, windows.hole, strict=True)]
+        found.append(lo.slice(wide, [*zeros, *starts], [*ones, *windows.step], shape))
+    return found
+
+
+def _spread(lo: Lowering, row: Node, axis: int, shape: Shape) -> Node:
+    """A node along one of the dimensions of the windows at each result."""
+    return lo.expand(lo.along(row, axis, len(shape)), shape)
+
+
+# ---- maximum ---------------------------------------------------------------------------------------------------------
+
+
+def _lowest(node: Node) -> Scalar:
+    return float("-inf") if node.dtype.is_float else torch.iinfo(node.dtype.torch).min
+
+
+def _greatest(lo: Lowering, found: list[Node], first: Node, names: Callable[[int], Node]) -> tuple[Node, Node]:
+    """The greatest element and what ``names`` says of it: the first of equal ones and the last NaN win, as in eager;
+    ``first`` is where a window begins.
+    """
+    best, where = found[0], first
+    for number, element in enumerate(found[1:], 1):
+        wins = lo.pointwise("gt", element, best)
+        if element.dtype.is_float:
+            wins = lo.pointwise("bit_or", wins, lo.pointwise("isnan", element))
+        where = lo.pointwise("where", wins, names(number), where)
+        best = lo.pointwise("maximum", element, best)
+    return best, where
+
+
+def _begins(lo: Lowering, windows: Windows, weights: tuple[Scalar, ...], shape: Shape, model: Node) -> Node:
+    """Which element of a window is the first that lies in the input, as the sum of its places times ``weights``."""
+    total = lo.full(0, model.dtype, shape, model.device)
+    lead = len(shape) - len(windows.counts)
+    for axis, (pad, step, count) in enumerate(zip(windows.pad, windows.step, windows.counts, strict=True)):
+        if not pad:
+            continue
+        row = lo.iota(pad, -step, model.dtype, count, model.device)
+        row = lo.pointwise("maximum", row, lo.full(0, model.dtype, row.shape, model.device))
+        row = lo.pointwise("mul", row, lo.full(weights[axis], model.dtype, row.shape, model.device))
+        total = lo.pointwise("add", total, _spread(lo, row, lead + axis, shape))
+    return total
+
+
+def _strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    step: Any = 1
+    for size in reversed(sizes):
+        found.append(step)
+        step = step * size
+    return tuple(reversed(found))
+
+
+def _positions(lo: Lowering, input: Node, windows: Windows, found: list[Node]) -> Node:
+    """Where the greatest elements lie in a plane of the input, as eager's indices say."""
+    shape, rank = _shape(input, windows), len(windows.counts)
+    lead, device = len(shape) - rank, input.device
+    steps = _strides(input.shape[lead:])
+    model = lo.full(0, INT64, shape, device)
+    places = list(windows.places())
+
+    def named(number: int) -> Node:
+        parts = zip(places[number], windows.hole, steps, strict=True)
+        return lo.full(sum((at * hole * step for at, hole, step in parts), expr(0)), INT64, shape, device)
+
+    _, inside = _greatest(lo, found, _begins(lo, windows, steps, shape, model), named)
+    for axis, step in enumerate(steps):
+        start, move = -windows.pad[axis] * expr(step), windows.step[axis] * expr(step)
+        row = lo.iota(start, move, INT64, shape[lead + axis], device)
+        inside = lo.pointwise("add", inside, _spread(lo, row, lead + axis, shape))
+    return inside
+
+
+def _kept(lo: Lowering, windows: Windows, found: list[Node]) -> Node:
+    """The number of the greatest element in its window: what a backward pass keeps."""
+    shape, device = found[0].shape, found[0].device
+    model = lo.full(0, INT32, shape, device)
+    first = _begins(lo, windows, _strides(windows.kernel), shape, model)
+    _, where = _greatest(lo, found, first, lambda number: lo.full(number, INT32, shape, device))
+    kept = lo.cast(where, UINT8)
+    lo.held.add(kept)
+    return kept
+
+
+def _max_pool(rank: int, pair: bool = False) -> Callable[..., Any]:
+    def lowered(
+        lo: Lowering, input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        windows = _windows(lo, input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        shape = _shape(input, windows)
+        both = return_indices or pair
+        known = Shapes((shape, shape) if both else (shape,))
+        placed = both or (lo.differentiable and input.dtype.is_float)
+        holes = any(hole != 1 for hole in windows.hole)
+        if not _is_ours(lo, input, windows) or (placed and holes):
+            return known
+        wide = lo.widen(input)
+        found = elements(lo, wide, windows, _lowest(wide))
+        best = found[0]
+        for element in found[1:]:
+            best = lo.pointwise("maximum", element, best)
+        if lo.differentiable:
+            kept = _kept(lo, windows, found)
+            best = lo.derived(best, "max_pool", (wide, kept), windows.kernel, windows.step, windows.pad)
+        best = lo.cast(best, input.dtype)
+        return (best, _positions(lo, wide, windows, found)) if both else best
+
+    return lowered
+
+
+# ---- average ---------------------------------------------------------------------------------------------------------
+
+
+def _divisor(lo: Lowering, node: Node, windows: Windows, padded: bool) -> Node:
+    """How many elements of each window eager counts: those of the ``padded`` input, or of the input itself."""
+    shape, lead = _shape(node, windows), len(node.shape) - len(windows.counts)
+    cut = windows.ceil or (not padded and any(windows.pad))
+    if not cut:
+        return lo.full(windows.elements, node.dtype, shape, node.device)
+    total: Node | None = None
+    for axis, (kernel, step, pad, count) in enumerate(
+        zip(windows.kernel, windows.step, windows.pad, windows.counts, strict=True)
+    ):
+        size = node.shape[lead + axis]
+        low = lo.iota(-pad, step, INT64, count, node.device)
+
+        def number(value: Scalar, row: Node = low) -> Node:
+            return lo.full(value, INT64, row.shape, node.device)
+
+        high = lo.pointwise("minimum", lo.pointwise("add", low, number(kernel)), number(size + pad))
+        if not padded:
+            low, high = lo.pointwise("maximum", low, number(0)), lo.pointwise("minimum", high, number(size))
+        row = _spread(lo, lo.cast(lo.pointwise("sub", high, low), node.dtype), lead + axis, shape)
+        total = row if total is None else lo.pointwise("mul", total, row)
+    assert total is not None
+    return total
+
+
+def _average_pool(rank: int) -> Callable[..., Any]:
+    def lowered(
+        lo: Lowering, input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: Any = None,
+    ) -> Any:  # fmt: skip
+        windows = _windows(lo, input, rank, kernel_size, stride, padding, 1, ceil_mode)
+        shape = _shape(input, windows)
+        if not input.dtype.is_float or not _is_ours(lo, input, windows):
+            return Shapes((shape,))
+        wide = lo.widen(input)
+        found = elements(lo, wide, windows, 0.0)
+        total = found[0]
+        for element in found[1:]:
+            total = lo.pointwise("add", total, element)
+        if divisor_override is None:
+            divisor = _divisor(lo, wide, windows, bool(count_include_pad))
+        else:
+            divisor = lo.full(divisor_override, wide.dtype, shape, input.device)
+        result = lo.pointwise("div", total, divisor)
+        result = lo.derived(result, "average_pool", (wide, divisor), windows.kernel, windows.step, windows.pad)
+        return lo.cast(result, input.dtype)
+
+    return lowered
+
+
+# ---- to given sizes --------------------------------------------------------------------------------------------------
+
+
+def _adaptive(rank: int, average: bool) -> Callable[..., Any]:
+    def lowered(lo: Lowering, input: Node, output_size: Any, return_indices: bool = False) -> Any:
+        given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
+        axes = tuple(range(len(input.shape) - rank, len(input.shape)))
+        if average and all(size == 1 for size in given) and input.dtype.is_float:
+            for axis in axes:
+                lo.require("!=", input.shape[axis], expr(0), "pooling of nothing")
+            return mean(lo, input, axes, True)
+        sizes = tuple(input.shape[axis] if size is None else expr(size) for axis, size in zip(axes, given, strict=True))
+        shape = (*input.shape[: axes[0]], *sizes)
+        return Shapes((shape, shape) if return_indices else (shape,))
+
+    return lowered
+
+
+for _rank in (1, 2, 3):
+    register((f"max_pool{_rank}d",), "pooling", _max_pool(_rank))
+    register((f"max_pool{_rank}d_with_indices",), "pooling", _max_pool(_rank, pair=True))
+    register((f"avg_pool{_rank}d",), "pooling", _average_pool(_rank))
+    register((f"adaptive_avg_pool{_rank}d",), "pooling", _adaptive(_rank, True))
+    register((f"adaptive_max_pool{_rank}d",), "pooling", _adaptive(_rank, False))

@@ -1,0 +1,172 @@
+"""Pooling by kernels: values, indices, strides and gradients are eager's, for sizes other than the recorded ones."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunKernel, RunCall
+
+WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
+
+
+def parts(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def gradients(results, inputs, twice):
+    """The gradients of the first result, and gradients of these where ``twice``."""
+    torch.manual_seed(3)
+    loss = (results[0] * torch.randn_like(results[0])).sin().sum()
+    found = torch.autograd.grad(loss, inputs, create_graph=twice)
+    if twice:
+        again = sum((one * torch.randn_like(one)).sum() for one in found)
+        found += torch.autograd.grad(again, inputs)
+    return found
+
+
+def agree(function, *shapes, dtype=torch.float32, layout=torch.contiguous_format, twice=False, ties=True):
+    """Compares compiled code with eager on inputs of each shape; the first one records. Eager rounds sums of 16-bit
+    gradients at each term.
+    """
+    near = {"rtol": 2e-2, "atol": 2e-2} if dtype.itemsize == 2 else {}
+    fast = framefuse.compile(function)
+    for number, shape in enumerate((shapes[0], shapes[0], *shapes[1:])):
+        torch.manual_seed(number)
+        x = torch.randn(shape, dtype=dtype) * 2
+        x = (x.round() if ties else x).contiguous(memory_format=layout)
+        ours, theirs = (x.clone(memory_format=torch.preserve_format).requires_grad_(dtype.is_floating_point)
+                        for _ in range(2))  # fmt: skip
+        results, expected = parts(fast(ours)), parts(function(theirs))
+        for mine, other in zip(results, expected, strict=True):
+            assert mine.stride() == other.stride()
+            torch.testing.assert_close(mine, other)
+        if dtype.is_floating_point:
+            for mine, other in zip(gradients(results, [ours], twice), gradients(expected, [theirs], twice), strict=True):
+                assert mine.stride() == other.stride()
+                torch.testing.assert_close(mine, other, **near)
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= len(shapes) and not state.reasons
+    return items_of(state)
+
+
+def items_of(state):
+    traces = [product.stages.code.schedule.items for product in state.products]
+    return [item for items in traces for item in items if isinstance(item, (RunKernel, RunCall))]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("ceil", [False, True])
+def test_planes(window, ceil):
+    kernel, step, pad = window
+    shapes = (2, 3, 9, 10), (1, 3, 13, 11), (3, 3, 9, 10)
+    shapes = shapes[::2] if ceil else shapes  # whether the last window is cut depends on sizes
+    agree(lambda x: F.max_pool2d(x, kernel, step, pad, ceil_mode=ceil), *shapes, twice=True, dtype=torch.float64)
+    for padded in (True, False):
+        pool = nn.AvgPool2d(kernel, step, pad, ceil_mode=ceil, count_include_pad=padded)
+        agree(pool, *shapes, twice=True, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_floats_and_layouts(dtype, layout):
+    shapes = (2, 4, 9, 10), (1, 4, 12, 8)
+    agree(lambda x: F.max_pool2d(x, 3, 2, 1), *shapes, dtype=dtype, layout=layout)
+    agree(lambda x: F.max_pool2d(x.relu(), 3, 2, 1, return_indices=True), *shapes, dtype=dtype, layout=layout)
+    agree(lambda x: F.avg_pool2d(x, 2, 1, divisor_override=3), *shapes, dtype=dtype, layout=layout)
+
+
+OTHERS = {
+    "line": (lambda x: F.max_pool1d(x, 3, 2, 1), (2, 3, 11), (4, 3, 15)),
+    "one line": (lambda x: F.avg_pool1d(x, 4, 2, 1), (3, 11), (3, 15)),
+    "line with places": (lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True), (2, 3, 11), (4, 3, 15)),
+    "box": (lambda x: F.max_pool3d(x, (3, 2, 1), (2, 1, 1), (1, 0, 0)), (2, 3, 5, 6, 7), (1, 3, 7, 8, 6)),
+    "box with places": (lambda x: F.max_pool3d(x, 3, 2, 1, return_indices=True), (2, 3, 7, 8, 9), (1, 3, 5, 5, 6)),
+    "box average": (lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), (2, 3, 5, 6, 7), (1, 3, 7, 8, 6)),
+    "uneven": (lambda x: F.max_pool2d(x, (3, 1), (1, 2), (1, 0)), (2, 3, 9, 9), (1, 3, 8, 12)),
+    "one picture": (lambda x: F.max_pool2d(x, 2), (3, 9, 9), (3, 8, 12)),
+    "no pictures": (lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 2), (2, 3, 9, 9), (0, 3, 8, 12)),
+    "between": (lambda x: F.max_pool2d(x.exp() + 1, 2).sigmoid(), (2, 3, 9, 9), (1, 3, 8, 12)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_ranks(name):
+    function, *shapes = OTHERS[name]
+    items = agree(function, *shapes)
+    assert items and not any(isinstance(item, RunCall) for item in items)
+
+
+def test_large_windows_and_holes_are_the_library():
+    for function in (lambda x: F.max_pool2d(x, 9, 1, 4), lambda x: F.max_pool2d(x, 3, 2, 1, 2)):
+        assert any(isinstance(item, RunCall) for item in agree(function, (2, 3, 20, 20), (1, 3, 18, 21)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_integers(dtype):
+    def function(x):
+        return F.max_pool2d(x, 3, 2, 1, return_indices=True)
+
+    fast = framefuse.compile(function)
+    for size in (9, 9, 12):
+        x = torch.randint(0, 5, (2, 3, size, 10)).to(dtype)
+        assert all(torch.equal(a, b) for a, b in zip(fast(x), function(x), strict=True))
+    assert compiled_function(fast).dispatch.hits >= 2
+
+
+@pytest.mark.parametrize("holes", [1, 2])
+def test_not_a_number_and_infinities(holes):
+    def function(x):
+        return F.max_pool2d(x, 3, 2, 1, holes, return_indices=True)
+
+    fast = framefuse.compile(function)
+    values = torch.tensor([float("nan"), float("-inf"), 0.0, -0.0, 1.0])
+    for turn in range(4):
+        torch.manual_seed(turn)
+        x = values[torch.randint(0, (5, 5, 2, 5)[turn], (2, 3, 9, 10))]
+        if turn == 3:
+            x = torch.full_like(x, float("-inf"))
+        for mine, other in zip(fast(x), function(x), strict=True):
+            assert torch.equal(mine.nan_to_num(7), other.nan_to_num(7))
+
+
+def test_what_eager_keeps_is_kept():
+    """Eager's indices do not follow a write behind autograd's back."""
+    fast = framefuse.compile(lambda x: F.max_pool2d(x, 3, 2, 1))
+    x = torch.randn(2, 3, 9, 9)
+    found = []
+    for function in (fast, fast, fast, lambda x: F.max_pool2d(x, 3, 2, 1)):
+        leaf = x.clone().requires_grad_()
+        result = function(leaf)
+        leaf.data.mul_(-1)
+        result.sum().backward()
+        found.append(leaf.grad)
+    assert all(torch.equal(one, found[-1]) for one in found)
+
+
+def test_errors_stay_eager():
+    fast = framefuse.compile(lambda x: F.max_pool2d(x, 3))
+    for shape in ((2, 3, 9, 9), (2, 3, 9, 9), (2, 0, 9, 9), (2, 3, 2, 9)):
+        errors = []
+        for function in (fast, lambda x: F.max_pool2d(x, 3)):
+            try:
+                errors.append(tuple(function(torch.randn(shape)).shape))
+            except RuntimeError as error:
+                errors.append(str(error))
+        assert errors[0] == errors[1]
+
+
+def test_every_element_of_every_window_counts_once():
+    """The gradient of a sum of averages is how many windows an element lies in, over the elements of a window."""
+    for kernel, step in itertools.product((1, 2, 3, 4), repeat=2):
+        fast = framefuse.compile(lambda x, kernel=kernel, step=step: F.avg_pool1d(x, kernel, step))
+        for size in (9, 9, 14):
+            x = torch.zeros(1, 1, size, dtype=torch.float64, requires_grad=True)
+            fast(x).sum().backward()
+            windows = torch.arange(size).unfold(0, kernel, step)
+            counts = torch.bincount(windows.reshape(-1), minlength=size) / kernel
+            torch.testing.assert_close(x.grad[0, 0], counts.double())
