@@ -9,7 +9,7 @@ from torch import nn
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.ir.schedule import RunKernel, RunCall
+from framefuse.ir.schedule import RunCall, RunKernel
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -46,7 +46,8 @@ def agree(function, *shapes, dtype=torch.float32, layout=torch.contiguous_format
             assert mine.stride() == other.stride()
             torch.testing.assert_close(mine, other)
         if dtype.is_floating_point:
-            for mine, other in zip(gradients(results, [ours], twice), gradients(expected, [theirs], twice), strict=True):
+            pairs = zip(gradients(results, [ours], twice), gradients(expected, [theirs], twice), strict=True)
+            for mine, other in pairs:
                 assert mine.stride() == other.stride()
                 torch.testing.assert_close(mine, other, **near)
     state = compiled_function(fast)

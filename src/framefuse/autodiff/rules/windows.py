@@ -1,4 +1,4 @@
-"""Gradients of windows: each element of the input gathers from the windows that it lies in, so nothing is added twice."""
+"""Gradients of windows: each element of the input gathers from the windows that it lies in; nothing is scattered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ UNUSED = 255  # the number of no element
 
 
 class Around:
-    """The windows that an element of a dimension with ``size`` elements lies in, nearest first: window ``q - turn`` with
-    ``q = (element + pad) // step``, at place ``(element + pad) % step + turn * step``.
+    """The windows that an element of a dimension with ``size`` elements lies in, nearest first: window ``q - turn``
+    with ``q = (element + pad) // step``, at place ``(element + pad) % step + turn * step``.
     """
 
     def __init__(self, size: Expr, count: Expr, kernel: int, step: int, pad: int) -> None:

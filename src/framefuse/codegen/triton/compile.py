@@ -99,7 +99,8 @@ def compile_kernel(kernel: Kernel, special: Specialisation, place: Place, on: Ma
     path = _written(made, kernel, place.keep)
     emitted = time.perf_counter() - begun
     gpu = on or machine(place.device)
-    code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, special.aligned, place.keep)
+    wide = special.aligned and not made.single
+    code, seconds = PROCESS.code(made, path, [kind for kind, _ in kinds], gpu, wide, place.keep)
     if place.load is not None and place.device not in code.functions:
         code.functions[place.device] = place.load(code.binary, made.name, code.shared)
     return DeviceCode(

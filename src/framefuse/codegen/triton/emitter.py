@@ -15,11 +15,13 @@ from framefuse.codegen.triton.values import Values
 from framefuse.codegen.triton.widths import Width, width
 from framefuse.ir.code import Fit
 from framefuse.ir.dtypes import FLOAT64, INT64
-from framefuse.ir.loops import Kernel
+from framefuse.ir.loops import Kernel, Load
 from framefuse.ir.loops.print import kernel_text
-from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.loops.walk import values_of
+from framefuse.ir.numbers import Expr, Symbol, expr
 
 STEP = 16  # of which a size must be a multiple for rows to begin at multiples of 16 bytes, whatever their dtype
+WINDOW = 3  # places of one buffer from which they are a window
 TURNS = 4  # of a loop over a row of unknown length where the row fits one turn
 IMPORTS = """import triton
 import triton.language as tl
@@ -34,7 +36,7 @@ class Module:
     """The text of a module without its heading, the function's ``name``, how it is cut into blocks, and ``constants``,
     the values of the parameters of the function that are known when it is compiled. ``programs``, over the kernel's
     numbers, is the grid where it is not that of one axis; ``stages`` overlap loads with products. It is right for
-    numbers that pass all of ``fits``.
+    numbers that pass all of ``fits``. ``single`` code moves single elements, whatever memory could move at once.
     """
 
     text: str
@@ -47,6 +49,7 @@ class Module:
     programs: Expr | None = None
     stages: int | None = None
     fits: tuple[Fit, ...] = ()
+    single: bool = False
 
     def heading(self, kernel: Kernel) -> str:
         """The user's lines and the loop nest that this is the code of, as comments."""
@@ -67,7 +70,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     work, name = _body(nest, blocks, integers), function_name(kernel.title)
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
-    steps = special.aligned and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
+    single = slides(kernel, hints)
+    steps = special.aligned and not single and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
     whole = [number for number in numbers if steps and work.reads(work.names[number])]
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:
@@ -85,7 +89,7 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
         functions.append(work.function(name, constants, lines))
     text = "\n\n".join([IMPORTS, *functions])
     checks = "tl.device_assert(" in text
-    return Module(text, name, blocks, integers, tuple(work.parameters), constants, checks, fits=fits)
+    return Module(text, name, blocks, integers, tuple(work.parameters), constants, checks, fits=fits, single=single)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,22 @@ def _body(nest: Optimised, blocks: Blocks, integers: Width) -> _Body:
     names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
     Loops(b, values, blocks).statements(kernel.body)
     return _Body([*values.buffers.values(), *names.values()], names, b.lines)
+
+
+def slides(kernel: Kernel, hints: Mapping[Symbol, int]) -> bool:
+    """Whether a buffer is read at neighbouring places, as a window over it is. Triton gives all of a program's accesses
+    the layout of the widest one, in which those that are not aligned read every fourth element.
+    """
+    known = {number.symbol: hints.get(number.symbol, 0) for number in kernel.numbers if not number.real}
+    distances: dict[tuple[str, Expr], set[int]] = {}
+    for value in values_of(kernel.body):
+        if isinstance(value, Load):
+            fixed = expr(0)
+            for term in value.index.terms:
+                fixed = fixed + Expr((term,)) if Expr((term,)).symbols <= known.keys() else fixed
+            moving = value.buffer, value.index - fixed
+            distances.setdefault(moving, set()).add(fixed.evaluate(known) * value.dtype.size)
+    return any(len(found) >= WINDOW and len({at % STEP for at in found}) > 1 for found in distances.values())
 
 
 def _steps(size: int) -> bool:

@@ -234,7 +234,8 @@ class Grouping:
         if len(cells) > most[0] or not cheap:
             return False
         first = cells[0][1].index
-        return all((a - b).constant is not None for _, cell in cells[1:] for a, b in zip(cell.index, first, strict=True))
+        pairs = (pair for _, cell in cells[1:] for pair in zip(cell.index, first, strict=True))
+        return all((here - there).constant is not None for here, there in pairs)
 
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
