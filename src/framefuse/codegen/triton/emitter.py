@@ -71,7 +71,8 @@ def emit(kernel: Kernel, special: Specialisation) -> Module:
     constants = tuple((f"BLOCK{place}", size) for place, size in enumerate(blocks.shape))
     numbers = [n.symbol for n in kernel.numbers if n.symbol in integers.numbers and _steps(hints.get(n.symbol, 0))]
     single = slides(kernel, hints)
-    steps = special.aligned and not single and (blocks.simple or fitted)  # long code, which arithmetic bounds, is not written twice
+    # Long code, which arithmetic bounds, is not written twice.
+    steps = special.aligned and not single and (blocks.simple or fitted)
     whole = [number for number in numbers if steps and work.reads(work.names[number])]
     fits: tuple[Fit, ...] = ()
     if not whole and not blocks.held:
