@@ -218,7 +218,7 @@ def _max_pool(rank: int, pair: bool = False) -> Callable[..., Any]:
             best = lo.pointwise("maximum", element, best)
         if lo.differentiable:
             kept = _kept(lo, windows, found)
-            best = lo.derived(best, "max_pool", (wide, kept), windows.kernel, windows.step, windows.pad)
+            best = lo.derived(best, "max_pool", (wide, kept), *windows.kernel, *windows.step, *windows.pad)
         best = lo.cast(best, input.dtype)
         return (best, _positions(lo, wide, windows, found)) if both else best
 
@@ -272,7 +272,7 @@ def _average_pool(rank: int) -> Callable[..., Any]:
         else:
             divisor = lo.full(divisor_override, wide.dtype, shape, input.device)
         result = lo.pointwise("div", total, divisor)
-        result = lo.derived(result, "average_pool", (wide, divisor), windows.kernel, windows.step, windows.pad)
+        result = lo.derived(result, "average_pool", (wide, divisor), *windows.kernel, *windows.step, *windows.pad)
         return lo.cast(result, input.dtype)
 
     return lowered

@@ -50,7 +50,9 @@ class Around:
 
 
 def _around(node: Node, source: Node) -> list[Around]:
-    kernel, step, pad = node.attr("parameters")
+    numbers = node.attr("parameters")
+    rank = len(numbers) // 3
+    kernel, step, pad = numbers[:rank], numbers[rank : 2 * rank], numbers[2 * rank :]
     lead = len(source.shape) - len(kernel)
     columns = zip(source.shape[lead:], node.shape[lead:], kernel, step, pad, strict=True)
     return [Around(*column) for column in columns]
