@@ -15,6 +15,7 @@ from framefuse.capture.callables.policy import Policy, policy_of, stop_of
 from framefuse.capture.callables.steps import replayed, says_once
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
 from framefuse.capture.callables.views import MADE_BY, copied, given, view
+from framefuse.capture.facts.atoms import CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.facts.sources import CODE_LIKE
 from framefuse.capture.interp.machine import Machine
@@ -174,10 +175,15 @@ class Natives:
         if policy == "torch":
             before = recorder.mode_calls
             value = self.handling(target, args, kwargs)
-            if recorder.mode_calls == before:
+            unseen = recorder.mode_calls == before
+            if unseen:
                 for part in (*args, *kwargs.values()):
-                    if type(part) in TRACKED:
-                        part.plain()
+                    pin_nested(part)
+            if type(target) is types.FunctionType:
+                told = () if unseen else recorder.told
+                for part in (*args, *kwargs.values()):
+                    if isinstance(part, CONTAINERS) and id(part) not in told:  # its Python code looked into it
+                        recorder.contents.guard_deep_contents(part)
             return value
         if type(target) in leaves.NATIVE_KINDS and row_of(target).shows:
             shown(self.machine, (getattr(target, "__self__", None), args, kwargs))

@@ -31,7 +31,7 @@ class RecordingMode(TorchFunctionMode):
         self, func: Function, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Value:
         recorder, kwargs = self.recorder, kwargs or {}
-        recorder.note_mode_call()
+        recorder.note_mode_call(args, kwargs)
         if not recorder.alive or recorder.paused:
             return func(*args, **kwargs)
         name = call_name(func)
