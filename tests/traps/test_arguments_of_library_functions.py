@@ -59,7 +59,10 @@ ROWS: dict[str, Row] = {
         lambda x, lengths: pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False).data * 2,
         [(of(2, 4, 3), [3, 4]), (of(2, 4, 3), [1, 4]), (of(2, 4, 3), [2, 2])],
     ),
-    "norm": (lambda x, p, axes: torch.norm(x, p, axes), [(of(2, 6), 2, (0,)), (of(2, 6), 2, (1,)), (of(2, 6), 1, (0,))]),
+    "norm": (
+        lambda x, p, axes: torch.norm(x, p, axes),
+        [(of(2, 6), 2, (0,)), (of(2, 6), 2, (1,)), (of(2, 6), 1, (0,))],
+    ),
     "max_pool2d": (
         lambda x, window, step: F.max_pool2d(x, window, step),
         [(of(1, 1, 6, 6), (2, 3), None), (of(1, 1, 6, 6), (3, 2), None), (of(1, 1, 6, 6), (2, 2), (1, 2))],
@@ -72,8 +75,11 @@ ROWS: dict[str, Row] = {
         lambda x, limits: torch.histogram(x, bins=4, range=limits),
         [(of(9), (-1.0, 1.0)), (of(9), (-2.0, 1.0)), (of(9), (-3.0, 3.0))],
     ),
-    "is_tensor": (lambda x, parts: x * sum(map(torch.is_tensor, parts)), [(of(2), [of(1), 1]), (of(2), [of(1), of(1)])]),
-}  # fmt: skip
+    "is_tensor": (
+        lambda x, parts: x * sum(map(torch.is_tensor, parts)),
+        [(of(2), [of(1), 1]), (of(2), [of(1), of(1)])],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ROWS)

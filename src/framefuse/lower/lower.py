@@ -311,12 +311,15 @@ class _Lowerer:
         return self.calls.library(call, call.target, paths, metas, shapes, casts=self.casts)
 
     def _require_elements(self, call: Call) -> None:
-        """A call without a rule may do something of its own where a size is 0: give what no gradient flows to, say."""
+        """A call without a rule may do something of its own where a size is 0 (give what no gradient flows to, say) or
+        1 (give a result of fewer dimensions).
+        """
         lo = self.builder
         operands = [self.values.contents[value] for value in refs((call.args, call.kwargs))]
         for size in [size for node in operands for size in node.shape]:
             if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
                 lo.require("!=", size, ZERO, "a call without a rule")
+                lo.require("==" if lo.size(size) == 1 else "!=", size, ONE, "a call without a rule")
             elif lo.size(size) == 0 and call.grad_enabled and any(map(self.gradients.carries, operands)):
                 text = f"{call.name} of no elements may give no gradient at all"
                 raise Stop(reason("gradient", text, call.line))

@@ -321,8 +321,31 @@ def norm(
         p = 2
     if isinstance(p, str) or not input.dtype.is_float or dtype is not None:
         raise Unsupported("a matrix norm or integers")
+    if isinstance(p, Expr) and lo.size(p) == 0:  # its gradient is none
+        lo.require("==", p, expr(0), "the order of a norm")
+        p = 0
+    elif isinstance(p, Expr):
+        lo.require("!=", p, expr(0), "the order of a norm")
     axes = lo.axes(dim, len(input.shape))
     return lo.cast(power_norm(lo, lo.widen(input), p, axes, keepdim), input.dtype)
+
+
+@rule("linalg.norm")
+def vector_or_matrix_norm(
+    lo: Lowering,
+    input: Node,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+) -> Node:
+    """That of all elements, or of vectors: along one axis, or of a tensor that has one."""
+    single = isinstance(dim, int) or (isinstance(dim, tuple) and len(dim) == 1)
+    if ord is not None and not single and (dim is not None or len(input.shape) != 1):
+        raise Unsupported("a matrix norm")
+    return norm(lo, input, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
 @rule("logsumexp", "special.logsumexp")
