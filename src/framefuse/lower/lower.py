@@ -302,24 +302,26 @@ class _Lowerer:
             self._check_layout(call)
         metas = [self.trace.metas[value] for _, value in fresh]
         paths = [path for path, _ in fresh]
+        single = all(len(meta.sizes) == 0 for meta in metas)
         if shapes is None:
-            self._require_elements(call)
-        if shapes is None and all(len(meta.sizes) == 0 for meta in metas):
+            self._require_elements(call, single)
+        if shapes is None and single:
             shapes = [()] * len(metas)
         if shapes is None:
             shapes = self._probed(call, metas)
         return self.calls.library(call, call.target, paths, metas, shapes, casts=self.casts)
 
-    def _require_elements(self, call: Call) -> None:
+    def _require_elements(self, call: Call, single: bool) -> None:
         """A call without a rule may do something of its own where a size is 0 (give what no gradient flows to, say) or
-        1 (give a result of fewer dimensions).
+        1 (drop that dimension, so that its result is a ``single`` element).
         """
         lo = self.builder
         operands = [self.values.contents[value] for value in refs((call.args, call.kwargs))]
         for size in [size for node in operands for size in node.shape]:
             if lo.size(size) != 0 and lo.bound.isdisjoint(size.symbols):
                 lo.require("!=", size, ZERO, "a call without a rule")
-                lo.require("==" if lo.size(size) == 1 else "!=", size, ONE, "a call without a rule")
+                if single and lo.size(size) == 1:
+                    lo.require("==", size, ONE, "a call without a rule")
             elif lo.size(size) == 0 and call.grad_enabled and any(map(self.gradients.carries, operands)):
                 text = f"{call.name} of no elements may give no gradient at all"
                 raise Stop(reason("gradient", text, call.line))
