@@ -6,7 +6,6 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from framefuse.autodiff.library import call
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.values import Value
 
 ANEW = "anew"  # the name of ``derived`` nodes: their operand as backward computes it, not as forward left it
 NAMED_ANEW = (("name", ANEW), ("parameters", ()))
@@ -92,7 +92,7 @@ def _program(text: str) -> Program:
 
 def _compiled(tree: ast.expr) -> Program:
     if isinstance(tree, ast.Constant):
-        value: Any = tree.value
+        value: Value = tree.value
         return lambda formula: value
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         number = -ast.literal_eval(tree.operand)

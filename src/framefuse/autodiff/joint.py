@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 from framefuse.autodiff.formulas import ANEW
 from framefuse.autodiff.reverse import differentiable, gradients
@@ -13,6 +12,7 @@ from framefuse.ir.builder import Builder, builder_over
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
+from framefuse.ir.values import Value
 
 NOTHING: Mapping[Node, Node] = MappingProxyType({})
 
@@ -102,7 +102,7 @@ def passes_gradients(node: Node) -> bool:
     return node.op != "detach" and (node.op == "library" or differentiable(node.dtype))
 
 
-def names_of(value: Any) -> set[Symbol | str]:
+def names_of(value: Value) -> set[Symbol | str]:
     """The symbols and names of floats in a node's shape, strides and attributes, or in any nested value."""
     if isinstance(value, Node):
         return names_of((value.shape, value.strides, [attr for _, attr in value.attrs]))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
 from framefuse.ir.builder import Builder, Shape
 from framefuse.ir.dtypes import DType
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Attributes, Node
 from framefuse.ir.strides import dense_order, dense_strides
+from framefuse.ir.values import Value
 
 Order = tuple[int, ...]
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Value])
 
 
 def inside(function: Function) -> Function:
@@ -23,7 +24,7 @@ def inside(function: Function) -> Function:
     return function
 
 
-def call(builder: Builder, target: Callable[..., Any], args: Sequence[Any], *, like: Node, **kwargs: Any) -> Node:
+def call(builder: Builder, target: Callable[..., Value], args: Sequence[Value], *, like: Node, **kwargs: Value) -> Node:
     """``target(*args)`` where nodes among the arguments stand for tensors; the result is one row-major tensor of the
     shape and dtype of ``like``.
     """
@@ -32,10 +33,10 @@ def call(builder: Builder, target: Callable[..., Any], args: Sequence[Any], *, l
 
 def calls(
     builder: Builder,
-    target: Callable[..., Any],
-    args: Sequence[Any],
+    target: Callable[..., Value],
+    args: Sequence[Value],
     results: Sequence[tuple[tuple[int, ...], DType, Shape]],
-    kwargs: dict[str, Any] | None = None,
+    kwargs: dict[str, Value] | None = None,
     name: str | None = None,
     orders: Mapping[Node, Order] | None = None,
     given: Sequence[Order] | None = None,
@@ -70,7 +71,7 @@ def calls(
 
 def copied(node: Node) -> Node:
     """A row-major copy of a node, by the library."""
-    attrs: tuple[tuple[str, Any], ...] = (
+    attrs: Attributes = (
         ("target", torch.clone), ("name", "clone"), ("args", (Arg(0),)),
         ("kwargs", {"memory_format": torch.contiguous_format}), ("random", False), ("orders", (None,)),
     )  # fmt: skip
@@ -84,7 +85,7 @@ def row_major(shape: Shape) -> Shape:
     return dense_strides(shape, range(len(shape)))
 
 
-def template_of(value: Any, operands: list[Node]) -> Any:
+def template_of(value: Value, operands: list[Node]) -> Value:
     """Nested arguments with each node replaced by its place among ``operands``."""
     if isinstance(value, Node):
         if value not in operands:
@@ -98,11 +99,11 @@ def template_of(value: Any, operands: list[Node]) -> Any:
     return value
 
 
-def arguments(node: Node, names: str) -> dict[str, Any] | None:
+def arguments(node: Node, names: str) -> dict[str, Value] | None:
     """The arguments of a library node by name, with its operands in place of their templates; None when the call has
     others. ``names`` are the parameters in order, each with ``=default`` where it has one (Python constants).
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Value] = {}
     given = [node_of(value, node.inputs) for value in node.attr("args")]
     named = {name: node_of(value, node.inputs) for name, value in node.attr("kwargs").items()}
     for word in names.split():
@@ -118,7 +119,7 @@ def arguments(node: Node, names: str) -> dict[str, Any] | None:
     return None if given or named else found
 
 
-def node_of(value: Any, operands: Sequence[Node]) -> Any:
+def node_of(value: Value, operands: Sequence[Node]) -> Value:
     """A template with the operands themselves in it."""
     kind = type(value)
     if kind is Arg:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -15,16 +15,16 @@ from framefuse.autodiff.library import Order, calls, order_of
 from framefuse.autodiff.registry import Given, Gradient
 from framefuse.errors import Stop
 from framefuse.ir.builder import Builder
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Node, Path
 from framefuse.ir.stops import reason
 from framefuse.ir.target import default_generator
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Value
 
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # True outside of a backward
 # torch.autograd.grad without what Python looks at first, which takes longer than a small gradient; the engine looks
 # at sizes and types again.
-walked: Callable[..., Any] = torch.autograd.Variable._execution_engine.run_backward
-Path = tuple[Any, ...]
+walked: Callable[..., Value] = torch.autograd.Variable._execution_engine.run_backward
 STATE = (("path", (3, 0)),)  # the attributes of a tape's result that is the generator's state
 
 
@@ -38,7 +38,7 @@ class Hole:
     depth: int = 0
 
 
-def filled(value: Any, operands: Sequence[torch.Tensor]) -> Any:
+def filled(value: Value, operands: Sequence[torch.Tensor]) -> Value:
     """Nested arguments with operands in their holes."""
     kind = type(value)
     if kind is Hole:
@@ -52,7 +52,7 @@ def filled(value: Any, operands: Sequence[torch.Tensor]) -> Any:
     return value
 
 
-def hollow(value: Any) -> Any:
+def hollow(value: Value) -> Value:
     """An argument template with holes in place of its tensors."""
     kind = type(value)
     if kind is Arg:
@@ -69,8 +69,8 @@ def hollow(value: Any) -> Any:
 
 
 def _run(
-    target: Callable[..., Any], wanted: Sequence[int], operands: Sequence[torch.Tensor], args: Any, kwargs: Any
-) -> tuple[Any, list[torch.Tensor]]:
+    target: Callable[..., Value], wanted: Sequence[int], operands: Sequence[torch.Tensor], args: Value, kwargs: Value
+) -> tuple[Value, list[torch.Tensor]]:
     """The call's result in grad mode, and what stood for the wanted operands: leaves, but where grad mode is on and
     leads on from an operand, that itself.
     """
@@ -83,7 +83,7 @@ def _run(
     return result, [values[index] for index in wanted]
 
 
-def _at(result: Any, path: Path) -> Any:
+def _at(result: Value, path: Path) -> Value:
     for step in path:
         result = result[step]
     return result
@@ -111,13 +111,13 @@ class Taped:
     also the state in which the generator was, so that the call can be made again.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     wanted: tuple[int, ...]
     paths: tuple[Path, ...]
     draws: bool = False
     tape: ClassVar[str] = "made"  # in objects of torch's own
 
-    def __call__(self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any) -> tuple[Any, ...]:
+    def __call__(self, operands: Sequence[torch.Tensor], args: Value, kwargs: Value) -> tuple[Value, ...]:
         state = (_generator(operands).get_state(),) if self.draws else ()
         result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
         found = [_at(result, path) for path in self.paths]
@@ -189,15 +189,15 @@ class Vjp:
     of the generator the call draws from there, and leaves the generator as it was.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     wanted: tuple[int, ...]
     paths: tuple[Path, ...]
 
     def __call__(
         self,
         operands: Sequence[torch.Tensor],
-        args: Any,
-        kwargs: Any,
+        args: Value,
+        kwargs: Value,
         given: Sequence[torch.Tensor],
         state: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, ...]:
@@ -222,11 +222,11 @@ class Replay:
     of the operands.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     paths: tuple[Path, ...]
 
     def __call__(
-        self, operands: Sequence[torch.Tensor], args: Any, kwargs: Any, state: torch.Tensor
+        self, operands: Sequence[torch.Tensor], args: Value, kwargs: Value, state: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...]]:
         with _drawing_from(state, operands):
             result = self.target(*filled(args, operands), **filled(kwargs, operands))
@@ -313,8 +313,8 @@ def _as_results(builder: Builder, node: Node, given: Given) -> dict[Node, Order]
 def _spread(
     builder: Builder,
     node: Node,
-    target: Callable[..., Any],
-    args: Sequence[Any],
+    target: Callable[..., Value],
+    args: Sequence[Value],
     wanted: Sequence[int],
     orders: Mapping[Node, Order],
 ) -> Sequence[Gradient]:

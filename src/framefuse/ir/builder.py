@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
-from framefuse.ir.graph import Graph, Node, Scalar
+from framefuse.ir.graph import Attribute, Attributes, Graph, Node, Path, Scalar
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Symbol, expr, product
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
@@ -41,8 +40,8 @@ class Builder:
         self.extents: set[Atom] = set()
         self.line: Line | None = None
         self.differentiable = False
-        self._table: dict[Any, Node] = {}
-        self._results: dict[Node, dict[tuple[Any, ...], Node]] = {}
+        self._table: dict[Hashable, Node] = {}
+        self._results: dict[Node, dict[Path, Node]] = {}
         self._calls: dict[tuple[Node, ...], list[Node]] = {}
         self._sizes: dict[Expr, int] = {}
         self._lengths: set[Expr] = set()  # known to be sizes
@@ -166,7 +165,7 @@ class Builder:
         self,
         op: str,
         inputs: tuple[Node, ...],
-        attrs: tuple[tuple[str, Any], ...],
+        attrs: Attributes,
         dtype: DType,
         shape: Shape,
         *,
@@ -200,7 +199,7 @@ class Builder:
         self,
         op: str,
         inputs: tuple[Node, ...],
-        attrs: tuple[tuple[str, Any], ...],
+        attrs: Attributes,
         dtype: DType,
         shape: Shape,
         strides: Shape | None,
@@ -215,14 +214,14 @@ class Builder:
             self._calls.setdefault(inputs, []).append(node)
         return node
 
-    def call(self, inputs: tuple[Node, ...], attrs: tuple[tuple[str, Any], ...]) -> Node | None:
+    def call(self, inputs: tuple[Node, ...], attrs: Attributes) -> Node | None:
         """The library call with these parts, if there is one: for calls of which one does for several."""
         for node in self._calls.get(inputs, ()):
             if node.attrs == attrs and repr(node.attrs) == repr(attrs):  # the text tells 1 from 1.0 from True
                 return node
         return None
 
-    def results(self, call: Node) -> Mapping[tuple[Any, ...], Node]:
+    def results(self, call: Node) -> Mapping[Path, Node]:
         """The results of a library call by their paths."""
         return self._results.get(call, {})
 
@@ -404,21 +403,21 @@ def builder_over(graph: Graph) -> Builder:
     return builder
 
 
-def attributes_key(op: str, attrs: tuple[tuple[str, Any], ...]) -> Any:
+def attributes_key(op: str, attrs: Attributes) -> Hashable:
     """What tells the attributes of equal nodes apart: numbers by type and digits, dtypes by name."""
     if op == "cast":
         return attrs[0][1].name, attrs[1][1]
     return tuple(_number_key(value) for _, value in attrs) if op in ("full", "iota", "pad", "derived") else attrs
 
 
-def _number_key(value: Any) -> Any:
+def _number_key(value: Attribute) -> Hashable:
     """A key that tells 1 from 1.0 from True, 0.0 from -0.0, and NaN from nothing else."""
     if isinstance(value, tuple):
         return tuple(map(_number_key, value))
     return value if isinstance(value, Expr) else (type(value).__name__, repr(value))
 
 
-def _survives(value: Any, old: DType, new: DType) -> bool:
+def _survives(value: Attribute, old: DType, new: DType) -> bool:
     """Whether a constant converts to ``new`` without a change, so that the cast may be folded."""
     if not isinstance(value, (bool, int, float)) or value != value or abs(value) > 2**24:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from framefuse.ir.values import Value
 
 IMMUTABLE_TYPE = 1 << 8
 
@@ -21,7 +21,7 @@ def written_in_c(kind: type) -> bool:
     return "__slots__" not in own and growth > 8 * (("__dict__" in own) + ("__weakref__" in own))
 
 
-def builtin_base(cls: type) -> Any:
+def builtin_base(cls: type) -> Value:
     """The first class of the MRO that is not written in Python: its own item setter runs no user code."""
     for kind in cls.__mro__:
         if written_in_c(kind):
@@ -29,7 +29,7 @@ def builtin_base(cls: type) -> Any:
     raise AssertionError("object is written in C")
 
 
-def of_extension(function: Any) -> bool:
+def of_extension(function: Value) -> bool:
     """Whether a builtin function belongs to a class of an extension by pybind11: what it is bound to is a record of the
     extension itself, which lives as long as the class.
     """

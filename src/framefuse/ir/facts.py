@@ -11,12 +11,12 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
 
 
 # A recording makes thousands of sources and facts: a frozen class would take three times as long to make one.
@@ -29,11 +29,11 @@ class Source:
 
     kind: str
     base: Source | None
-    key: Any
+    key: Value
     is_argument: bool = field(repr=False)
     _hash: int | None = field(repr=False)  # once it was asked for: it walks the path
 
-    def __init__(self, kind: str, base: Source | None = None, key: Any = None) -> None:
+    def __init__(self, kind: str, base: Source | None = None, key: Value = None) -> None:
         self.kind = kind
         self.base = base
         self.key = key
@@ -76,7 +76,7 @@ class Source:
         return type(self.key) is type(other.key) and bool(self.key == other.key)
 
 
-def _hashable(key: Any) -> Any:
+def _hashable(key: Value) -> Value:
     return key if isinstance(key, (str, int, float, bool, bytes, type(None), tuple)) else id(key)
 
 
@@ -111,7 +111,7 @@ class Fact:
 
     source: Source
     kind: str
-    value: Any = None
+    value: Value = None
     line: Line | None = None
 
     def __str__(self) -> str:

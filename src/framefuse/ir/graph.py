@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.dtypes import DType
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
+
+# What a node has beside its operands; its op's row says which, and of what types. Constants of the program are some.
+Attribute: TypeAlias = Value
+Attributes: TypeAlias = tuple[tuple[str, Attribute], ...]
+Path: TypeAlias = tuple[int, ...]  # to one result of a library call: its place in tuples that lie in tuples
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -23,14 +29,14 @@ class Node:
 
     op: str
     inputs: tuple[Node, ...]
-    attrs: tuple[tuple[str, Any], ...]
+    attrs: Attributes
     dtype: DType
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...] | None = None
     line: Line | None = None
     device: str = "cpu"
 
-    def attr(self, name: str) -> Any:
+    def attr(self, name: str) -> Attribute:
         """The attribute ``name``; raises KeyError when the node has none."""
         for key, value in self.attrs:
             if key == name:
@@ -89,10 +95,10 @@ class Late:
     constants. ``results`` are the trace's values with the places where the call gives them.
     """
 
-    target: Any
+    target: Value
     name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
     results: tuple[tuple[int, tuple[int, ...]], ...] = ()
     grad: bool = True
     requires_grad: bool = False

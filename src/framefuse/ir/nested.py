@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.trace import Build
+from framefuse.ir.values import Value
 
 
-def numbers_in(value: Any) -> Iterator[Expr | Real]:
+def numbers_in(value: Value) -> Iterator[Expr | Real]:
     """The numbers in a nested value; of a node those in its shape and attributes."""
     if isinstance(value, (Expr, Real)):
         yield value
@@ -28,6 +28,6 @@ def numbers_in(value: Any) -> Iterator[Expr | Real]:
             yield from numbers_in(part)
 
 
-def symbols_in(value: Any) -> set[Symbol]:
+def symbols_in(value: Value) -> set[Symbol]:
     """The symbols of the numbers in a nested value."""
     return {symbol for number in numbers_in(value) for symbol in number.symbols}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from framefuse.ir.values import Value
 
 SCALARS: frozenset[type] = frozenset(
     (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.longlong,
@@ -12,6 +12,6 @@ SCALARS: frozenset[type] = frozenset(
 )  # fmt: skip
 
 
-def is_numpy_number(value: Any) -> bool:
+def is_numpy_number(value: Value) -> bool:
     """Whether a value is one of NumPy's numbers that Python's own numbers hold exactly."""
     return type(value) in SCALARS

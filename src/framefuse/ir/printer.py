@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -16,8 +15,9 @@ from framefuse.ir.graph import Arg, Graph, Node
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.ops import TABLE
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
 
-HOMES: tuple[tuple[str, Any], ...] = (
+HOMES: tuple[tuple[str, Value], ...] = (
     ("torch", torch),
     ("torch.nn.functional", torch.nn.functional),
     ("torch.Tensor", torch.Tensor),
@@ -38,10 +38,10 @@ class Program:
     name: str
     text: str
     numbers: tuple[str, ...]
-    constants: tuple[Any, ...]
+    constants: tuple[Value, ...]
 
 
-def free_symbols(graph: Graph) -> dict[str, Any]:
+def free_symbols(graph: Graph) -> dict[str, Value]:
     """The symbols of sizes and the names of floats that nodes of a graph are over, by their text."""
     found = (_symbols((node.shape, node.attrs if node.op != "cast" else ())) for node in graph.nodes)
     return {str(symbol): symbol for symbols in found for symbol in symbols}
@@ -73,7 +73,7 @@ class _Printer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.names: dict[Node, str] = {}
-        self.constants: list[Any] = []
+        self.constants: list[Value] = []
         self.lines: list[str] = []
         self.bound = {(node, dimension): symbol for symbol, node, dimension in graph.bound}
         outside = [output.node for output in graph.outputs] + [write.node for write in graph.writes]
@@ -152,7 +152,7 @@ class _Printer:
         words.update((name, self.value(value)) for name, value in node.attrs if name != "dtype")
         return _filled(TABLE[node.op].formula, tuple(words.items()))
 
-    def value(self, value: Any, operands: Sequence[str] = ()) -> str:
+    def value(self, value: Value, operands: Sequence[str] = ()) -> str:
         """A constant, number or argument template as Python text."""
         if isinstance(value, Arg):
             return operands[value.index]
@@ -177,7 +177,7 @@ class _Printer:
             return str(value)
         return self.constant(value)
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: Value) -> str:
         """A name of torch, or a place in the tuple of constants."""
         for home, holder in HOMES:
             name = getattr(value, "__name__", None)
@@ -287,7 +287,7 @@ def real_text(value: Real) -> str:
     return text.format(*parts) if text is not None else f"math.{value.op}({', '.join(parts)})"
 
 
-def _symbols(value: Any) -> list[Any]:
+def _symbols(value: Value) -> list[Value]:
     """The integer symbols and the names of floats anywhere in nested values."""
     if isinstance(value, Expr):
         return sorted(value.symbols, key=str)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.values import Value
 
-Rename = Callable[[Any], Any]  # an Expr or Real to one of the same kind
+Rename = Callable[[Value], Value]  # an Expr or Real to one of the same kind
 
 
 Change = Callable[[Node, tuple[Node, ...]], Sequence[Node]]
@@ -51,7 +51,7 @@ def _node(node: Node, inputs: tuple[Node, ...], rename: Rename) -> Node:
     return replace(node, inputs=inputs, attrs=attrs, shape=shape, strides=strides)
 
 
-def _value(value: Any, rename: Rename) -> Any:
+def _value(value: Value, rename: Rename) -> Value:
     """A value of an attribute, the same object where nothing changes."""
     if isinstance(value, (Expr, Real)):
         return rename(value)

@@ -5,13 +5,13 @@ result.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from framefuse.ir.facts import Assumptions, Casts, Input
 from framefuse.ir.numbers import Expr, Real, Symbol
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Call:
     result is the operand's own object in new sizes.
     """
 
-    target: Any
+    target: Value
     name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+    result: Value
     line: Line | None
     written: tuple[int, ...] = ()
     random: bool = False
@@ -94,9 +94,9 @@ class Build:
     """
 
     kind: str
-    value: Any = None
-    parts: tuple[Any, ...] = ()
-    base: Any = None
+    value: Value = None
+    parts: tuple[Value, ...] = ()
+    base: Value = None
     number: int = -1
 
 
@@ -112,9 +112,9 @@ class Effect:
     """
 
     kind: str
-    target: Any  # Source or Build with number (an object made before)
-    key: Any
-    value: Any
+    target: Value  # Source or Build with number (an object made before)
+    key: Value
+    value: Value
     line: Line | None
 
 
@@ -164,7 +164,7 @@ class Trace:
     size_symbols: dict[tuple[int, int], Symbol]
     hints: dict[Symbol, int]
     real_hints: dict[str, float]
-    result: Any  # Ref, Expr, Real, Build or constant
+    result: Value  # Ref, Expr, Real, Build or constant
     effects: tuple[Effect, ...]
     opcodes: int = 0
     inlined: int = 0
@@ -181,15 +181,15 @@ class Trace:
 
 
 LEAVES = frozenset((int, float, bool, str, type(None), Expr, Real))  # arguments that hold no other
-CONVERSIONS: tuple[Any, ...] = (None, str, repr, ascii)
+CONVERSIONS: tuple[Value, ...] = (None, str, repr, ascii)
 
 
-def formatted(value: Any, conversion: int, spec: str) -> str:
+def formatted(value: Value, conversion: int, spec: str) -> str:
     """What an f-string makes of a value: ``conversion`` is 1 for ``!s``, 2 for ``!r``, 3 for ``!a``, else 0."""
     return format(CONVERSIONS[conversion](value) if conversion else value, spec)
 
 
-def refs(value: Any) -> list[int]:
+def refs(value: Value) -> list[int]:
     """The values named anywhere in nested arguments or in a recipe, in order."""
     found: list[int] = []
     waiting = [value]
@@ -211,7 +211,7 @@ def refs(value: Any) -> list[int]:
     return found
 
 
-def outside(result: Any, effects: tuple[Effect, ...]) -> tuple[int, ...]:
+def outside(result: Value, effects: tuple[Effect, ...]) -> tuple[int, ...]:
     """The values that a result and effects name, each once, in order."""
     found = dict.fromkeys(refs(result))
     for effect in effects:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.trace import Build, Call, Ref, TensorMeta, Trace
+from framefuse.ir.values import Value
 
 
 def trace_text(trace: Trace) -> str:
@@ -42,7 +41,7 @@ def _call(trace: Trace, call: Call) -> str:
     return f"{target} = {call.name}({', '.join(parts)})" + (f"  # {metas}" if metas else "")
 
 
-def _refs(value: Any) -> list[int]:
+def _refs(value: Value) -> list[int]:
     if isinstance(value, Ref):
         return [value.value]
     if isinstance(value, (tuple, list)):
@@ -50,7 +49,7 @@ def _refs(value: Any) -> list[int]:
     return []
 
 
-def _value(value: Any) -> str:
+def _value(value: Value) -> str:
     if isinstance(value, Ref):
         return f"v{value.value}"
     if isinstance(value, Build):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element, where
@@ -34,7 +34,7 @@ FORMULAS: dict[str, Callable[[Element], Element]] = {
 
 
 def _activation(formula: Callable[[Element], Element]) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, inplace: bool = False, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, inplace: bool = False, *, out: Value = None) -> Node:
         _need_float(input)
         return lo.compute(formula, input)
 
@@ -63,7 +63,7 @@ def relu6(lo: Lowering, input: Node, inplace: bool = False) -> Node:
     return _between(lo, input, 0.0, 6.0)
 
 
-def _between(lo: Lowering, input: Node, low: Any, high: Any) -> Node:
+def _between(lo: Lowering, input: Node, low: Value, high: Value) -> Node:
     """clamp that keeps the dtype of integers, and has no slope at its bounds."""
     if input.dtype.is_integral:
         return clamp(lo, input, int(low), int(high))
@@ -74,7 +74,7 @@ def _between(lo: Lowering, input: Node, low: Any, high: Any) -> Node:
 
 
 @rule("F.hardtanh", "nn.hardtanh")
-def hard_tanh(lo: Lowering, input: Node, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Node:
+def hard_tanh(lo: Lowering, input: Node, min_val: Value = -1.0, max_val: Value = 1.0, inplace: bool = False) -> Node:
     return _between(lo, input, min_val, max_val)
 
 
@@ -111,7 +111,7 @@ def celu(lo: Lowering, input: Node, alpha: float = 1.0, inplace: bool = False) -
 
 
 @rule("leaky_relu")
-def leaky_relu(lo: Lowering, input: Node, negative_slope: Any = 0.01, inplace: bool = False) -> Node:
+def leaky_relu(lo: Lowering, input: Node, negative_slope: Value = 0.01, inplace: bool = False) -> Node:
     _need_float(input)
     return lo.compute(
         lambda a: where(a > 0.0, a, a * negative_slope).derived("leaky_relu", a, numbers=(negative_slope,)), input
@@ -133,7 +133,7 @@ def prelu(lo: Lowering, input: Node, weight: Node) -> Node:
 
 
 @rule("softplus")
-def softplus(lo: Lowering, input: Node, beta: Any = 1.0, threshold: Any = 20.0) -> Node:
+def softplus(lo: Lowering, input: Node, beta: Value = 1.0, threshold: Value = 20.0) -> Node:
     _need_float(input)
 
     def formula(a: Element) -> Element:
@@ -156,7 +156,7 @@ def tanhshrink(lo: Lowering, input: Node) -> Node:
 
 
 @rule("hardshrink")
-def hardshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
+def hardshrink(lo: Lowering, input: Node, lambd: Value = 0.5) -> Node:
     _need_float(input)
     return lo.compute(
         lambda a: where((a >= -lambd) & (a <= lambd), 0.0, a).derived("shrink", a, numbers=(lambd,)), input
@@ -164,7 +164,7 @@ def hardshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
 
 
 @rule("softshrink")
-def softshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
+def softshrink(lo: Lowering, input: Node, lambd: Value = 0.5) -> Node:
     _need_float(input)
 
     def formula(a: Element) -> Element:
@@ -175,7 +175,7 @@ def softshrink(lo: Lowering, input: Node, lambd: Any = 0.5) -> Node:
 
 
 @rule("threshold")
-def threshold(lo: Lowering, input: Node, threshold: Any, value: Any, inplace: bool = False) -> Node:
+def threshold(lo: Lowering, input: Node, threshold: Value, value: Value, inplace: bool = False) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
     return lo.compute(lambda a: where(a <= threshold, value, a).derived("threshold", a, numbers=(threshold,)), input)
@@ -194,7 +194,7 @@ def glu(lo: Lowering, input: Node, dim: int = -1) -> Node:
 # ---- softmax ---------------------------------------------------------------------------------------------------------
 
 
-def _softmax_operand(lo: Lowering, input: Node, dim: Any, dtype: Any) -> tuple[Node, int, Any]:
+def _softmax_operand(lo: Lowering, input: Node, dim: Value, dtype: Value) -> tuple[Node, int, Value]:
     if dim is None:
         raise Unsupported("no dimension")
     result = row(dtype) if dtype is not None else input.dtype
@@ -204,7 +204,7 @@ def _softmax_operand(lo: Lowering, input: Node, dim: Any, dtype: Any) -> tuple[N
 
 
 @rule("softmax", "special.softmax")
-def softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dtype: Any = None) -> Node:
+def softmax(lo: Lowering, input: Node, dim: Value = None, _stacklevel: Value = 3, dtype: Value = None) -> Node:
     if not isinstance(_stacklevel, int):  # torch.softmax has the dtype in third place
         dtype = _stacklevel
     node, axis, result = _softmax_operand(lo, input, dim, dtype)
@@ -217,12 +217,12 @@ def softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dt
 
 
 @rule("F.softmin")
-def softmin(lo: Lowering, input: Node, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Node:
+def softmin(lo: Lowering, input: Node, dim: Value = None, _stacklevel: int = 3, dtype: Value = None) -> Node:
     return softmax(lo, lo.compute(lambda a: -a, input), dim, 3, dtype)
 
 
 @rule("log_softmax", "special.log_softmax")
-def log_softmax(lo: Lowering, input: Node, dim: Any = None, _stacklevel: Any = 3, dtype: Any = None) -> Node:
+def log_softmax(lo: Lowering, input: Node, dim: Value = None, _stacklevel: Value = 3, dtype: Value = None) -> Node:
     if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     node, axis, result = _softmax_operand(lo, input, dim, dtype)

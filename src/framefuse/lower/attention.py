@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from framefuse.ir.builder import ZERO, Shape
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Real, constant_real
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.creation import positions
 from framefuse.lower.element import where
 from framefuse.lower.products import BLAS, multiply
 from framefuse.lower.random_numbers import dropped
-from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 INFINITY = float("inf")
 
 
 @rule("scaled_dot_product_attention")
 def scaled_dot_product_attention(
-    lo: Lowering, query: Node, key: Node, value: Node, attn_mask: Any = None, dropout_p: Any = 0.0,
-    is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    lo: Lowering, query: Node, key: Node, value: Node, attn_mask: Value = None, dropout_p: Value = 0.0,
+    is_causal: bool = False, scale: Value = None, enable_gqa: bool = False,
+) -> Lowered:  # fmt: skip
     shape = (*query.shape[:-1], value.shape[-1])
     plain = query.device == "cpu" and query.dtype.name in BLAS and not enable_gqa
     if isinstance(dropout_p, float) and 0.0 < dropout_p < 1.0 and plain:
@@ -33,7 +33,7 @@ def scaled_dot_product_attention(
 
 
 def _with_dropout(
-    lo: Lowering, query: Node, key: Node, value: Node, mask: Any, p: float, causal: bool, scale: Any, shape: Shape
+    lo: Lowering, query: Node, key: Node, value: Node, mask: Value, p: float, causal: bool, scale: Value, shape: Shape
 ) -> Node:
     """at::_scaled_dot_product_attention_math, which eager takes on the CPU where there is dropout."""
     factor = _factor(lo, query, scale)
@@ -54,7 +54,7 @@ def _with_dropout(
     return result
 
 
-def _factor(lo: Lowering, query: Node, scale: Any) -> float | Real:
+def _factor(lo: Lowering, query: Node, scale: Value) -> float | Real:
     """What both operands of the first product are multiplied by: the root of the scale."""
     if scale is not None:
         if type(scale) not in (int, float) or not scale > 0.0:
@@ -67,7 +67,7 @@ def _factor(lo: Lowering, query: Node, scale: Any) -> float | Real:
     return Real("sqrt", (Real("div", (constant_real(1.0), Real("sqrt", (Real("int", (width,)),)))),))
 
 
-def _masked(lo: Lowering, scores: Node, mask: Any) -> Node:
+def _masked(lo: Lowering, scores: Node, mask: Value) -> Node:
     if not isinstance(mask, Node) or (mask.dtype is not BOOL and mask.dtype is not scores.dtype):
         raise Unsupported("the kind of the mask")
     if lo.broadcast(scores.shape, mask.shape) != scores.shape:

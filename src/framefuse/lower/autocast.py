@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from framefuse.ir.graph import Node
 from framefuse.ir.stops import reason
 from framefuse.ir.target import type_of
 from framefuse.ir.trace import Call, TensorMeta, refs
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 
 
@@ -176,7 +176,7 @@ class Autocast:
         return {value: self.lo.cast(node, target) for value, node in cast.items()}
 
 
-def _values(call: Call) -> tuple[Any, ...]:
+def _values(call: Call) -> tuple[Value, ...]:
     return (*call.args, *call.kwargs.values())
 
 

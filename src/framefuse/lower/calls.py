@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from framefuse.ir.stops import reason
 from framefuse.ir.strides import ambiguous, dense_order, dense_strides, order_like
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
+from framefuse.ir.values import Value
 from framefuse.lower.autocast import policy
 from framefuse.lower.context import Lowering
 from framefuse.lower.library import (
@@ -35,7 +35,7 @@ class LibraryCalls:
     even when nothing reads them; ``number`` brings a recorded number over the graph's symbols.
     """
 
-    def __init__(self, builder: Lowering, trace: Trace, values: Values, number: Callable[[Expr | Real], Any]) -> None:
+    def __init__(self, builder: Lowering, trace: Trace, values: Values, number: Callable[[Expr | Real], Value]) -> None:
         self.builder = builder
         self.trace = trace
         self.values = values
@@ -47,7 +47,7 @@ class LibraryCalls:
     def library(
         self,
         call: Call,
-        target: Any,
+        target: Value,
         paths: Sequence[tuple[int, ...]],
         metas: Sequence[TensorMeta],
         shapes: Sequence[Shape | None] | None = None,
@@ -183,7 +183,7 @@ class LibraryCalls:
             self.copies[node, order] = copy
         return copy
 
-    def _template(self, value: Any, operands: list[Node], replaced: dict[int, Node]) -> Any:
+    def _template(self, value: Value, operands: list[Node], replaced: dict[int, Node]) -> Value:
         if isinstance(value, Ref):
             node = replaced.get(value.value) or self._as_it_lies(value.value)
             if node not in operands:
@@ -208,7 +208,7 @@ def _constant(nodes: Sequence[Node]) -> bool:
     return all(size.constant is not None for node in nodes for size in node.shape)
 
 
-def _no_numbers(*templates: Any) -> bool:
+def _no_numbers(*templates: Value) -> bool:
     """True when no run-time number is among the arguments."""
     for value in templates:
         if isinstance(value, (Expr, Real)):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.ir.dtypes import BY_NAME, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.target import type_of
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import row
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 
 def _to_method(dtype: DType) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, memory_format: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, memory_format: Value = None) -> Node:
         return lo.cast(input, dtype)
 
     return lowered
@@ -30,7 +30,7 @@ for _name, _dtype in {
 
 
 @rule("Tensor.to")
-def to(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node | Shapes:
+def to(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Node | Shapes:
     dtype = kwargs.get("dtype")
     moved = False
     for value in (*args, kwargs.get("device"), kwargs.get("other")):
@@ -55,12 +55,12 @@ def _is_named(device: str, named: torch.device | str | int) -> bool:
 
 
 @rule("Tensor.cpu")
-def cpu(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Node | Shapes:
+def cpu(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Node | Shapes:
     return input if input.device == "cpu" else Shapes((input.shape,))
 
 
 @rule("Tensor.cuda", "Tensor.xpu", "pin_memory")
-def moved(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Shapes:
+def moved(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Shapes:
     return Shapes((input.shape,))
 
 
@@ -70,14 +70,14 @@ def type_as(lo: Lowering, input: Node, other: Node) -> Node | Shapes:
 
 
 @rule("Tensor.type")
-def type_(lo: Lowering, input: Node, dtype: Any = None, non_blocking: bool = False) -> Node:
+def type_(lo: Lowering, input: Node, dtype: Value = None, non_blocking: bool = False) -> Node:
     if not isinstance(dtype, torch.dtype):
         raise Unsupported("a type by name")
     return lo.cast(input, row(dtype))
 
 
 @rule("clone", "contiguous", "detach", "Tensor.data", "alias")
-def same(lo: Lowering, input: Node, memory_format: Any = None) -> Node:
+def same(lo: Lowering, input: Node, memory_format: Value = None) -> Node:
     return input
 
 
@@ -89,7 +89,7 @@ def copy_(lo: Lowering, input: Node, other: Node, non_blocking: bool = False) ->
 
 
 @rule("Tensor.fill_", "fill")
-def fill(lo: Lowering, input: Node, value: Any) -> Node:
+def fill(lo: Lowering, input: Node, value: Value) -> Node:
     if isinstance(value, Node):
         return copy_(lo, input, value)
     return lo.derived(lo.full(value, input.dtype, input.shape, input.device), "nothing", (input,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from framefuse.ir.numbers import Expr, Symbol, expr
 from framefuse.ir.strides import ambiguous, dense_order, order_like
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.trace import TensorMeta
+from framefuse.ir.values import Value
 from framefuse.lower.element import Element
 from framefuse.lower.library import element_on
 from framefuse.lower.promotion import is_number, result_dtype, to_float
@@ -57,7 +57,7 @@ class Lowering(Builder):
 
     # ---- arguments ---------------------------------------------------------------------------------------------------
 
-    def axis(self, dim: Any, rank: int) -> int:
+    def axis(self, dim: Value, rank: int) -> int:
         """A dimension number made non-negative; 0-d tensors have one axis as far as dimension numbers go."""
         if isinstance(dim, Expr):
             dim = dim.constant
@@ -68,7 +68,7 @@ class Lowering(Builder):
             raise Unsupported("a dimension out of range")
         return dim % limit
 
-    def axes(self, dims: Any, rank: int) -> tuple[int, ...]:
+    def axes(self, dims: Value, rank: int) -> tuple[int, ...]:
         """One or several dimension numbers as sorted axes; None or an empty tuple means all."""
         if dims is None or (isinstance(dims, (tuple, list)) and not dims):
             return tuple(range(rank))
@@ -76,7 +76,7 @@ class Lowering(Builder):
             return tuple(sorted({self.axis(dim, rank) for dim in dims})) if rank else ()
         return (self.axis(dims, rank),) if rank else ()
 
-    def shape_of(self, *sizes: Any) -> Shape:
+    def shape_of(self, *sizes: Value) -> Shape:
         """Sizes given as separate numbers or as one sequence."""
         if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
             sizes = tuple(sizes[0])
@@ -139,7 +139,7 @@ class Lowering(Builder):
             return self.there[node, device]
         meta = self.memory.get(node)
         target = torch.Tensor.to if self.differentiable or meta is None or meta.requires_grad else element_on
-        attrs: tuple[tuple[str, Any], ...] = (
+        attrs: tuple[tuple[str, Value], ...] = (
             ("target", target), ("name", target.__name__), ("args", (Arg(0), device)), ("kwargs", {}),
             ("random", False), ("orders", ((),)),
         )  # fmt: skip
@@ -197,9 +197,11 @@ class Lowering(Builder):
         meta = self.memory[node]
         return dense_order(meta.sizes, meta.strides) is not None
 
-    def draw(self, target: Any, args: tuple[Any, ...], dtype: DType, shape: Shape, strides: Shape, device: str) -> Node:
+    def draw(
+        self, target: Value, args: tuple[Value, ...], dtype: DType, shape: Shape, strides: Shape, device: str
+    ) -> Node:
         """The result of a library call that advances a generator: made once, in program order, read or not."""
-        attrs: tuple[tuple[str, Any], ...] = (
+        attrs: tuple[tuple[str, Value], ...] = (
             ("target", target), ("name", target.__name__), ("args", args), ("kwargs", {}), ("random", True),
             ("orders", ()),
         )  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.builder import Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
@@ -16,8 +16,9 @@ from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 def _convolution(rank: int) -> Callable[..., Shapes]:
     def lowered(
-        lo: Lowering, input: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-        groups: Any = 1,
+        lo: Lowering, input: Node, weight: Node, bias: Value = None, stride: Value = 1, padding: Value = 0,
+        dilation: Value = 1,
+        groups: Value = 1,
     ) -> Shapes:  # fmt: skip
         lead = input.shape[: len(input.shape) - rank - 1]
         steps, holes = each(stride, rank), each(dilation, rank)
@@ -38,8 +39,8 @@ def _convolution(rank: int) -> Callable[..., Shapes]:
 
 def _transposed(rank: int) -> Callable[..., Shapes]:
     def lowered(
-        lo: Lowering, input: Node, weight: Node, bias: Any = None, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: Any = 1, dilation: Any = 1,
+        lo: Lowering, input: Node, weight: Node, bias: Value = None, stride: Value = 1, padding: Value = 0,
+        output_padding: Value = 0, groups: Value = 1, dilation: Value = 1,
     ) -> Shapes:  # fmt: skip
         lead, sizes = input.shape[: len(input.shape) - rank - 1], input.shape[len(input.shape) - rank :]
         numbers = (each(value, rank) for value in (stride, padding, output_padding, dilation))
@@ -57,7 +58,7 @@ for _rank in (1, 2, 3):
     register((f"conv_transpose{_rank}d",), "convolution", _transposed(_rank))
 
 
-def _blocks(lo: Lowering, sizes: Shape, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Expr:
+def _blocks(lo: Lowering, sizes: Shape, kernel: Value, dilation: Value, padding: Value, stride: Value) -> Expr:
     """In how many places a window lies on a picture."""
     columns = zip(sizes, *(each(value, 2) for value in (kernel, dilation, padding, stride)), strict=True)
     places = tuple((size + 2 * pad - hole * (span - 1) - 1) // step + 1 for size, span, hole, pad, step in columns)
@@ -66,7 +67,7 @@ def _blocks(lo: Lowering, sizes: Shape, kernel: Any, dilation: Any, padding: Any
 
 @rule("F.unfold")
 def unfold(
-    lo: Lowering, input: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    lo: Lowering, input: Node, kernel_size: Value, dilation: Value = 1, padding: Value = 0, stride: Value = 1
 ) -> Shapes:
     lead, (channels, *sizes) = input.shape[:-3], input.shape[-3:]
     places = _blocks(lo, tuple(sizes), kernel_size, dilation, padding, stride)
@@ -75,7 +76,8 @@ def unfold(
 
 @rule("F.fold")
 def fold(
-    lo: Lowering, input: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    lo: Lowering, input: Node, output_size: Value, kernel_size: Value, dilation: Value = 1, padding: Value = 0,
+    stride: Value = 1
 ) -> Shapes:
     sizes = lo.shape_of(output_size if isinstance(output_size, (tuple, list)) else (output_size,) * 2)
     count = math.prod(each(kernel_size, 2))
@@ -87,8 +89,8 @@ def fold(
 
 @rule("F.interpolate", "F.upsample")
 def interpolate(
-    lo: Lowering, input: Node, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-    align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
+    lo: Lowering, input: Node, size: Value = None, scale_factor: Value = None, mode: str = "nearest",
+    align_corners: Value = None, recompute_scale_factor: Value = None, antialias: bool = False,
 ) -> Shapes:  # fmt: skip
     rank = len(input.shape) - 2
     if size is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.strides import dense_order, row_major
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 
 MADE = Ref(-1)  # the operand of a call of our own
@@ -69,7 +69,13 @@ class Copies:
         return self._call(torch.clone, "clone", (view,), {}, meta, node.shape)
 
     def _call(
-        self, target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], meta: TensorMeta, shape: Shape
+        self,
+        target: Value,
+        name: str,
+        args: tuple[Value, ...],
+        kwargs: dict[str, Value],
+        meta: TensorMeta,
+        shape: Shape,
     ) -> Node:
         """A library call of our own on the node that is its first argument."""
         call = Call(target, name, (MADE, *args[1:]), kwargs, None, None)

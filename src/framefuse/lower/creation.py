@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -12,12 +11,13 @@ from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, Real, expr, maximum
 from framefuse.ir.target import type_of
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, number_dtype, row
 from framefuse.lower.rules import Unsupported, rule
 
 
-def _place(lo: Lowering, device: Any, layout: Any, model: Node | None = None) -> str:
+def _place(lo: Lowering, device: Value, layout: Value, model: Node | None = None) -> str:
     if layout not in (None, torch.strided):
         raise Unsupported("layout")
     if device is None:
@@ -27,7 +27,7 @@ def _place(lo: Lowering, device: Any, layout: Any, model: Node | None = None) ->
 
 
 def _constant(
-    lo: Lowering, value: Scalar, size: tuple[Any, ...], options: dict[str, Any], dtype: DType | None = None
+    lo: Lowering, value: Scalar, size: tuple[Value, ...], options: dict[str, Value], dtype: DType | None = None
 ) -> Node:
     known = {"dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names", "memory_format"}
     if options.keys() - known or options.get("requires_grad") or options.get("pin_memory"):
@@ -38,39 +38,39 @@ def _constant(
 
 
 @rule("torch.zeros")
-def zeros(lo: Lowering, *size: Any, **options: Any) -> Node:
+def zeros(lo: Lowering, *size: Value, **options: Value) -> Node:
     return _constant(lo, 0, _sizes(size, options), options)
 
 
 @rule("torch.ones")
-def ones(lo: Lowering, *size: Any, **options: Any) -> Node:
+def ones(lo: Lowering, *size: Value, **options: Value) -> Node:
     return _constant(lo, 1, _sizes(size, options), options)
 
 
-def _sizes(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _sizes(size: tuple[Value, ...], options: dict[str, Value]) -> tuple[Value, ...]:
     return (options.pop("size"),) if "size" in options else size
 
 
 @rule("torch.full")
-def full(lo: Lowering, size: Any, fill_value: Any, **options: Any) -> Node:
+def full(lo: Lowering, size: Value, fill_value: Value, **options: Value) -> Node:
     if not is_number(fill_value):
         raise Unsupported("fill value")
     return _constant(lo, fill_value, (size,), options, number_dtype(fill_value, lo.default))
 
 
 @rule("scalar_tensor")
-def scalar_tensor(lo: Lowering, value: Any, **options: Any) -> Node:
+def scalar_tensor(lo: Lowering, value: Value, **options: Value) -> Node:
     return _constant(lo, value, ((),), options)
 
 
 @rule("torch.tensor", "torch.as_tensor")
-def tensor(lo: Lowering, data: Any, **options: Any) -> Node:
+def tensor(lo: Lowering, data: Value, **options: Value) -> Node:
     if isinstance(data, Node) or not is_number(data):
         raise Unsupported("data that is no number")
     return _constant(lo, data, ((),), options, number_dtype(data, lo.default))
 
 
-def _like(lo: Lowering, model: Node, value: Scalar, options: dict[str, Any], shape: Shape | None = None) -> Node:
+def _like(lo: Lowering, model: Node, value: Scalar, options: dict[str, Value], shape: Shape | None = None) -> Node:
     options.setdefault("device", model.device)
     options["device"] = options["device"] or model.device
     size = model.shape if shape is None else shape
@@ -78,48 +78,48 @@ def _like(lo: Lowering, model: Node, value: Scalar, options: dict[str, Any], sha
 
 
 @rule("zeros_like")
-def zeros_like(lo: Lowering, input: Node, **options: Any) -> Node:
+def zeros_like(lo: Lowering, input: Node, **options: Value) -> Node:
     return _like(lo, input, 0, options)
 
 
 @rule("ones_like")
-def ones_like(lo: Lowering, input: Node, **options: Any) -> Node:
+def ones_like(lo: Lowering, input: Node, **options: Value) -> Node:
     return _like(lo, input, 1, options)
 
 
 @rule("full_like")
-def full_like(lo: Lowering, input: Node, fill_value: Any, **options: Any) -> Node:
+def full_like(lo: Lowering, input: Node, fill_value: Value, **options: Value) -> Node:
     if not is_number(fill_value):
         raise Unsupported("fill value")
     return _like(lo, input, fill_value, options)
 
 
 @rule("new_zeros")
-def new_zeros(lo: Lowering, input: Node, *size: Any, **options: Any) -> Node:
+def new_zeros(lo: Lowering, input: Node, *size: Value, **options: Value) -> Node:
     return _like(lo, input, 0, options, lo.shape_of(*_sizes(size, options)))
 
 
 @rule("new_ones")
-def new_ones(lo: Lowering, input: Node, *size: Any, **options: Any) -> Node:
+def new_ones(lo: Lowering, input: Node, *size: Value, **options: Value) -> Node:
     return _like(lo, input, 1, options, lo.shape_of(*_sizes(size, options)))
 
 
 @rule("new_full")
-def new_full(lo: Lowering, input: Node, size: Any, fill_value: Any, **options: Any) -> Node:
+def new_full(lo: Lowering, input: Node, size: Value, fill_value: Value, **options: Value) -> Node:
     if not is_number(fill_value):
         raise Unsupported("fill value")
     return _like(lo, input, fill_value, options, lo.shape_of(size))
 
 
 @rule("new_tensor")
-def new_tensor(lo: Lowering, input: Node, data: Any, **options: Any) -> Node:
+def new_tensor(lo: Lowering, input: Node, data: Value, **options: Value) -> Node:
     if not is_number(data):
         raise Unsupported("data that is no number")
     return _constant(lo, data, ((),), {"device": input.device, **options}, number_dtype(data, lo.default))
 
 
 @rule("torch.arange")
-def arange(lo: Lowering, start: Any, end: Any = None, step: Any = 1, **options: Any) -> Node:
+def arange(lo: Lowering, start: Value, end: Value = None, step: Value = 1, **options: Value) -> Node:
     if end is None:
         start, end = 0, start
     numbers = (start, end, step)
@@ -146,7 +146,7 @@ def positions(lo: Lowering, shape: Shape, axis: int, device: str) -> Node:
 
 
 @rule("torch.eye")
-def eye(lo: Lowering, n: Any, m: Any = None, **options: Any) -> Node:
+def eye(lo: Lowering, n: Value, m: Value = None, **options: Value) -> Node:
     shape = lo.shape_of(n, n if m is None else m)
     kind = row(options["dtype"]) if options.get("dtype") is not None else lo.default
     place = _place(lo, options.get("device"), options.get("layout"))
@@ -155,7 +155,7 @@ def eye(lo: Lowering, n: Any, m: Any = None, **options: Any) -> Node:
     return lo.cast(lo.pointwise("eq", positions(lo, shape, 0, place), positions(lo, shape, 1, place)), kind)
 
 
-def _triangle(lo: Lowering, input: Node, diagonal: Any, op: str) -> Node:
+def _triangle(lo: Lowering, input: Node, diagonal: Value, op: str) -> Node:
     rank = len(input.shape)
     if rank < 2:
         raise Unsupported("no matrix")
@@ -169,10 +169,10 @@ def _triangle(lo: Lowering, input: Node, diagonal: Any, op: str) -> Node:
 
 
 @rule("tril")
-def tril(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> Node:
+def tril(lo: Lowering, input: Node, diagonal: Value = 0, *, out: Value = None) -> Node:
     return _triangle(lo, input, diagonal, "le")
 
 
 @rule("triu")
-def triu(lo: Lowering, input: Node, diagonal: Any = 0, *, out: Any = None) -> Node:
+def triu(lo: Lowering, input: Node, diagonal: Value = 0, *, out: Value = None) -> Node:
     return _triangle(lo, input, diagonal, "ge")

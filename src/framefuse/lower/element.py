@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import DType
 from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.values import Value
 
 
 class Element:
@@ -104,10 +104,10 @@ def unary(op: str) -> Callable[[Element], Element]:
     return lambda a: a.apply(op)
 
 
-def binary(op: str) -> Callable[[Any, Any], Element]:
+def binary(op: str) -> Callable[[Value, Value], Element]:
     """The primitive as a function of two elements, one of which may be a number."""
 
-    def apply(a: Any, b: Any) -> Element:
+    def apply(a: Value, b: Value) -> Element:
         return a.apply(op, b) if isinstance(a, Element) else b.number(a).apply(op, b)
 
     return apply
@@ -119,13 +119,13 @@ sin, cos, sigmoid, trunc, isnan = (unary(name) for name in ("sin", "cos", "sigmo
 maximum, minimum, eq, ne = (binary(name) for name in ("maximum", "minimum", "eq", "ne"))
 
 
-def where(condition: Element, a: Any, b: Any) -> Element:
+def where(condition: Element, a: Value, b: Value) -> Element:
     """``a`` where the condition holds, else ``b``; one of them may be a number."""
     model = a if isinstance(a, Element) else b
     first, second = (value if isinstance(value, Element) else model.number(value) for value in (a, b))
     return condition.apply("where", first, second)
 
 
-def fma(a: Element, b: Any, c: Element) -> Element:
+def fma(a: Element, b: Value, c: Element) -> Element:
     """``a * b + c`` rounded once."""
     return a.apply("fma", b, c)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from framefuse.ir.trace import Call, Ref, Trace
+from framefuse.ir.values import Value
 from framefuse.lower.fused_steps import FUSED
 from framefuse.lower.fused_steps import parts as fused_parts
 
@@ -26,9 +26,7 @@ def each(trace: Trace) -> Trace:
         return trace
     metas = list(trace.metas)
     calls = tuple(
-        part
-        for call in trace.calls
-        for part in (fused_parts(call, metas) if call.name in FUSED else _parts(call))
+        part for call in trace.calls for part in (fused_parts(call, metas) if call.name in FUSED else _parts(call))
     )
     return dataclasses.replace(trace, calls=calls, metas=tuple(metas))
 
@@ -67,5 +65,5 @@ def _parts(call: Call) -> Iterator[Call]:
         )
 
 
-def _at(value: Any, place: int) -> Any:
+def _at(value: Value, place: int) -> Value:
     return value[place] if type(value) in SEQUENCES else value

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 
 from framefuse.ir.numbers import Expr, Real, constant_real
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Value
 
 
 class Steps:
@@ -20,7 +20,7 @@ class Steps:
         self.metas = metas
         self.made: list[Call] = []
 
-    def fresh(self, name: str, like: Ref, *args: Any, **kwargs: Any) -> Ref:
+    def fresh(self, name: str, like: Ref, *args: Value, **kwargs: Value) -> Ref:
         """A new value, as large as ``like``."""
         storage = 1 + max(meta.storage for meta in self.metas)
         meta = dataclasses.replace(self.metas[like.value], requires_grad=False, storage=storage, type=torch.Tensor)
@@ -34,7 +34,7 @@ class Steps:
         self._add("copy_", (target, source), {}, target, (target.value,))
         self.made[-1] = dataclasses.replace(self.made[-1], name="copy_uncounted")
 
-    def _add(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Ref, written: Any) -> None:
+    def _add(self, name: str, args: tuple[Value, ...], kwargs: dict[str, Value], result: Ref, written: Value) -> None:
         target = getattr(torch.Tensor, name, None) or getattr(torch, name)
         replaced = {"target": target, "name": name, "args": args, "kwargs": kwargs}
         self.made.append(dataclasses.replace(self.call, result=result, written=written, **replaced))
@@ -104,12 +104,12 @@ def parts(call: Call, metas: list[TensorMeta]) -> Iterator[Call]:
     yield from steps.made
 
 
-def _real(value: Any) -> Real:
+def _real(value: Value) -> Real:
     if isinstance(value, Expr):
         return Real("int", (value,))
     return value if isinstance(value, Real) else constant_real(float(value))
 
 
-def _less(value: Any) -> Any:
+def _less(value: Value) -> Value:
     """One less a factor, in doubles."""
     return 1.0 - value if isinstance(value, (int, float)) else Real("sub", (constant_real(1.0), _real(value)))

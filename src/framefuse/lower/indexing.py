@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from framefuse.ir.builder import ONE, ZERO, Shape
 from framefuse.ir.dtypes import BOOL, INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, ceildiv, expr
+from framefuse.ir.values import Value
 from framefuse.lower.aliases import Inexpressible, path_between, scatter
 from framefuse.lower.context import Lowering
 from framefuse.lower.pointwise import select_where
 from framefuse.lower.promotion import is_number
-from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 from framefuse.lower.views import in_bounds
 
 
@@ -33,7 +33,7 @@ class _Box:
     listed: list[tuple[int, Shape]] = field(default_factory=list)  # the same for positions written as a list
 
 
-def _parse(lo: Lowering, node: Node, index: Any) -> _Box:
+def _parse(lo: Lowering, node: Node, index: Value) -> _Box:
     items = list(index) if isinstance(index, tuple) else [index]
     used = sum(_axes_of(item) for item in items)
     rank = len(node.shape)
@@ -69,7 +69,7 @@ def _parse(lo: Lowering, node: Node, index: Any) -> _Box:
     return box
 
 
-def _axes_of(item: Any) -> int:
+def _axes_of(item: Value) -> int:
     if item is None or item is ...:
         return 0
     if isinstance(item, Node):
@@ -97,7 +97,7 @@ def _slice(lo: Lowering, item: slice, size: Expr) -> tuple[Expr, int, Expr]:
     return start, step, stop - start if step == 1 else ceildiv(stop - start, step)
 
 
-def _clamped(lo: Lowering, bound: Any, size: Expr) -> Expr:
+def _clamped(lo: Lowering, bound: Value, size: Expr) -> Expr:
     place = expr(bound)
     if lo.size(place) < 0:
         if place.constant is None:
@@ -115,20 +115,23 @@ def _clamped(lo: Lowering, bound: Any, size: Expr) -> Expr:
 
 
 @rule("__getitem__")
-def getitem(lo: Lowering, input: Node, index: Any) -> Any:
+def getitem(lo: Lowering, input: Node, index: Value) -> Lowered:
     box = _parse(lo, input, index)
     if box.listed:
         return _many(lo, box)
     view = lo.slice(input, box.starts, box.steps, box.lengths)
     if len(box.tensors) == 1:
         return _take(lo, view, box)
-    if box.tensors:
-        return _many(lo, box)
+    return _many(lo, box) if box.tensors else _shown(lo, view, box)
+
+
+def _shown(lo: Lowering, view: Node, box: _Box) -> Node:
+    """What an index of ints, slices and new axes shows of the sliced operand."""
     return lo.reshape(view, tuple(ONE if axis is None else box.lengths[axis] for axis in box.shown))
 
 
 @rule("aten.index")
-def index(lo: Lowering, input: Node, indices: Any) -> Any:
+def index(lo: Lowering, input: Node, indices: Value) -> Lowered:
     """The operator behind tensors as index: None is a dimension that stays whole."""
     return getitem(lo, input, tuple(slice(None) if part is None else part for part in indices))
 
@@ -164,14 +167,14 @@ def _many(lo: Lowering, box: _Box) -> Shapes:
 
 
 @rule("Tensor.__setitem__")
-def setitem(lo: Lowering, input: Node, index: Any, value: Any) -> Node:
+def setitem(lo: Lowering, input: Node, index: Value, value: Value) -> Node:
     """The operand's contents after the write."""
     if isinstance(index, Node) and index.dtype is BOOL:
         return _masked(lo, input, index, value)
     box = _parse(lo, input, index)
     if box.tensors or box.listed:
         raise Unsupported("positions are written")
-    view = getitem(lo, input, index)
+    view = _shown(lo, lo.slice(input, box.starts, box.steps, box.lengths), box)
     path = path_between(view, input)
     if path is None:
         raise Unsupported("a view of unknown form")
@@ -182,7 +185,7 @@ def setitem(lo: Lowering, input: Node, index: Any, value: Any) -> Node:
         raise Unsupported(str(error)) from error
 
 
-def _fitted(lo: Lowering, input: Node, value: Any, shape: Shape) -> Node:
+def _fitted(lo: Lowering, input: Node, value: Value, shape: Shape) -> Node:
     if not isinstance(value, Node):
         if not is_number(value):
             raise Unsupported("value")
@@ -194,7 +197,7 @@ def _fitted(lo: Lowering, input: Node, value: Any, shape: Shape) -> Node:
     return lo.expand(lo.cast(value, input.dtype), shape)
 
 
-def _masked(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
+def _masked(lo: Lowering, input: Node, mask: Node, value: Value) -> Node:
     if isinstance(value, Node) and value.shape:
         raise Unsupported("values for a mask")
     rank = len(mask.shape)
@@ -208,7 +211,7 @@ def _masked(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
 
 
 @rule("index_select")
-def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any = None) -> Node:
+def index_select(lo: Lowering, input: Node, dim: Value, index: Node, *, out: Value = None) -> Node:
     if len(index.shape) > 1:
         raise Unsupported("a matrix of positions")
     if not input.shape:
@@ -219,7 +222,7 @@ def index_select(lo: Lowering, input: Node, dim: Any, index: Node, *, out: Any =
 
 
 @rule("gather")
-def gather(lo: Lowering, input: Node, dim: Any, index: Node, *, sparse_grad: bool = False, out: Any = None) -> Node:
+def gather(lo: Lowering, input: Node, dim: Value, index: Node, *, sparse_grad: bool = False, out: Value = None) -> Node:
     if not input.shape or len(input.shape) != len(index.shape):
         raise Unsupported("a scalar")
     if sparse_grad and lo.differentiable:
@@ -234,7 +237,7 @@ def gather(lo: Lowering, input: Node, dim: Any, index: Node, *, sparse_grad: boo
 
 
 @rule("take_along_dim")
-def take_along_dim(lo: Lowering, input: Node, indices: Node, dim: Any = None, *, out: Any = None) -> Node:
+def take_along_dim(lo: Lowering, input: Node, indices: Node, dim: Value = None, *, out: Value = None) -> Node:
     if dim is None:
         line = lo.reshape(input, (lo.count(input.shape),))
         return lo.gather(line, lo.cast(lo.reshape(indices, (lo.count(indices.shape),)), INT64), 0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
@@ -25,7 +25,7 @@ PAIRS = ("sort", "cummax", "cummin")
 
 
 def _like_first(count: int) -> Callable[..., Shapes]:
-    def lowered(lo: Lowering, input: Node, *args: Any, **kwargs: Any) -> Shapes:
+    def lowered(lo: Lowering, input: Node, *args: Value, **kwargs: Value) -> Shapes:
         return Shapes((input.shape,) * count)
 
     return lowered
@@ -39,7 +39,14 @@ for _name in PAIRS:
 
 @rule("topk")
 def topk(
-    lo: Lowering, input: Node, k: Any, dim: Any = -1, largest: bool = True, sorted: bool = True, *, out: Any = None
+    lo: Lowering,
+    input: Node,
+    k: Value,
+    dim: Value = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Value = None,
 ) -> Shapes:
     axis = lo.axis(dim, len(input.shape))
     lo.require("<=", expr(k), input.shape[axis], "topk")
@@ -48,29 +55,29 @@ def topk(
 
 
 @rule("multinomial")
-def multinomial(lo: Lowering, input: Node, num_samples: Any, replacement: bool = False, **options: Any) -> Shapes:
+def multinomial(lo: Lowering, input: Node, num_samples: Value, replacement: bool = False, **options: Value) -> Shapes:
     return Shapes(((*input.shape[:-1], expr(num_samples)),))
 
 
 @rule("F.one_hot")
-def one_hot(lo: Lowering, tensor: Node, num_classes: Any = -1) -> Shapes:
+def one_hot(lo: Lowering, tensor: Node, num_classes: Value = -1) -> Shapes:
     if num_classes == -1:
         raise TypeError("the number of classes depends on values")
     return Shapes(((*tensor.shape, expr(num_classes)),))
 
 
 @rule("torch.rand", "torch.randn", "torch.empty")
-def made(lo: Lowering, *size: Any, **options: Any) -> Shapes:
+def made(lo: Lowering, *size: Value, **options: Value) -> Shapes:
     return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))
 
 
 @rule("new_empty")
-def new_empty(lo: Lowering, input: Node, *size: Any, **options: Any) -> Shapes:
+def new_empty(lo: Lowering, input: Node, *size: Value, **options: Value) -> Shapes:
     return Shapes((lo.shape_of(*((options["size"],) if "size" in options else size)),))
 
 
 @rule("new")
-def new(lo: Lowering, input: Node, *size: Any) -> Shapes:
+def new(lo: Lowering, input: Node, *size: Value) -> Shapes:
     if not size or not all(isinstance(part, (int, Expr)) for part in size):
         raise Unsupported("elements in place of sizes")
     return Shapes((lo.shape_of(*size),))
@@ -82,12 +89,12 @@ def generator_state(lo: Lowering) -> Shapes:
 
 
 @rule("searchsorted")
-def searchsorted(lo: Lowering, sorted_sequence: Node, input: Any, **options: Any) -> Shapes:
+def searchsorted(lo: Lowering, sorted_sequence: Node, input: Value, **options: Value) -> Shapes:
     return Shapes((input.shape if isinstance(input, Node) else (),))
 
 
 @rule("Tensor.unfold")
-def windows(lo: Lowering, input: Node, dimension: Any, size: Any, step: Any) -> Shapes:
+def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Value) -> Shapes:
     if not input.shape:
         raise Unsupported("windows of a number")
     size, step = (_known(lo, number) for number in (size, step))
@@ -101,7 +108,7 @@ def windows(lo: Lowering, input: Node, dimension: Any, size: Any, step: Any) -> 
     return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
 
 
-def _known(lo: Lowering, number: Any) -> int:
+def _known(lo: Lowering, number: Value) -> int:
     """A number that may come with the call, which then is what it was."""
     if isinstance(number, int):
         return number
@@ -111,13 +118,13 @@ def _known(lo: Lowering, number: Any) -> int:
 
 
 @rule("histc")
-def histc(lo: Lowering, input: Node, bins: Any = 100, min: Any = 0, max: Any = 0, *, out: Any = None) -> Shapes:
+def histc(lo: Lowering, input: Node, bins: Value = 100, min: Value = 0, max: Value = 0, *, out: Value = None) -> Shapes:
     return Shapes(((expr(bins),),))
 
 
 @rule("torch.lstm")
 def lstm(
-    lo: Lowering, input: Node, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+    lo: Lowering, input: Node, hx: Value, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
     bidirectional: bool, batch_first: bool,
 ) -> Shapes:  # fmt: skip
     if not isinstance(hx, (tuple, list)):
@@ -128,7 +135,7 @@ def lstm(
 
 @rule("torch.gru", "torch.rnn_tanh", "torch.rnn_relu")
 def recurrent(
-    lo: Lowering, input: Node, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float, train: bool,
+    lo: Lowering, input: Node, hx: Value, params: Value, has_biases: bool, num_layers: int, dropout: float, train: bool,
     bidirectional: bool, batch_first: bool,
 ) -> Shapes:  # fmt: skip
     if not isinstance(params, (tuple, list)):

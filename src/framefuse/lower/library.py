@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from framefuse.ir.facts import Casts
 from framefuse.ir.torch_calls import sizes_from_data
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Value
 
 TORCH_NAMES = ("torch", "torch.nn.functional", "torch._tensor", "torch.functional", "torch._C._nn")
 
 
-def of_torch(target: Any) -> bool:
+def of_torch(target: Value) -> bool:
     """Whether the callable is torch's own, so that its results' sizes follow from sizes alone (but for those
     that :func:`sized_by_data` tells).
     """
@@ -37,11 +38,11 @@ def sized_by_data(call: Call, metas: Sequence[TensorMeta] | Mapping[int, TensorM
     return sizes_from_data(call.name, call.args, call.kwargs, _is_tensor, is_mask)
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: Value) -> bool:
     return isinstance(value, Ref)
 
 
-def commits(target: Any) -> bool:
+def commits(target: Value) -> bool:
     """Whether other processes take part in a call of ``target``, as in a collective: it stays where the program has it,
     is made once, and nobody asks for it again.
     """
@@ -55,14 +56,14 @@ class OnCopies:
     ``places`` are the written operands: a position in ``args``, or a name in ``kwargs``. Strides are kept.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     places: tuple[int | str, ...]
     writes: ClassVar[bool] = True  # its results count writes
 
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def __call__(self, *args: Value, **kwargs: Value) -> tuple[Value, ...]:
         positional, named, copies = list(args), dict(kwargs), []
         for place in self.places:
-            holder: Any = named if isinstance(place, str) else positional
+            holder: Value = named if isinstance(place, str) else positional
             value = holder[place].clone()
             copies.append(value)
             holder[place] = value
@@ -85,9 +86,9 @@ class BeforeWrite:
     writes that was, and refuses to say what made a view where gradients were off once there are more.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
 
-    def __call__(self, base: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
         count, put = 0 if base.is_inference() else base._version, torch._C._autograd._unsafe_set_version_counter
         if not count:
             return self.target(base, *args, **kwargs)
@@ -104,9 +105,9 @@ class NoView:
     that the program has turned in place.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
 
-    def __call__(self, base: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
         found = self.target(base, *args, **kwargs).data
         if not base.is_inference():
             torch._C._autograd._unsafe_set_version_counter((found,), (base._version,))
@@ -117,10 +118,10 @@ class NoView:
 class Parts:
     """Runs a call that gives a sequence, of as many parts as it gave when recorded; raises ValueError otherwise."""
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     count: int
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
         found = self.target(*args, **kwargs)
         if len(found) != self.count:
             raise ValueError(f"{len(found)} results, where {self.count} were recorded")
@@ -168,10 +169,10 @@ NAMED_PARTS = frozenset(name.removeprefix("linalg_").rstrip("_") for name in dir
 class UnderAutocast:
     """Runs a call under autocast for the device types of ``casts``, to their dtypes, and for no other."""
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     casts: Casts
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Value, **kwargs: Value) -> Value:
         wanted = dict(self.casts)
         found = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS]
         cache = torch.is_autocast_cache_enabled()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.activations import log_sigmoid_of, log_softmax
 from framefuse.lower.context import Lowering
@@ -17,7 +17,7 @@ from framefuse.lower.reductions import accumulate
 from framefuse.lower.rules import Unsupported, rule
 
 
-def reduced(lo: Lowering, node: Node, reduction: Any, divisor: Expr | None = None) -> Node:
+def reduced(lo: Lowering, node: Node, reduction: Value, divisor: Expr | None = None) -> Node:
     """The loss of each element, their sum, or their mean, in the node's dtype; torch's names or numbers."""
     if reduction in ("none", 0):
         return node
@@ -39,8 +39,9 @@ def _need_floats(*nodes: Node) -> None:
 
 def _elementwise(formula: Callable[..., Element]) -> Callable[..., Node]:
     def lowered(
-        lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
-        weight: Any = None,
+        lo: Lowering, input: Node, target: Node, size_average: Value = None, reduce: Value = None,
+        reduction: Value = "mean",
+        weight: Value = None,
     ) -> Node:  # fmt: skip
         _need_floats(input, target)
         if size_average is not None or reduce is not None or weight is not None:
@@ -56,8 +57,9 @@ rule("F.l1_loss")(_elementwise(lambda a, b: abs(a - b)))
 
 @rule("F.smooth_l1_loss")
 def smooth_l1_loss(
-    lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
-    beta: Any = 1.0,
+    lo: Lowering, input: Node, target: Node, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean",
+    beta: Value = 1.0,
 ) -> Node:  # fmt: skip
     _need_floats(input, target)
     if size_average is not None or reduce is not None or not isinstance(beta, (int, float)):
@@ -75,7 +77,7 @@ def smooth_l1_loss(
 
 @rule("F.huber_loss")
 def huber_loss(
-    lo: Lowering, input: Node, target: Node, reduction: Any = "mean", delta: Any = 1.0, weight: Any = None
+    lo: Lowering, input: Node, target: Node, reduction: Value = "mean", delta: Value = 1.0, weight: Value = None
 ) -> Node:
     _need_floats(input, target)
     if weight is not None:
@@ -91,8 +93,8 @@ def huber_loss(
 
 @rule("F.binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
-    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, reduce: Any = None,
-    reduction: Any = "mean", pos_weight: Any = None,
+    lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean", pos_weight: Value = None,
 ) -> Node:  # fmt: skip
     _need_floats(input, target)
     if size_average is not None or reduce is not None:
@@ -112,7 +114,8 @@ def binary_cross_entropy_with_logits(
 
 @rule("F.kl_div")
 def kl_div(
-    lo: Lowering, input: Node, target: Node, size_average: Any = None, reduce: Any = None, reduction: Any = "mean",
+    lo: Lowering, input: Node, target: Node, size_average: Value = None, reduce: Value = None,
+    reduction: Value = "mean",
     log_target: bool = False,
 ) -> Node:  # fmt: skip
     _need_floats(input, target)
@@ -135,8 +138,9 @@ def kl_div(
 
 @rule("F.nll_loss")
 def nll_loss(
-    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, ignore_index: Any = -100,
-    reduce: Any = None, reduction: Any = "mean",
+    lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None,
+    ignore_index: Value = -100,
+    reduce: Value = None, reduction: Value = "mean",
 ) -> Node:  # fmt: skip
     if size_average is not None or reduce is not None or target.dtype.is_float or not isinstance(ignore_index, int):
         raise Unsupported("old arguments or probabilities")
@@ -177,8 +181,9 @@ def _kept(lo: Lowering, node: Node, counted: Node) -> Node:
 
 @rule("F.cross_entropy")
 def cross_entropy(
-    lo: Lowering, input: Node, target: Node, weight: Any = None, size_average: Any = None, ignore_index: Any = -100,
-    reduce: Any = None, reduction: Any = "mean", label_smoothing: Any = 0.0,
+    lo: Lowering, input: Node, target: Node, weight: Value = None, size_average: Value = None,
+    ignore_index: Value = -100,
+    reduce: Value = None, reduction: Value = "mean", label_smoothing: Value = 0.0,
 ) -> Node:  # fmt: skip
     if label_smoothing != 0.0 or size_average is not None or reduce is not None:
         raise Unsupported("smoothed labels")

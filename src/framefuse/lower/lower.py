@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -21,6 +20,7 @@ from framefuse.ir.strides import dense_order, dense_strides, irregular
 from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
+from framefuse.ir.values import Value
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
@@ -35,7 +35,7 @@ from framefuse.lower.library import OnCopies, commits
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
 from framefuse.lower.probed_shapes import probed
-from framefuse.lower.rules import Shapes, Unsupported, find
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, find
 from framefuse.lower.values import Values
 
 # What a rule may raise when a call's arguments are not what it expresses: the call is then a library call. A wrong
@@ -225,7 +225,7 @@ class _Lowerer:
         self.calls.kept += self.builder.drawn
         return tuple(nodes)
 
-    def _rule_result(self, call: Call) -> Any:
+    def _rule_result(self, call: Call) -> Lowered | None:
         """What the rule of the call answers; relations of a rule that failed are forgotten."""
         rule = find(call.target) if call.target != "setitem" else None
         if rule is None:
@@ -270,7 +270,7 @@ class _Lowerer:
             self.notes.append((call.name, "the shape rule disagrees with eager"))
         return agree
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: Value) -> Value:
         if isinstance(value, Ref):
             cast = self.casts.get(value.value) if self.casts else None
             return cast if cast is not None else self.values.contents[value.value]
@@ -287,7 +287,7 @@ class _Lowerer:
             return slice(self._argument(value.start), self._argument(value.stop), self._argument(value.step))
         return value
 
-    def _number(self, value: Expr | Real) -> Any:
+    def _number(self, value: Expr | Real) -> Value:
         known = value.substitute(self.symbols)
         if isinstance(known, Expr) and known.constant is not None:
             return known.constant
@@ -434,23 +434,21 @@ class _Lowerer:
         old = self.values.contents[value]
         if self._is_complex(call, ()):
             return None
-        if call.target == "setitem" or call.name in ("__setitem__", "setitem"):
-            found = self._setitem(call)
-        else:
-            found = self._rule_result(call)
-        if not isinstance(found, Node) or found.device != old.device:
+        assigns = call.target == "setitem" or call.name in ("__setitem__", "setitem")
+        written = self._setitem(call) if assigns else self._rule_result(call)
+        if not isinstance(written, Node) or written.device != old.device:
             return None
-        if len(found.shape) > len(old.shape):
+        if len(written.shape) > len(old.shape):
             return None
         try:
-            for size, own in zip(self.builder.broadcast(found.shape, old.shape), old.shape, strict=True):
+            for size, own in zip(self.builder.broadcast(written.shape, old.shape), old.shape, strict=True):
                 self.builder.require("==", size, own, "a write")
         except Unprovable:
             return None
         self.calls.kept += self.builder.drawn
-        return self.builder.expand(self.builder.cast(found, old.dtype), old.shape)
+        return self.builder.expand(self.builder.cast(written, old.dtype), old.shape)
 
-    def _setitem(self, call: Call) -> Node | None:
+    def _setitem(self, call: Call) -> Lowered | None:
         rule = find(torch.Tensor.__setitem__)
         self.builder.drawn = []
         before = dict(self.builder.relations)
@@ -476,7 +474,7 @@ class _Lowerer:
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
-    def _late_argument(self, value: Any) -> Any:
+    def _late_argument(self, value: Value) -> Value:
         """An argument of a call that runs after everything else: its tensors stay values of the trace."""
         if isinstance(value, (Expr, Real)):
             return self._number(value)
@@ -547,7 +545,7 @@ def _written(call: Call, results: Sequence[tuple[tuple[int, ...], int]]) -> tupl
     return ()
 
 
-def _paths(result: Any, path: tuple[int, ...] = ()) -> Any:
+def _paths(result: Value, path: tuple[int, ...] = ()) -> Value:
     """(path, value) of each tensor in a call's result."""
     if isinstance(result, Ref):
         yield path, result.value
@@ -559,7 +557,7 @@ def _paths(result: Any, path: tuple[int, ...] = ()) -> Any:
             yield from _paths(part, (*path, key))
 
 
-def _shapes(found: Any) -> Iterator[Shape]:
+def _shapes(found: Value) -> Iterator[Shape]:
     """The shapes in a rule's answer."""
     if isinstance(found, Node):
         yield found.shape
@@ -572,7 +570,7 @@ def _shapes(found: Any) -> Iterator[Shape]:
         yield from _shapes(tuple(found.values()))
 
 
-def _only_shapes(found: Any, paths: Sequence[tuple[int, ...]]) -> Shapes:
+def _only_shapes(found: Value, paths: Sequence[tuple[int, ...]]) -> Shapes:
     """What a rule's answer says of sizes."""
     if isinstance(found, Shapes):
         return found
@@ -580,13 +578,13 @@ def _only_shapes(found: Any, paths: Sequence[tuple[int, ...]]) -> Shapes:
     return Shapes(tuple(node.shape for node in nodes if isinstance(node, Node)))
 
 
-def _follow(found: Any, path: tuple[int, ...]) -> Any:
+def _follow(found: Value, path: tuple[int, ...]) -> Value:
     for step in path:
         found = found[step]
     return found
 
 
-def _describe(node: Any) -> str:
+def _describe(node: Value) -> str:
     return f"{node.dtype}{list(node.shape)} on {node.device}" if isinstance(node, Node) else type(node).__name__
 
 

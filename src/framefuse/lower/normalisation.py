@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import expr, product
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
 from framefuse.lower.reductions import mean_of, moments, power_norm
-from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -36,7 +35,7 @@ def _scaled(lo: Lowering, node: Node, weight: Node | None, bias: Node | None, wh
     return node
 
 
-def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Any) -> Node:
+def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Value) -> Node:
     """``(node - mean) / sqrt(variance + eps)`` over ``axes``, in the node's dtype."""
     centre, squares = moments(lo, node, axes)
     total = lo.total(node.shape, axes)
@@ -46,7 +45,7 @@ def standardise(lo: Lowering, node: Node, axes: tuple[int, ...], eps: Any) -> No
     return lo.derived(result, "standardise", (node, scale), *axes)
 
 
-def _trailing(lo: Lowering, input: Node, normalized_shape: Any) -> tuple[int, ...]:
+def _trailing(lo: Lowering, input: Node, normalized_shape: Value) -> tuple[int, ...]:
     shape = lo.shape_of(normalized_shape)
     rank = len(input.shape)
     axes = tuple(range(rank - len(shape), rank))
@@ -57,7 +56,7 @@ def _trailing(lo: Lowering, input: Node, normalized_shape: Any) -> tuple[int, ..
 
 @rule("layer_norm")
 def layer_norm(
-    lo: Lowering, input: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5,
+    lo: Lowering, input: Node, normalized_shape: Value, weight: Value = None, bias: Value = None, eps: Value = 1e-5,
     cudnn_enable: bool = True,
 ) -> Node:  # fmt: skip
     axes = _trailing(lo, input, normalized_shape)
@@ -66,7 +65,7 @@ def layer_norm(
 
 
 @rule("rms_norm")
-def rms_norm(lo: Lowering, input: Node, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Node:
+def rms_norm(lo: Lowering, input: Node, normalized_shape: Value, weight: Value = None, eps: Value = None) -> Node:
     axes = _trailing(lo, input, normalized_shape)
     node = lo.cast(input, _inner(input))
     small = EPSILON[input.dtype.name if input.dtype.name == "float64" else "float32"] if eps is None else eps
@@ -80,7 +79,7 @@ def rms_norm(lo: Lowering, input: Node, normalized_shape: Any, weight: Any = Non
 
 @rule("group_norm")
 def group_norm(
-    lo: Lowering, input: Node, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5,
+    lo: Lowering, input: Node, num_groups: Value, weight: Value = None, bias: Value = None, eps: Value = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Node:  # fmt: skip
     batch, channels, *rest = input.shape
@@ -96,15 +95,15 @@ def group_norm(
     return lo.cast(_scaled(lo, node, _channel(lo, weight, node), _channel(lo, bias, node), whole=False), input.dtype)
 
 
-def _channel(lo: Lowering, factor: Any, node: Node) -> Node | None:
+def _channel(lo: Lowering, factor: Value, node: Node) -> Node | None:
     return lo.along(factor, 1, len(node.shape)) if factor is not None else None
 
 
 @rule("F.batch_norm")
 def batch_norm(
-    lo: Lowering, input: Node, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Any:  # fmt: skip
+    lo: Lowering, input: Node, running_mean: Value, running_var: Value, weight: Value = None, bias: Value = None,
+    training: bool = False, momentum: Value = 0.1, eps: Value = 1e-5,
+) -> Lowered:  # fmt: skip
     if training or running_mean is None or running_var is None or len(input.shape) < 2:
         return Shapes((input.shape,))
     inner = _inner(input)
@@ -129,17 +128,18 @@ def batch_norm(
 
 @rule("torch.batch_norm")
 def batch_norm_of_torch(
-    lo: Lowering, input: Node, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
-    momentum: Any, eps: Any, cudnn_enabled: bool,
-) -> Any:  # fmt: skip
+    lo: Lowering, input: Node, weight: Value, bias: Value, running_mean: Value, running_var: Value, training: bool,
+    momentum: Value, eps: Value, cudnn_enabled: bool,
+) -> Lowered:  # fmt: skip
     return batch_norm(lo, input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @rule("F.instance_norm")
 def instance_norm(
-    lo: Lowering, input: Node, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: bool = True, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Any:  # fmt: skip
+    lo: Lowering, input: Node, running_mean: Value = None, running_var: Value = None, weight: Value = None,
+    bias: Value = None,
+    use_input_stats: bool = True, momentum: Value = 0.1, eps: Value = 1e-5,
+) -> Lowered:  # fmt: skip
     if not use_input_stats or running_mean is not None or running_var is not None or len(input.shape) < 3:
         return Shapes((input.shape,))
     lo.require("!=", product(input.shape[2:]), ONE, "more than one value in a channel")
@@ -149,7 +149,7 @@ def instance_norm(
 
 
 @rule("F.normalize")
-def normalize(lo: Lowering, input: Node, p: Any = 2.0, dim: Any = 1, eps: Any = 1e-12, out: Any = None) -> Node:
+def normalize(lo: Lowering, input: Node, p: Value = 2.0, dim: Value = 1, eps: Value = 1e-12, out: Value = None) -> Node:
     _inner(input)
     axes = lo.axes(dim, len(input.shape))
     length = lo.cast(power_norm(lo, lo.widen(input), p, axes, True), input.dtype)
@@ -158,7 +158,7 @@ def normalize(lo: Lowering, input: Node, p: Any = 2.0, dim: Any = 1, eps: Any = 
 
 
 @rule("cosine_similarity")
-def cosine_similarity(lo: Lowering, x1: Node, x2: Node, dim: Any = 1, eps: Any = 1e-8) -> Node:
+def cosine_similarity(lo: Lowering, x1: Node, x2: Node, dim: Value = 1, eps: Value = 1e-8) -> Node:
     if x1.dtype is not x2.dtype:
         raise Unsupported("two dtypes")
     inner = _inner(x1)

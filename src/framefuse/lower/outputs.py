@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, unclear
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
@@ -22,7 +22,7 @@ from framefuse.lower.library import BeforeWrite, NoView
 from framefuse.lower.values import Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.
-BY_SIZES: dict[str, Callable[..., Any]] = {
+BY_SIZES: dict[str, Callable[..., Value]] = {
     "view_as": torch.Tensor.view,
     "reshape_as": torch.Tensor.reshape,
     "expand_as": torch.Tensor.expand,
@@ -41,7 +41,7 @@ class Definition:
     index: int
 
 
-Form = tuple[Any, str, tuple[Any, ...], dict[str, Any]]  # a call: target, name, arguments
+Form = tuple[Value, str, tuple[Value, ...], dict[str, Value]]  # a call: target, name, arguments
 
 
 class Outputs:
@@ -59,7 +59,7 @@ class Outputs:
         definer: Mapping[int, Definition],
         library: Callable[..., tuple[Node, ...]],
         gradients: Gradients,
-        late_argument: Callable[[Any], Any],
+        late_argument: Callable[[Value], Value],
         saved: Container[int],
     ) -> None:
         self.builder = builder

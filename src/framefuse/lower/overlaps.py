@@ -6,13 +6,13 @@ Eager refuses some of these calls (dense tensors of one memory in part), others 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from framefuse.ir.builder import ONE, Unprovable
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.ops import POINTWISE, TABLE
 from framefuse.ir.trace import Call, refs
+from framefuse.ir.values import Value
 from framefuse.lower.aliases import Path, path_between, replay
 from framefuse.lower.context import Lowering
 from framefuse.lower.indexing import getitem
@@ -22,7 +22,9 @@ from framefuse.lower.values import Values
 THROUGH = ("cast", "expand", "reshape", "derived", "full")  # beside pointwise rows, what keeps each element in place
 
 
-def overlaps(lo: Lowering, values: Values, call: Call, written: Sequence[int], index: Any, found: Node | None) -> bool:
+def overlaps(
+    lo: Lowering, values: Values, call: Call, written: Sequence[int], index: Value, found: Node | None
+) -> bool:
     """Whether some operand of the call shares memory with a tensor that it writes, in part or at other places.
 
     ``index`` is that of an assignment to items, in nodes; ``found`` the new contents where a rule gives them. Relations
@@ -62,7 +64,7 @@ def _seen(lo: Lowering, values: Values, root: int, value: int) -> Node | None:
     return None if path is None else replay(lo, path, next(iter(shared.seen.values())))
 
 
-def _items(lo: Lowering, whole: Node, index: Any) -> Node | None:
+def _items(lo: Lowering, whole: Node, index: Value) -> Node | None:
     """What an assignment to items writes, as a view of ``whole``; None where it is none."""
     before = dict(lo.relations)
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import BFLOAT16, BOOL, DType
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering, rounded
 from framefuse.lower.element import Element, fma, where
@@ -52,7 +52,7 @@ ROUGH: dict[str, Callable[..., Element]] = {"erf": _rough_erf}
 
 
 def _mathematics(name: str, formula: Callable[..., Element]) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, *, out: Value = None) -> Node:
         rough = lo.exact and input.dtype.compute != input.dtype.name
         return lo.compute(ROUGH.get(name, formula) if rough else formula, input, floating=True)
 
@@ -67,7 +67,7 @@ for _name, _formula in MATHEMATICS.items():
 
 
 def _rounding(op: str) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, *, out: Value = None) -> Node:
         return lo.compute(e.unary(op), input) if input.dtype.is_float else input
 
     return lowered
@@ -78,46 +78,46 @@ for _name, _others in {"floor": (), "ceil": (), "trunc": ("fix",)}.items():
 
 
 @rule("round", "special.round")
-def round_(lo: Lowering, input: Node, *, decimals: int = 0, out: Any = None) -> Node:
+def round_(lo: Lowering, input: Node, *, decimals: int = 0, out: Value = None) -> Node:
     if decimals:
         raise Unsupported("decimals")
     return _rounding("round")(lo, input)
 
 
 @rule("frac")
-def frac(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def frac(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return lo.compute(lambda a: a - e.trunc(a), input)
 
 
 @rule("neg", "negative", "__neg__")
-def neg(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def neg(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     if input.dtype is BOOL:
         raise Unsupported("bool")
     return lo.compute(lambda a: -a, input)
 
 
 @rule("positive", "__pos__", "real", "conj", "resolve_conj", "resolve_neg", "conj_physical")
-def positive(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def positive(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input
 
 
 @rule("abs", "absolute", "__abs__")
-def absolute(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def absolute(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input if input.dtype.kind == "uint" else lo.compute(abs, input)
 
 
 @rule("sign", "sgn")
-def sign(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def sign(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return input if input.dtype is BOOL else lo.compute(e.unary("sign"), input)
 
 
 @rule("square")
-def square(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def square(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return power(lo, input, 2)
 
 
 @rule("signbit")
-def signbit(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def signbit(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     if input.dtype.kind in ("bool", "uint"):
         return lo.full(False, BOOL, input.shape, input.device)
     return lo.compute(e.unary("signbit"), input)
@@ -145,18 +145,18 @@ def isfinite(lo: Lowering, input: Node) -> Node:
 
 
 @rule("isposinf")
-def isposinf(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def isposinf(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return isinf(lo, input) if not input.dtype.is_float else lo.compute(lambda a: e.eq(a, math.inf), input)
 
 
 @rule("isneginf")
-def isneginf(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def isneginf(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return isinf(lo, input) if not input.dtype.is_float else lo.compute(lambda a: e.eq(a, -math.inf), input)
 
 
 @rule("nan_to_num")
 def nan_to_num(
-    lo: Lowering, input: Node, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None
+    lo: Lowering, input: Node, nan: Value = None, posinf: Value = None, neginf: Value = None, *, out: Value = None
 ) -> Node:
     if not input.dtype.is_float:
         return input
@@ -175,14 +175,14 @@ def nan_to_num(
 # ---- arithmetic of two operands --------------------------------------------------------------------------------------
 
 
-def _operands(lo: Lowering, a: Any, b: Any) -> tuple[Any, Any]:
+def _operands(lo: Lowering, a: Value, b: Value) -> tuple[Value, Value]:
     if not isinstance(a, Node) and not isinstance(b, Node):
         raise Unsupported("no tensor operand")
     return a, b
 
 
 @rule("add", "__add__", "__radd__", "__iadd__")
-def add(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Node:
+def add(lo: Lowering, input: Value, other: Value, *, alpha: Value = 1, out: Value = None) -> Node:
     dtype = result_dtype(_operands(lo, input, other), lo.default)
     if dtype is BOOL:
         return lo.compute(lambda a, b: a | b, input, other)
@@ -190,7 +190,7 @@ def add(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None
 
 
 @rule("sub", "subtract", "__sub__", "__isub__")
-def sub(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None) -> Node:
+def sub(lo: Lowering, input: Value, other: Value, *, alpha: Value = 1, out: Value = None) -> Node:
     dtype = result_dtype(_operands(lo, input, other), lo.default)
     if dtype is BOOL:
         raise Unsupported("bool")
@@ -202,11 +202,11 @@ def sub(lo: Lowering, input: Any, other: Any, *, alpha: Any = 1, out: Any = None
 
 
 @rule("rsub", "__rsub__")
-def rsub(lo: Lowering, input: Any, other: Any, alpha: Any = 1) -> Node:
+def rsub(lo: Lowering, input: Value, other: Value, alpha: Value = 1) -> Node:
     return sub(lo, other, input, alpha=alpha)
 
 
-def _scaled(a: Element, b: Element, alpha: Any, dtype: DType) -> Element:
+def _scaled(a: Element, b: Element, alpha: Value, dtype: DType) -> Element:
     if _is_one(alpha):
         return a + b
     if not dtype.is_float:
@@ -220,24 +220,24 @@ def _rounded(value: Element, dtype: DType) -> Element:
     return value if dtype is value.node.dtype else value.cast(dtype).cast(value.node.dtype)
 
 
-def _is_one(alpha: Any) -> bool:
+def _is_one(alpha: Value) -> bool:
     return isinstance(alpha, (bool, int, float)) and alpha == 1
 
 
 @rule("mul", "multiply", "__mul__", "__rmul__", "__imul__")
-def mul(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+def mul(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
     if result_dtype(_operands(lo, input, other), lo.default) is BOOL:
         return lo.compute(lambda a, b: a & b, input, other)
     return lo.compute(lambda a, b: a * b, input, other, wide=_is_scalar(other))
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: Value) -> bool:
     """Whether eager's products and quotients take this operand, a number or a 0-d tensor, with all its digits."""
     return not isinstance(value, Node) or not value.shape
 
 
 @rule("div", "divide", "true_divide", "__truediv__", "__div__", "__idiv__", "__itruediv__")
-def div(lo: Lowering, input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Node:
+def div(lo: Lowering, input: Value, other: Value, *, rounding_mode: str | None = None, out: Value = None) -> Node:
     if rounding_mode == "floor":
         return floor_divide(lo, input, other)
     if rounding_mode is None:
@@ -254,12 +254,12 @@ def div(lo: Lowering, input: Any, other: Any, *, rounding_mode: str | None = Non
 
 
 @rule("__rtruediv__", "__rdiv__")
-def rdiv(lo: Lowering, input: Any, other: Any) -> Node:
+def rdiv(lo: Lowering, input: Value, other: Value) -> Node:
     return mul(lo, lo.compute(e.unary("reciprocal"), input, floating=True), other)  # eager's own two steps
 
 
 def _division(op: str) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         if result_dtype(_operands(lo, input, other), lo.default) is BOOL:
             raise Unsupported("bool")
         return lo.compute(e.binary(op), input, other, narrow=op != "floordiv")
@@ -267,7 +267,7 @@ def _division(op: str) -> Callable[..., Node]:
     return lowered
 
 
-def _quotient(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+def _quotient(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
     """floor_divide: eager's own has no derivative (a division that is rounded has: 0), and says so to who asks."""
     if lo.differentiable and result_dtype(_operands(lo, input, other), lo.default).is_float:
         raise Unsupported("a gradient that eager refuses")
@@ -283,7 +283,7 @@ register(("__rmod__",), "pointwise", lambda lo, input, other: remainder(lo, othe
 
 
 @rule("pow", "__pow__", "__ipow__")
-def power(lo: Lowering, input: Any, exponent: Any, *, out: Any = None) -> Node:
+def power(lo: Lowering, input: Value, exponent: Value, *, out: Value = None) -> Node:
     dtype = result_dtype(_operands(lo, input, exponent), lo.default)
     if dtype is BOOL:
         raise Unsupported("bool")
@@ -320,12 +320,12 @@ _POWERS: dict[float, Callable[[Element, Callable[[Element], Element]], Element]]
 
 
 @rule("__rpow__")
-def rpow(lo: Lowering, input: Any, other: Any) -> Node:
+def rpow(lo: Lowering, input: Value, other: Value) -> Node:
     return power(lo, other, input)
 
 
 def _float_binary(formula: Callable[..., Element], floating: bool = True) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         return lo.compute(formula, *_operands(lo, input, other), floating=floating, narrow=True)
 
     return lowered
@@ -362,7 +362,7 @@ def _nextafter(lo: Lowering, input: Node, other: Node) -> Node:
 
 
 def _extreme(op: str, logical: Callable[[Element, Element], Element]) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         if not isinstance(input, Node) or not isinstance(other, Node):
             raise Unsupported("two tensors are needed")
         dtype = result_dtype((input, other), lo.default)
@@ -379,7 +379,7 @@ register(("fmin",), "pointwise", _extreme("fmin", lambda a, b: a & b))
 
 
 @rule("clamp", "clip")
-def clamp(lo: Lowering, input: Node, min: Any = None, max: Any = None, *, out: Any = None) -> Node:
+def clamp(lo: Lowering, input: Node, min: Value = None, max: Value = None, *, out: Value = None) -> Node:
     operands = [value for value in (input, min, max) if value is not None]
     dtype = result_dtype(operands, lo.default)
     if len(operands) == 1:
@@ -398,17 +398,17 @@ def clamp(lo: Lowering, input: Node, min: Any = None, max: Any = None, *, out: A
 
 
 @rule("clamp_min")
-def clamp_min(lo: Lowering, input: Node, min: Any, *, out: Any = None) -> Node:
+def clamp_min(lo: Lowering, input: Node, min: Value, *, out: Value = None) -> Node:
     return clamp(lo, input, min)
 
 
 @rule("clamp_max")
-def clamp_max(lo: Lowering, input: Node, max: Any, *, out: Any = None) -> Node:
+def clamp_max(lo: Lowering, input: Node, max: Value, *, out: Value = None) -> Node:
     return clamp(lo, input, None, max)
 
 
 @rule("addcmul")
-def addcmul(lo: Lowering, input: Node, tensor1: Node, tensor2: Node, *, value: Any = 1, out: Any = None) -> Node:
+def addcmul(lo: Lowering, input: Node, tensor1: Node, tensor2: Node, *, value: Value = 1, out: Value = None) -> Node:
     dtype = result_dtype((input, tensor1, tensor2), lo.default)
     if dtype.is_float:
         scaled = (lambda a: a) if _is_one(value) else (lambda a: a * value)
@@ -417,14 +417,14 @@ def addcmul(lo: Lowering, input: Node, tensor1: Node, tensor2: Node, *, value: A
 
 
 @rule("addcdiv")
-def addcdiv(lo: Lowering, input: Node, tensor1: Node, tensor2: Node, *, value: Any = 1, out: Any = None) -> Node:
+def addcdiv(lo: Lowering, input: Node, tensor1: Node, tensor2: Node, *, value: Value = 1, out: Value = None) -> Node:
     if not result_dtype((input, tensor1, tensor2), lo.default).is_float:
         raise Unsupported("integers")
     return lo.compute(lambda a, b, c: a + (b if _is_one(value) else b * value) / c, input, tensor1, tensor2)
 
 
 @rule("lerp")
-def lerp(lo: Lowering, input: Node, end: Node, weight: Any, *, out: Any = None) -> Node:
+def lerp(lo: Lowering, input: Node, end: Node, weight: Value, *, out: Value = None) -> Node:
     def formula(a: Element, b: Element, w: Element) -> Element:
         small = abs(w) < 0.5
         return fma(where(small, w, w - 1.0), b - a, where(small, a, b))
@@ -436,7 +436,7 @@ def lerp(lo: Lowering, input: Node, end: Node, weight: Any, *, out: Any = None) 
 
 
 def _comparison(op: str) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         a, b = _operands(lo, input, other)
         return lo.compute(lambda x, y: x.apply(op, y), a, b, narrow=True)
 
@@ -463,7 +463,7 @@ def truth(lo: Lowering, node: Node) -> Node:
 
 
 def _logical(formula: Callable[..., Element]) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Node:
         return lo.compute(formula, truth(lo, input), truth(lo, other))
 
     return lowered
@@ -475,12 +475,12 @@ register(("logical_xor",), "pointwise", _logical(lambda a, b: a ^ b))
 
 
 @rule("logical_not")
-def logical_not(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def logical_not(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     return lo.pointwise("bit_not", truth(lo, input))
 
 
 def _bits(op: str, swap: bool = False) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Any, other: Any, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Value, other: Value, *, out: Value = None) -> Node:
         a, b = _operands(lo, other, input) if swap else _operands(lo, input, other)
         if result_dtype((a, b), lo.default).is_float:
             raise Unsupported("floats")
@@ -497,21 +497,21 @@ register(("bitwise_right_shift", "__rshift__", "__irshift__"), "pointwise", _bit
 
 
 @rule("bitwise_not", "__invert__")
-def bitwise_not(lo: Lowering, input: Node, *, out: Any = None) -> Node:
+def bitwise_not(lo: Lowering, input: Node, *, out: Value = None) -> Node:
     if input.dtype.is_float:
         raise Unsupported("floats")
     return lo.pointwise("bit_not", input)
 
 
 @rule("where")
-def where_(lo: Lowering, condition: Node, input: Any, other: Any, *, out: Any = None) -> Node:
+def where_(lo: Lowering, condition: Node, input: Value, other: Value, *, out: Value = None) -> Node:
     if condition.dtype is not BOOL or not (isinstance(input, Node) or isinstance(other, Node) or is_number(input)):
         raise Unsupported("condition is no bool")
     dtype = result_dtype((input, other), lo.default)
     return select_where(lo, condition, input, other, dtype)
 
 
-def select_where(lo: Lowering, condition: Node, a: Any, b: Any, dtype: Any) -> Node:
+def select_where(lo: Lowering, condition: Node, a: Value, b: Value, dtype: Value) -> Node:
     """``a`` where the condition holds, else ``b``, both converted to ``dtype``: no arithmetic, so no rounding."""
     shapes = [condition.shape] + [value.shape for value in (a, b) if isinstance(value, Node)]
     shape = lo.broadcast(*shapes)
@@ -525,7 +525,7 @@ def select_where(lo: Lowering, condition: Node, a: Any, b: Any, dtype: Any) -> N
 
 
 @rule("masked_fill")
-def masked_fill(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
+def masked_fill(lo: Lowering, input: Node, mask: Node, value: Value) -> Node:
     if isinstance(value, Node) and value.shape:
         raise Unsupported("value has dimensions")
     if mask.dtype is not BOOL:
@@ -534,7 +534,7 @@ def masked_fill(lo: Lowering, input: Node, mask: Node, value: Any) -> Node:
 
 
 @rule("heaviside")
-def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> Node:
+def heaviside(lo: Lowering, input: Node, values: Node, *, out: Value = None) -> Node:
     def formula(a: Element, v: Element) -> Element:
         return where(e.eq(a, 0), v, where(a > 0, a.number(1), 0))
 
@@ -544,7 +544,7 @@ def heaviside(lo: Lowering, input: Node, values: Node, *, out: Any = None) -> No
 
 
 @rule("logit", "special.logit")
-def logit(lo: Lowering, input: Node, eps: Any = None, *, out: Any = None) -> Node:
+def logit(lo: Lowering, input: Node, eps: Value = None, *, out: Value = None) -> Node:
     dtype = to_float(input.dtype, lo.default)
     if not isinstance(eps, (int, float, type(None))):
         raise Unsupported("a run-time eps")
@@ -569,7 +569,7 @@ def _limits(name: str) -> float:
 
 @rule("isclose")
 def isclose(
-    lo: Lowering, input: Node, other: Node, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
+    lo: Lowering, input: Node, other: Node, rtol: Value = 1e-05, atol: Value = 1e-08, equal_nan: bool = False
 ) -> Node:
     if input.dtype is not other.dtype or not input.dtype.is_float or input.dtype.compute != input.dtype.name:
         raise Unsupported("integers or 16-bit floats")

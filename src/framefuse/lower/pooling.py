@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -14,9 +13,10 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import INT32, INT64, UINT8
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.reductions import mean
-from framefuse.lower.rules import Shapes, Unsupported, register
+from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register
 
 # Elements of a window up to which a kernel reads each by itself; a larger one is the library's. Chosen: 3 x 3 x 3 is
 # within it, and twice that still has a register for each.
@@ -44,7 +44,7 @@ class Windows:
         return itertools.product(*map(range, self.kernel))
 
 
-def each(value: Any, rank: int) -> tuple[int, ...]:
+def each(value: Value, rank: int) -> tuple[int, ...]:
     """One number for each of ``rank`` dimensions."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     if len(values) == 1:
@@ -79,7 +79,7 @@ def _count(lo: Lowering, size: Expr, kernel: int, step: int, pad: int, hole: int
 
 
 def _windows(
-    lo: Lowering, input: Node, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    lo: Lowering, input: Node, rank: int, kernel: Value, stride: Value, padding: Value, dilation: Value, ceil: bool
 ) -> Windows:
     kernels = each(kernel, rank)
     steps = kernels if stride is None or stride == () or stride == [] else each(stride, rank)
@@ -158,9 +158,9 @@ def _begins(lo: Lowering, windows: Windows, weights: tuple[Scalar, ...], shape: 
     return total
 
 
-def _strides(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    found: list[Any] = []
-    step: Any = 1
+def _strides(sizes: tuple[Value, ...]) -> tuple[Value, ...]:
+    found: list[Value] = []
+    step: Value = 1
     for size in reversed(sizes):
         found.append(step)
         step = step * size
@@ -198,11 +198,11 @@ def _kept(lo: Lowering, windows: Windows, found: list[Node]) -> Node:
     return kept
 
 
-def _max_pool(rank: int, pair: bool = False) -> Callable[..., Any]:
+def _max_pool(rank: int, pair: bool = False) -> Rule:
     def lowered(
-        lo: Lowering, input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        lo: Lowering, input: Node, kernel_size: Value, stride: Value = None, padding: Value = 0, dilation: Value = 1,
         ceil_mode: bool = False, return_indices: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Lowered:  # fmt: skip
         windows = _windows(lo, input, rank, kernel_size, stride, padding, dilation, ceil_mode)
         shape = _shape(input, windows)
         both = return_indices or pair
@@ -253,11 +253,12 @@ def _divisor(lo: Lowering, node: Node, windows: Windows, padded: bool) -> Node:
     return total
 
 
-def _average_pool(rank: int) -> Callable[..., Any]:
+def _average_pool(rank: int) -> Rule:
     def lowered(
-        lo: Lowering, input: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: Any = None,
-    ) -> Any:  # fmt: skip
+        lo: Lowering, input: Node, kernel_size: Value, stride: Value = None, padding: Value = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: Value = None,
+    ) -> Lowered:  # fmt: skip
         windows = _windows(lo, input, rank, kernel_size, stride, padding, 1, ceil_mode)
         shape = _shape(input, windows)
         if not input.dtype.is_float or not _is_ours(lo, input, windows):
@@ -281,8 +282,8 @@ def _average_pool(rank: int) -> Callable[..., Any]:
 # ---- to given sizes --------------------------------------------------------------------------------------------------
 
 
-def _adaptive(rank: int, average: bool) -> Callable[..., Any]:
-    def lowered(lo: Lowering, input: Node, output_size: Any, return_indices: bool = False) -> Any:
+def _adaptive(rank: int, average: bool) -> Rule:
+    def lowered(lo: Lowering, input: Node, output_size: Value, return_indices: bool = False) -> Lowered:
         given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
         axes = tuple(range(len(input.shape) - rank, len(input.shape)))
         if average and all(size == 1 for size in given) and input.dtype.is_float:

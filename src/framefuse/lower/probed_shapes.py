@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from framefuse.ir.builder import Shape
 from framefuse.ir.comparisons import Relation
 from framefuse.ir.numbers import Expr, Real, Symbol, expr
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Value
 from framefuse.lower.library import of_torch, sized_by_data
 from framefuse.lower.rules import OVERLOADS
 
@@ -35,7 +35,7 @@ def probed(
     known: Mapping[int, TensorMeta],
     hints: Sizes,
     relations: Iterable[Relation],
-    number: Any,
+    number: Value,
 ) -> tuple[Shape, ...] | None:
     """The shapes of what ``call`` gives (``metas``, by order), over the symbols of its ``operands``' shapes; None where
     values decide them, where the call has no form without data, or where no line through a size gives them.
@@ -120,11 +120,11 @@ def _points(first: Equal, hints: Sizes) -> Iterator[tuple[Sizes, bool]]:
 
 
 def _run(
-    call: Call, operands: Mapping[int, Shape], known: Mapping[int, TensorMeta], values: Sizes, number: Any
+    call: Call, operands: Mapping[int, Shape], known: Mapping[int, TensorMeta], values: Sizes, number: Value
 ) -> list[tuple[int, ...]] | None:
     """The sizes of the tensors that the call gives for these values of the symbols."""
 
-    def given(value: Any) -> Any:
+    def given(value: Value) -> Value:
         if isinstance(value, Ref):
             sizes = [size.evaluate(values) for size in operands[value.value]]
             return torch.empty(sizes, dtype=known[value.value].dtype, device="meta")
@@ -166,7 +166,7 @@ def _line(values: Sequence[int], seen: Iterable[Expr], points: Sequence[Sizes]) 
     return None
 
 
-def _numbers(value: Any) -> Iterator[Expr | Real]:
+def _numbers(value: Value) -> Iterator[Expr | Real]:
     if isinstance(value, (Expr, Real)):
         yield value
     elif isinstance(value, dict):
@@ -178,7 +178,7 @@ def _numbers(value: Any) -> Iterator[Expr | Real]:
             yield from _numbers(part)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Value) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):

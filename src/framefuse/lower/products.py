@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import product
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.rules import Shapes, Unsupported, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, rule
 
 BLAS = ("float32", "float64")
 INNER = "the inner dimension of a product"
@@ -31,7 +30,7 @@ def multiply(lo: Lowering, left: Node, right: Node) -> Node:
 
 
 @rule("matmul", "__matmul__", "linalg.matmul")
-def matmul(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Any:
+def matmul(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Lowered:
     if not input.shape or not other.shape:
         raise Unsupported("a scalar")
     left = input if len(input.shape) > 1 else lo.reshape(input, (ONE, *input.shape))
@@ -49,17 +48,17 @@ def matmul(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Any:
 
 
 @rule("__rmatmul__")
-def rmatmul(lo: Lowering, input: Node, other: Node) -> Any:
+def rmatmul(lo: Lowering, input: Node, other: Node) -> Lowered:
     return matmul(lo, other, input)
 
 
 @rule("mm", "bmm", "mv", "dot", "vdot")
-def plain_product(lo: Lowering, input: Node, other: Node, *, out: Any = None) -> Any:
+def plain_product(lo: Lowering, input: Node, other: Node, *, out: Value = None) -> Lowered:
     return matmul(lo, input, other)
 
 
 @rule("outer", "ger")
-def outer(lo: Lowering, input: Node, vec2: Node, *, out: Any = None) -> Node:
+def outer(lo: Lowering, input: Node, vec2: Node, *, out: Value = None) -> Node:
     column, line = lo.along(input, 0, 2), lo.along(vec2, 1, 2)
     if not input.dtype.is_float or input.dtype is not vec2.dtype:
         raise Unsupported("integers")
@@ -67,7 +66,7 @@ def outer(lo: Lowering, input: Node, vec2: Node, *, out: Any = None) -> Node:
 
 
 @rule("linear")
-def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
+def linear(lo: Lowering, input: Node, weight: Node, bias: Value = None) -> Lowered:
     if len(weight.shape) != 2 or not input.shape:
         raise Unsupported("ranks")
     shape = (*input.shape[:-1], weight.shape[0])
@@ -82,13 +81,17 @@ def linear(lo: Lowering, input: Node, weight: Node, bias: Any = None) -> Any:
 
 
 @rule("addmm", "baddbmm", "addmv")
-def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Any:
+def addmm(
+    lo: Lowering, input: Node, left: Node, right: Node, *, beta: Value = 1, alpha: Value = 1, out: Value = None
+) -> Lowered:
     shape = (*left.shape[:-1], right.shape[-1]) if len(right.shape) > 1 else left.shape[:-1]
     lo.same_size(left.shape[-1], right.shape[-2 if len(right.shape) > 1 else -1], INNER)
     lo.broadcast(shape, input.shape)
     if not _blas(lo, left, right, input) or not isinstance(beta, (int, float)):
         return Shapes((shape,))
     result = matmul(lo, left, right)
+    if not isinstance(result, Node):
+        return result
     if alpha != 1:
         result = lo.compute(lambda a: a * alpha, result)
     if beta == 0:
@@ -98,7 +101,7 @@ def addmm(lo: Lowering, input: Node, left: Node, right: Node, *, beta: Any = 1, 
 
 
 @rule("einsum")
-def einsum(lo: Lowering, equation: Any, *operands: Any) -> Any:
+def einsum(lo: Lowering, equation: Value, *operands: Value) -> Lowered:
     """Two operands, each letter once in each: letters are batch, row, column or summed."""
     nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else operands
     text = equation.replace(" ", "")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
 from framefuse.ir.dtypes import BOOL, BY_TORCH, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real
+from framefuse.ir.values import Value
 from framefuse.lower.rules import Unsupported
 
 
-def number_dtype(value: Any, default: DType) -> DType:
+def number_dtype(value: Value, default: DType) -> DType:
     """The dtype that a Python number takes part with."""
     if isinstance(value, bool):
         return BOOL
@@ -24,7 +24,7 @@ def number_dtype(value: Any, default: DType) -> DType:
     raise Unsupported(f"operand of type {type(value).__name__}")
 
 
-def result_dtype(operands: Iterable[Any], default: DType) -> DType:
+def result_dtype(operands: Iterable[Value], default: DType) -> DType:
     """torch.result_type: tensors with dimensions decide before 0-d tensors, those before Python numbers, unless a
     later one is of a higher kind (bool < integer < float < complex).
     """
@@ -70,12 +70,12 @@ def sum_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else INT64
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Value) -> bool:
     """True for Python numbers, sizes and run-time floats."""
     return isinstance(value, (bool, int, float, Expr, Real))
 
 
-def row(dtype: Any) -> DType:
+def row(dtype: Value) -> DType:
     """The row of a torch.dtype; raises Unsupported for one that kernels do not know."""
     found = BY_TORCH.get(dtype)
     if found is None or found.kind == "complex":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -14,6 +14,7 @@ from framefuse.ir.dtypes import BOOL, DType
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Real, constant_real
 from framefuse.ir.strides import dense_strides
+from framefuse.ir.values import Value
 from framefuse.lower.activations import leaky_relu
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import where
@@ -37,7 +38,7 @@ def draw(lo: Lowering, fill: str, numbers: tuple[Scalar, ...], dtype: DType, sha
 
 
 def _dropout(
-    lo: Lowering, input: Node, p: Any, train: bool, shape: Shape | None = None, alpha: bool = False
+    lo: Lowering, input: Node, p: Value, train: bool, shape: Shape | None = None, alpha: bool = False
 ) -> Node | Shapes:
     """``shape`` is that of the noise where it is shared along dimensions, None for one of each element.
 
@@ -95,7 +96,7 @@ class DropoutMask:
         return "draw_dropout"
 
 
-def _dropout_on_gpu(lo: Lowering, input: Node, p: Any) -> Node | Shapes:
+def _dropout_on_gpu(lo: Lowering, input: Node, p: Value) -> Node | Shapes:
     """at::native_dropout, where eager takes it: the mask by its kernel, its arithmetic with the rest."""
     kind, count = input.device.partition(":")[0], lo.count(input.shape)
     if kind != "cuda" or not isinstance(p, float) or not 0.0 < p < 1.0 or lo.size(count) == 0:
@@ -137,41 +138,41 @@ def _features(input: Node) -> Shape:
 
 
 @rule("F.dropout")
-def dropout(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node | Shapes:
+def dropout(lo: Lowering, input: Node, p: Value = 0.5, training: bool = True, inplace: bool = False) -> Node | Shapes:
     return _dropout(lo, input, p, training)
 
 
 @rule("torch.dropout")
-def torch_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
+def torch_dropout(lo: Lowering, input: Node, p: Value, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train)
 
 
 @rule("F.alpha_dropout")
 def alpha_dropout(
-    lo: Lowering, input: Node, p: Any = 0.5, training: bool = False, inplace: bool = False
+    lo: Lowering, input: Node, p: Value = 0.5, training: bool = False, inplace: bool = False
 ) -> Node | Shapes:
     return _dropout(lo, input, p, training, alpha=True)
 
 
 @rule("torch.alpha_dropout")
-def torch_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
+def torch_alpha_dropout(lo: Lowering, input: Node, p: Value, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, alpha=True)
 
 
 @rule("F.feature_alpha_dropout")
 def feature_alpha_dropout(
-    lo: Lowering, input: Node, p: Any = 0.5, training: bool = False, inplace: bool = False
+    lo: Lowering, input: Node, p: Value = 0.5, training: bool = False, inplace: bool = False
 ) -> Node | Shapes:
     return _dropout(lo, input, p, training, _features(input), alpha=True)
 
 
 @rule("torch.feature_alpha_dropout")
-def torch_feature_alpha_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
+def torch_feature_alpha_dropout(lo: Lowering, input: Node, p: Value, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, _features(input), alpha=True)
 
 
 @rule("torch.feature_dropout")
-def feature_dropout(lo: Lowering, input: Node, p: Any, train: bool) -> Node | Shapes:
+def feature_dropout(lo: Lowering, input: Node, p: Value, train: bool) -> Node | Shapes:
     return _dropout(lo, input, p, train, _features(input))
 
 
@@ -180,7 +181,9 @@ def _by_channel(batched: int, single: bool) -> Callable[..., Node | Shapes]:
     library warns of the rest.
     """
 
-    def lowered(lo: Lowering, input: Node, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Node | Shapes:
+    def lowered(
+        lo: Lowering, input: Node, p: Value = 0.5, training: bool = True, inplace: bool = False
+    ) -> Node | Shapes:
         if input.device != "cpu":
             return Shapes((input.shape,))
         rank = len(input.shape)
@@ -211,7 +214,7 @@ FILLS = {
 
 
 def _fill(name: str, count: int) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, *numbers: Any, generator: None = None) -> Node:
+    def lowered(lo: Lowering, input: Node, *numbers: Value, generator: None = None) -> Node:
         if generator is not None or len(numbers) > count or not all(is_number(value) for value in numbers):
             raise Unsupported("parameters")
         if not lo.is_dense(input):
@@ -238,19 +241,19 @@ def rrelu(
 
 
 @rule("torch.randperm")
-def randperm(lo: Lowering, n: Any, **options: Any) -> Shapes:
+def randperm(lo: Lowering, n: Value, **options: Value) -> Shapes:
     return Shapes((lo.shape_of(n),))
 
 
 @rule("torch.randint")
-def randint(lo: Lowering, *bounds: Any, size: Any = None, **options: Any) -> Shapes:
+def randint(lo: Lowering, *bounds: Value, size: Value = None, **options: Value) -> Shapes:
     if size is None:
         size = bounds[-1]
     return Shapes((lo.shape_of(size),))
 
 
 @rule("torch.normal")
-def normal(lo: Lowering, mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Shapes:
+def normal(lo: Lowering, mean: Value, std: Value = 1.0, size: Value = None, **options: Value) -> Shapes:
     if size is not None:
         return Shapes((lo.shape_of(size),))
     tensors = [value for value in (mean, std) if isinstance(value, Node)]
@@ -258,5 +261,5 @@ def normal(lo: Lowering, mean: Any, std: Any = 1.0, size: Any = None, **options:
 
 
 @rule("torch.poisson", "torch.binomial")
-def counts(lo: Lowering, input: Node, *args: Any, **options: Any) -> Shapes:
+def counts(lo: Lowering, input: Node, *args: Value, **options: Value) -> Shapes:
     return Shapes((input.shape,))

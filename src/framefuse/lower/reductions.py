@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, expr, maximum
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
 from framefuse.lower.pointwise import truth
 from framefuse.lower.promotion import row, sum_dtype, to_float
-from framefuse.lower.rules import Unsupported, rule
+from framefuse.lower.rules import Lowered, Rule, Unsupported, rule
 
 
 def accumulate(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool, dtype: DType) -> Node:
@@ -25,7 +25,7 @@ def accumulate(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: b
 
 @rule("sum")
 def sum_(
-    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, dtype: Value = None, out: Value = None
 ) -> Node:
     result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
     return accumulate(lo, "sum", input, lo.axes(dim, len(input.shape)), keepdim, result)
@@ -33,7 +33,7 @@ def sum_(
 
 @rule("nansum")
 def nansum(
-    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, dtype: Value = None, out: Value = None
 ) -> Node:
     if not input.dtype.is_float:
         return sum_(lo, input, dim, keepdim, dtype=dtype)
@@ -42,7 +42,7 @@ def nansum(
 
 @rule("prod")
 def prod(
-    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, dtype: Value = None, out: Value = None
 ) -> Node:
     if isinstance(dim, (tuple, list)):
         raise Unsupported("several dimensions")
@@ -52,7 +52,7 @@ def prod(
 
 @rule("mean")
 def mean(
-    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, dtype: Value = None, out: Value = None
 ) -> Node:
     result = row(dtype) if dtype is not None else input.dtype
     if not result.is_float:
@@ -83,7 +83,9 @@ def moments(lo: Lowering, node: Node, axes: tuple[int, ...]) -> tuple[Node, Node
     return centre, lo.derived(squares, "squares", (node, centre))
 
 
-def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: Any, keepdim: bool) -> tuple[Node, Node]:
+def _variance(
+    lo: Lowering, input: Node, dim: Value, unbiased: Value, correction: Value, keepdim: bool
+) -> tuple[Node, Node]:
     if isinstance(dim, bool):  # var(input, unbiased)
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -107,12 +109,12 @@ def _variance(lo: Lowering, input: Node, dim: Any, unbiased: Any, correction: An
 def var(
     lo: Lowering,
     input: Node,
-    dim: Any = None,
-    unbiased: Any = None,
+    dim: Value = None,
+    unbiased: Value = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-    out: Any = None,
+    correction: Value = None,
+    out: Value = None,
 ) -> Node:
     return lo.cast(_variance(lo, input, dim, unbiased, correction, keepdim)[0], input.dtype)
 
@@ -121,12 +123,12 @@ def var(
 def std(
     lo: Lowering,
     input: Node,
-    dim: Any = None,
-    unbiased: Any = None,
+    dim: Value = None,
+    unbiased: Value = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-    out: Any = None,
+    correction: Value = None,
+    out: Value = None,
 ) -> Node:
     variance = _variance(lo, input, dim, unbiased, correction, keepdim)[0]
     return lo.cast(lo.compute(root, variance), input.dtype)
@@ -136,12 +138,12 @@ def std(
 def var_mean(
     lo: Lowering,
     input: Node,
-    dim: Any = None,
-    unbiased: Any = None,
+    dim: Value = None,
+    unbiased: Value = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-    out: Any = None,
+    correction: Value = None,
+    out: Value = None,
 ) -> tuple[Node, Node]:
     variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
     return lo.cast(variance, input.dtype), lo.cast(centre, input.dtype)
@@ -151,12 +153,12 @@ def var_mean(
 def std_mean(
     lo: Lowering,
     input: Node,
-    dim: Any = None,
-    unbiased: Any = None,
+    dim: Value = None,
+    unbiased: Value = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-    out: Any = None,
+    correction: Value = None,
+    out: Value = None,
 ) -> tuple[Node, Node]:
     variance, centre = _variance(lo, input, dim, unbiased, correction, keepdim)
     return lo.cast(lo.compute(root, variance), input.dtype), lo.cast(centre, input.dtype)
@@ -180,30 +182,32 @@ def extreme(lo: Lowering, op: str, node: Node, axes: tuple[int, ...], keep: bool
 
 
 @rule("amax")
-def amax(lo: Lowering, input: Node, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Node:
+def amax(lo: Lowering, input: Node, dim: Value = (), keepdim: bool = False, *, out: Value = None) -> Node:
     axes = lo.axes(dim, len(input.shape))
     _nonempty(lo, input, axes)
     return extreme(lo, "amax", input, axes, keepdim)
 
 
 @rule("amin")
-def amin(lo: Lowering, input: Node, dim: Any = (), keepdim: bool = False, *, out: Any = None) -> Node:
+def amin(lo: Lowering, input: Node, dim: Value = (), keepdim: bool = False, *, out: Value = None) -> Node:
     axes = lo.axes(dim, len(input.shape))
     _nonempty(lo, input, axes)
     return extreme(lo, "amin", input, axes, keepdim)
 
 
 @rule("aminmax")
-def aminmax(lo: Lowering, input: Node, *, dim: Any = None, keepdim: bool = False, out: Any = None) -> tuple[Node, Node]:
+def aminmax(
+    lo: Lowering, input: Node, *, dim: Value = None, keepdim: bool = False, out: Value = None
+) -> tuple[Node, Node]:
     return amin(lo, input, () if dim is None else dim, keepdim), amax(lo, input, () if dim is None else dim, keepdim)
 
 
-def _max_or_min(op: str, position: str) -> Callable[..., Any]:
+def _max_or_min(op: str, position: str) -> Rule:
     from_pair = {"amax": "maximum", "amin": "minimum"}[op]
 
     def lowered(
-        lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, other: Any = None, out: Any = None
-    ) -> Any:
+        lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, other: Value = None, out: Value = None
+    ) -> Lowered:
         second = dim if isinstance(dim, Node) else other
         if second is not None:
             if input.dtype is BOOL and second.dtype is BOOL:
@@ -245,7 +249,7 @@ rule("min")(_max_or_min("amin", "argmin"))
 
 
 def _argument(op: str) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, out: Value = None) -> Node:
         axes = lo.axes(dim, len(input.shape))
         _nonempty(lo, input, axes)
         return index_of(lo, op, input, axes, keepdim)
@@ -258,7 +262,7 @@ rule("argmin")(_argument("argmin"))
 
 
 def _test(op: str) -> Callable[..., Node]:
-    def lowered(lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Node:
+    def lowered(lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, out: Value = None) -> Node:
         result = lo.reduce(op, truth(lo, input), lo.axes(dim, len(input.shape)), keepdim)
         return lo.cast(result, input.dtype) if input.dtype.name == "uint8" else result  # torch keeps uint8
 
@@ -270,7 +274,7 @@ rule("all")(_test("all"))
 
 
 @rule("count_nonzero")
-def count_nonzero(lo: Lowering, input: Node, dim: Any = None) -> Node:
+def count_nonzero(lo: Lowering, input: Node, dim: Value = None) -> Node:
     return lo.reduce("sum", lo.cast(truth(lo, input), INT64), lo.axes(dim, len(input.shape)))
 
 
@@ -282,7 +286,7 @@ def root(a: Element) -> Element:
     return e.sqrt(a).derived("norm", a)
 
 
-def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bool) -> Node:
+def power_norm(lo: Lowering, node: Node, p: Value, axes: tuple[int, ...], keep: bool) -> Node:
     """The p-norm of the entries along ``axes`` in the node's dtype."""
     size = lo.compute(abs, node)
     if p == 2:
@@ -308,13 +312,13 @@ def power_norm(lo: Lowering, node: Node, p: Any, axes: tuple[int, ...], keep: bo
 def norm(
     lo: Lowering,
     input: Node,
-    p: Any = 2,
-    dim: Any = None,
+    p: Value = 2,
+    dim: Value = None,
     keepdim: bool = False,
-    out: Any = None,
-    dtype: Any = None,
+    out: Value = None,
+    dtype: Value = None,
     *,
-    ord: Any = None,
+    ord: Value = None,
 ) -> Node:
     p = ord if ord is not None else p
     if p is None or p == "fro":
@@ -349,7 +353,7 @@ def vector_or_matrix_norm(
 
 
 @rule("logsumexp", "special.logsumexp")
-def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out: Any = None) -> Node:
+def logsumexp(lo: Lowering, input: Node, dim: Value, keepdim: bool = False, *, out: Value = None) -> Node:
     result_type = to_float(input.dtype, lo.default)
     node = lo.widen(lo.cast(input, result_type))
     axes = lo.axes(dim, len(node.shape))
@@ -366,7 +370,7 @@ def logsumexp(lo: Lowering, input: Node, dim: Any, keepdim: bool = False, *, out
 
 @rule("nanmean")
 def nanmean(
-    lo: Lowering, input: Node, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    lo: Lowering, input: Node, dim: Value = None, keepdim: bool = False, *, dtype: Value = None, out: Value = None
 ) -> Node:
     if not input.dtype.is_float or dtype is not None:
         raise Unsupported("integers or a dtype")

@@ -6,13 +6,14 @@ import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import torch
 
 from framefuse.ir.builder import Shape
+from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 
-Rule = Callable[..., Any]
 OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
@@ -27,8 +28,12 @@ class Shapes:
     shapes: tuple[Shape, ...]
 
 
+Lowered: TypeAlias = Node | Shapes | tuple[Node, ...]  # what a rule makes of a call
+Rule: TypeAlias = Callable[..., Lowered]
+R = TypeVar("R", bound=Rule)
+
 # Where a plain name is looked up. A name that a version of torch lacks is skipped.
-NAMESPACES: dict[str, Any] = {
+NAMESPACES: dict[str, Value] = {
     "torch": torch,
     "Tensor": torch.Tensor,
     "F": torch.nn.functional,
@@ -51,8 +56,8 @@ class Entry:
 
 
 ENTRIES: list[Entry] = []
-_BY_TARGET: dict[Any, Entry] = {}
-_EXPLICIT: set[Any] = set()
+_BY_TARGET: dict[Value, Entry] = {}
+_EXPLICIT: set[Value] = set()
 _BY_OPERATOR: dict[str, Entry] = {}
 
 
@@ -75,8 +80,8 @@ def register(names: tuple[str, ...], family: str, function: Rule) -> None:
             _bind(operator, last, entry, False)
 
 
-def _bind(holder: Any, name: str, entry: Entry, explicit: bool) -> None:
-    target: Any = getattr(holder, name, None)
+def _bind(holder: Value, name: str, entry: Entry, explicit: bool) -> None:
+    target: Value = getattr(holder, name, None)
     if type(target).__name__ in ("getset_descriptor", "property"):
         target = target.__get__
     if target is None or not callable(target):
@@ -88,17 +93,17 @@ def _bind(holder: Any, name: str, entry: Entry, explicit: bool) -> None:
     _BY_TARGET[target] = entry
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[R], R]:
     """Decorator form of :func:`register`; the family is the function's module."""
 
-    def keep(function: Rule) -> Rule:
+    def keep(function: R) -> R:
         register(names, function.__module__.rpartition(".")[2], function)
         return function
 
     return keep
 
 
-def find(target: Any) -> Rule | None:
+def find(target: Value) -> Rule | None:
     """The rule of a recorded call's target, or None."""
     try:
         entry = _BY_TARGET.get(target)
@@ -109,7 +114,7 @@ def find(target: Any) -> Rule | None:
     return entry.function if entry is not None else None
 
 
-def _of_operator(target: Any) -> Entry | None:
+def _of_operator(target: Value) -> Entry | None:
     """The rule of an operator that is called by its name in torch.ops.aten."""
     space, _, name = target._schema.name.partition("::") if isinstance(target, OVERLOADS[0]) else _qualified(target)
     if space != "aten":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.builder import ZERO, Unprovable
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node, Scalar
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
@@ -33,7 +33,7 @@ def _added(lo: Lowering, input: Node, index: Node, source: Node, axis: int) -> N
 
 
 @rule("scatter_add")
-def scatter_add(lo: Lowering, input: Node, dim: Any, index: Node, src: Node, *, out: Any = None) -> Node | Shapes:
+def scatter_add(lo: Lowering, input: Node, dim: Value, index: Node, src: Node, *, out: Value = None) -> Node | Shapes:
     def made() -> Node:
         if not input.shape or not len(input.shape) == len(index.shape) == len(src.shape):
             raise Unsupported("ranks")
@@ -51,8 +51,8 @@ def scatter_add(lo: Lowering, input: Node, dim: Any, index: Node, src: Node, *, 
 
 @rule("scatter_reduce")
 def scatter_reduce(
-    lo: Lowering, input: Node, dim: Any, index: Node, src: Node, reduce: str, *, include_self: bool = True,
-    out: Any = None,
+    lo: Lowering, input: Node, dim: Value, index: Node, src: Node, reduce: str, *, include_self: bool = True,
+    out: Value = None,
 ) -> Node | Shapes:  # fmt: skip
     if reduce == "sum" and include_self is True:
         return scatter_add(lo, input, dim, index, src)
@@ -61,7 +61,7 @@ def scatter_reduce(
 
 @rule("index_add")
 def index_add(
-    lo: Lowering, input: Node, dim: Any, index: Node, source: Node, *, alpha: Scalar = 1, out: Any = None
+    lo: Lowering, input: Node, dim: Value, index: Node, source: Node, *, alpha: Scalar = 1, out: Value = None
 ) -> Node | Shapes:
     def made() -> Node:
         if not input.shape or len(index.shape) != 1 or len(input.shape) != len(source.shape):

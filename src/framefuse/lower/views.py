@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -11,6 +10,7 @@ from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, result_dtype
 from framefuse.lower.rules import Unsupported, rule
@@ -31,7 +31,7 @@ def fill_in(lo: Lowering, total: Expr, shape: Shape) -> Shape:
 
 
 @rule("reshape", "Tensor.view", "Tensor.view_as", "Tensor.reshape_as", "_unsafe_view", "view_copy")
-def reshape(lo: Lowering, input: Node, *shape: Any, **named: Any) -> Node:
+def reshape(lo: Lowering, input: Node, *shape: Value, **named: Value) -> Node:
     given = (named["shape"],) if "shape" in named else (named["size"],) if "size" in named else shape
     if len(given) == 1 and isinstance(given[0], Node):
         return lo.reshape(input, given[0].shape)
@@ -43,7 +43,7 @@ def reshape(lo: Lowering, input: Node, *shape: Any, **named: Any) -> Node:
 
 
 @rule("flatten")
-def flatten(lo: Lowering, input: Node, start_dim: Any = 0, end_dim: Any = -1) -> Node:
+def flatten(lo: Lowering, input: Node, start_dim: Value = 0, end_dim: Value = -1) -> Node:
     rank = len(input.shape)
     if rank == 0:
         return lo.reshape(input, (ONE,))
@@ -57,14 +57,14 @@ def ravel(lo: Lowering, input: Node) -> Node:
 
 
 @rule("unflatten")
-def unflatten(lo: Lowering, input: Node, dim: Any, sizes: Any) -> Node:
+def unflatten(lo: Lowering, input: Node, dim: Value, sizes: Value) -> Node:
     axis = lo.axis(dim, len(input.shape))
     inner = fill_in(lo, input.shape[axis], lo.shape_of(sizes))
     return lo.reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
 
 
 @rule("squeeze")
-def squeeze(lo: Lowering, input: Node, dim: Any = None) -> Node:
+def squeeze(lo: Lowering, input: Node, dim: Value = None) -> Node:
     axes = lo.axes(dim, len(input.shape)) if dim != () else ()
     gone = []
     for axis in axes:
@@ -78,7 +78,7 @@ def squeeze(lo: Lowering, input: Node, dim: Any = None) -> Node:
 
 
 @rule("unsqueeze")
-def unsqueeze(lo: Lowering, input: Node, dim: Any) -> Node:
+def unsqueeze(lo: Lowering, input: Node, dim: Value) -> Node:
     axis = lo.axis(dim, len(input.shape) + 1)
     return lo.reshape(input, (*input.shape[:axis], ONE, *input.shape[axis:]))
 
@@ -92,7 +92,7 @@ def atleast_1d(lo: Lowering, input: Node) -> Node:
 
 
 @rule("permute")
-def permute(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
+def permute(lo: Lowering, input: Node, *dims: Value, **named: Value) -> Node:
     given = named["dims"] if "dims" in named else dims[0] if dims and isinstance(dims[0], (tuple, list)) else dims
     if len(given) != len(input.shape):
         raise Unsupported("dimensions")
@@ -100,7 +100,7 @@ def permute(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
 
 
 @rule("transpose", "swapaxes", "swapdims")
-def transpose(lo: Lowering, input: Node, dim0: Any, dim1: Any) -> Node:
+def transpose(lo: Lowering, input: Node, dim0: Value, dim1: Value) -> Node:
     rank = len(input.shape)
     order = list(range(rank))
     a, b = lo.axis(dim0, rank), lo.axis(dim1, rank)
@@ -122,7 +122,7 @@ def reverse_axes(lo: Lowering, input: Node) -> Node:
 
 
 @rule("movedim", "moveaxis")
-def movedim(lo: Lowering, input: Node, source: Any, destination: Any) -> Node:
+def movedim(lo: Lowering, input: Node, source: Value, destination: Value) -> Node:
     rank = len(input.shape)
     sources = [lo.axis(dim, rank) for dim in (source if isinstance(source, (tuple, list)) else [source])]
     places = [lo.axis(dim, rank) for dim in (destination if isinstance(destination, (tuple, list)) else [destination])]
@@ -137,7 +137,7 @@ def movedim(lo: Lowering, input: Node, source: Any, destination: Any) -> Node:
 
 
 @rule("expand", "broadcast_to", "expand_copy")
-def expand(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
+def expand(lo: Lowering, input: Node, *sizes: Value, **named: Value) -> Node:
     target = lo.shape_of(*((named["size"],) if "size" in named else sizes))
     extra = len(target) - len(input.shape)
     if extra < 0:
@@ -159,7 +159,7 @@ def expand_as(lo: Lowering, input: Node, other: Node) -> Node:
 
 
 @rule("repeat", "tile", "Tensor.repeat")
-def repeat(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
+def repeat(lo: Lowering, input: Node, *sizes: Value, **named: Value) -> Node:
     given = named.get("repeats", named.get("dims"))
     counts = lo.shape_of(given) if given is not None else lo.shape_of(*sizes)
     extra = len(counts) - len(input.shape)
@@ -175,7 +175,9 @@ def repeat(lo: Lowering, input: Node, *sizes: Any, **named: Any) -> Node:
 
 
 @rule("repeat_interleave")
-def repeat_interleave(lo: Lowering, input: Node, repeats: Any, dim: Any = None, *, output_size: Any = None) -> Node:
+def repeat_interleave(
+    lo: Lowering, input: Node, repeats: Value, dim: Value = None, *, output_size: Value = None
+) -> Node:
     if not isinstance(repeats, (int, Expr)):
         raise Unsupported("a tensor of counts")
     if dim is None:
@@ -187,14 +189,14 @@ def repeat_interleave(lo: Lowering, input: Node, repeats: Any, dim: Any = None, 
 
 
 @rule("broadcast_tensors")
-def broadcast_tensors(lo: Lowering, *tensors: Any) -> tuple[Node, ...]:
+def broadcast_tensors(lo: Lowering, *tensors: Value) -> tuple[Node, ...]:
     nodes = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
     shape = lo.broadcast(*(node.shape for node in nodes))
     return tuple(lo.expand(node, shape) for node in nodes)
 
 
 @rule("meshgrid")
-def meshgrid(lo: Lowering, *tensors: Any, indexing: str | None = None) -> tuple[Node, ...]:
+def meshgrid(lo: Lowering, *tensors: Value, indexing: str | None = None) -> tuple[Node, ...]:
     nodes = tensors[0] if isinstance(tensors[0], (tuple, list)) else tensors
     lines = [node if node.shape else lo.reshape(node, (ONE,)) for node in nodes]
     swap = indexing == "xy" and len(lines) >= 2
@@ -206,7 +208,7 @@ def meshgrid(lo: Lowering, *tensors: Any, indexing: str | None = None) -> tuple[
 # ---- cuts ------------------------------------------------------------------------------------------------------------
 
 
-def in_bounds(lo: Lowering, start: Any, size: Expr) -> Expr:
+def in_bounds(lo: Lowering, start: Value, size: Expr) -> Expr:
     """An index made non-negative; the relations keep it inside."""
     place = expr(start)
     if lo.size(place) < 0:
@@ -218,7 +220,7 @@ def in_bounds(lo: Lowering, start: Any, size: Expr) -> Expr:
 
 
 @rule("narrow", "narrow_copy")
-def narrow(lo: Lowering, input: Node, dim: Any, start: Any, length: Any) -> Node:
+def narrow(lo: Lowering, input: Node, dim: Value, start: Value, length: Value) -> Node:
     if not isinstance(start, (int, Expr)) or not isinstance(length, (int, Expr)):
         raise Unsupported("a tensor as start")
     axis = lo.axis(dim, len(input.shape))
@@ -228,7 +230,7 @@ def narrow(lo: Lowering, input: Node, dim: Any, start: Any, length: Any) -> Node
 
 
 @rule("select", "select_copy")
-def select(lo: Lowering, input: Node, dim: Any, index: Any) -> Node:
+def select(lo: Lowering, input: Node, dim: Value, index: Value) -> Node:
     if not isinstance(index, (int, Expr)):
         raise Unsupported("a tensor as index")
     axis = lo.axis(dim, len(input.shape))
@@ -238,7 +240,7 @@ def select(lo: Lowering, input: Node, dim: Any, index: Any) -> Node:
 
 
 @rule("split", "Tensor.split", "split_with_sizes", "unsafe_split")
-def split(lo: Lowering, tensor: Node, split_size_or_sections: Any, dim: Any = 0) -> tuple[Node, ...]:
+def split(lo: Lowering, tensor: Node, split_size_or_sections: Value, dim: Value = 0) -> tuple[Node, ...]:
     axis = lo.axis(dim, len(tensor.shape))
     size = tensor.shape[axis]
     if isinstance(split_size_or_sections, (tuple, list)):
@@ -249,7 +251,7 @@ def split(lo: Lowering, tensor: Node, split_size_or_sections: Any, dim: Any = 0)
 
 
 @rule("chunk", "unsafe_chunk")
-def chunk(lo: Lowering, input: Node, chunks: Any, dim: Any = 0) -> tuple[Node, ...]:
+def chunk(lo: Lowering, input: Node, chunks: Value, dim: Value = 0) -> tuple[Node, ...]:
     if not isinstance(chunks, int):
         raise Unsupported("a run-time count")
     axis = lo.axis(dim, len(input.shape))
@@ -285,7 +287,7 @@ def _cut(lo: Lowering, node: Node, axis: int, lengths: Sequence[Expr], size: Exp
 
 
 @rule("unbind", "__iter__")
-def unbind(lo: Lowering, input: Node, dim: Any = 0) -> tuple[Node, ...]:
+def unbind(lo: Lowering, input: Node, dim: Value = 0) -> tuple[Node, ...]:
     axis = lo.axis(dim, len(input.shape))
     size = input.shape[axis]
     count = lo.size(size)
@@ -295,7 +297,7 @@ def unbind(lo: Lowering, input: Node, dim: Any = 0) -> tuple[Node, ...]:
 
 
 @rule("flip")
-def flip(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
+def flip(lo: Lowering, input: Node, *dims: Value, **named: Value) -> Node:
     given = named["dims"] if "dims" in named else dims[0] if dims and isinstance(dims[0], (tuple, list)) else dims
     if not given:
         raise Unsupported("no dimension")
@@ -306,7 +308,7 @@ def flip(lo: Lowering, input: Node, *dims: Any, **named: Any) -> Node:
 
 
 @rule("roll")
-def roll(lo: Lowering, input: Node, shifts: Any, dims: Any = None) -> Node:
+def roll(lo: Lowering, input: Node, shifts: Value, dims: Value = None) -> Node:
     moves = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None or dims == ():
         if len(moves) != 1:
@@ -319,7 +321,7 @@ def roll(lo: Lowering, input: Node, shifts: Any, dims: Any = None) -> Node:
     return input
 
 
-def _roll(lo: Lowering, node: Node, axis: int, shift: Any) -> Node:
+def _roll(lo: Lowering, node: Node, axis: int, shift: Value) -> Node:
     size = node.shape[axis]
     if not isinstance(shift, int) or lo.size(size) == 0:
         raise Unsupported("a run-time shift or nothing to roll")
@@ -339,7 +341,7 @@ def _roll(lo: Lowering, node: Node, axis: int, shift: Any) -> Node:
 
 
 @rule("cat", "concat", "concatenate")
-def cat(lo: Lowering, tensors: Sequence[Node], dim: Any = 0, *, out: Any = None, axis: Any = None) -> Node:
+def cat(lo: Lowering, tensors: Sequence[Node], dim: Value = 0, *, out: Value = None, axis: Value = None) -> Node:
     nodes = [node for node in tensors if not _skipped(lo, node)]
     if not nodes:
         raise Unsupported("nothing to join")
@@ -370,7 +372,7 @@ def join(lo: Lowering, nodes: Sequence[Node], axis: int) -> Node:
 
 
 @rule("stack")
-def stack(lo: Lowering, tensors: Sequence[Node], dim: Any = 0, *, out: Any = None) -> Node:
+def stack(lo: Lowering, tensors: Sequence[Node], dim: Value = 0, *, out: Value = None) -> Node:
     axis = lo.axis(dim, len(tensors[0].shape) + 1)
     dtype = result_dtype(tensors, lo.default)
     rows = [lo.reshape(node, (*node.shape[:axis], ONE, *node.shape[axis:])) for node in tensors]
@@ -378,7 +380,7 @@ def stack(lo: Lowering, tensors: Sequence[Node], dim: Any = 0, *, out: Any = Non
 
 
 @rule("pad")
-def pad(lo: Lowering, input: Node, pad: Any, mode: str = "constant", value: Any = None) -> Node:
+def pad(lo: Lowering, input: Node, pad: Value, mode: str = "constant", value: Value = None) -> Node:
     rank = len(input.shape)
     amounts = lo.shape_of(pad)
     fill = 0 if value is None else value
@@ -414,7 +416,7 @@ def _with_elements(lo: Lowering, input: Node) -> Shape:
 
 
 @rule("pixel_shuffle")
-def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Any) -> Node:
+def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Value) -> Node:
     *lead, channels, high, wide = _with_elements(lo, input)
     r = expr(upscale_factor)
     inner = channels // (r * r)
@@ -425,7 +427,7 @@ def pixel_shuffle(lo: Lowering, input: Node, upscale_factor: Any) -> Node:
 
 
 @rule("pixel_unshuffle")
-def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Any) -> Node:
+def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Value) -> Node:
     *lead, channels, high, wide = _with_elements(lo, input)
     r = expr(downscale_factor)
     rank = len(lead)
@@ -435,7 +437,7 @@ def pixel_unshuffle(lo: Lowering, input: Node, downscale_factor: Any) -> Node:
 
 
 @rule("channel_shuffle", "native_channel_shuffle")
-def channel_shuffle(lo: Lowering, input: Node, groups: Any) -> Node:
+def channel_shuffle(lo: Lowering, input: Node, groups: Value) -> Node:
     batch, channels, *rest = input.shape
     inner = channels // groups
     apart = lo.reshape(input, (batch, expr(groups), inner, *rest))
@@ -445,7 +447,14 @@ def channel_shuffle(lo: Lowering, input: Node, groups: Any) -> Node:
 
 @rule("diff")
 def diff(
-    lo: Lowering, input: Node, n: Any = 1, dim: Any = -1, prepend: Any = None, append: Any = None, *, out: Any = None
+    lo: Lowering,
+    input: Node,
+    n: Value = 1,
+    dim: Value = -1,
+    prepend: Value = None,
+    append: Value = None,
+    *,
+    out: Value = None,
 ) -> Node:
     axis = lo.axis(dim, len(input.shape))
     pieces = [node for node in (prepend, input, append) if node is not None]
@@ -471,16 +480,16 @@ def flipud(lo: Lowering, input: Node) -> Node:
 
 
 @rule("constant_pad_nd")
-def constant_pad_nd(lo: Lowering, input: Node, amounts: Any, value: Any = 0) -> Node:
+def constant_pad_nd(lo: Lowering, input: Node, amounts: Value, value: Value = 0) -> Node:
     return pad(lo, input, amounts, "constant", value)
 
 
 @rule("hstack")
-def hstack(lo: Lowering, tensors: Sequence[Node], *, out: Any = None) -> Node:
+def hstack(lo: Lowering, tensors: Sequence[Node], *, out: Value = None) -> Node:
     return cat(lo, [atleast_1d(lo, node) for node in tensors], 0 if len(tensors[0].shape) <= 1 else 1)
 
 
 @rule("vstack", "row_stack")
-def vstack(lo: Lowering, tensors: Sequence[Node], *, out: Any = None) -> Node:
+def vstack(lo: Lowering, tensors: Sequence[Node], *, out: Value = None) -> Node:
     rows = [lo.reshape(node, (ONE,) * (2 - len(node.shape)) + node.shape) for node in tensors]
     return cat(lo, rows, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vj
 from framefuse.ir.builder import ZERO, Builder
 from framefuse.ir.dtypes import BOOL, BY_NAME
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 
 ATTENTION = (
     "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"
@@ -74,7 +74,7 @@ def attention(
 def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
     ((_, g),) = given.items()
     query, key, value = (node.inputs[node.attr("args")[place].index] for place in range(3))
-    named: dict[str, Any] = dict(node.attr("kwargs"))
+    named: dict[str, Value] = dict(node.attr("kwargs"))
     mask = named["attn_mask"]
     if mask is not None:
         mask = node.inputs[mask.index]

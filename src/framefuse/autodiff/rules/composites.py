@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -16,6 +15,7 @@ from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
+from framefuse.ir.values import Value
 
 # One formula for each operand a b c, over these, the result r, the gradient g and the parameters p q s. The sources
 # are the backward kernels of ATen (native/cpu/Activation.cpp, BinaryOpsKernel.cpp) and derivatives.yaml, in which side
@@ -81,7 +81,7 @@ FORMULAS: dict[str, tuple[str | None, ...]] = {
 
 def _formula_rule(texts: Sequence[str | None]) -> Vjp:
     def rule(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
-        letters: dict[str, Any] = {"r": node, "g": g, "inf": INF, "nan": NAN}
+        letters: dict[str, Value] = {"r": node, "g": g, "inf": INF, "nan": NAN}
         letters |= zip("abc", node.inputs[1:], strict=False)
         letters |= zip("pqs", node.attr("parameters"), strict=False)
         parts: list[Gradient] = [None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -11,19 +10,20 @@ from framefuse.autodiff.library import arguments, call, calls, inside, order_in,
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 
 FORWARD = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
 TRANSPOSED = "input weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1"
 BACKWARD = torch.ops.aten.convolution_backward.default
 
 
-def each(value: Any, rank: int) -> list[Any]:
+def each(value: Value, rank: int) -> list[Value]:
     """One number for each of ``rank`` dimensions."""
     values = list(value) if isinstance(value, (tuple, list)) else [value]
     return values * rank if len(values) == 1 else values
 
 
-def _padding(builder: Builder, given: dict[str, Any], rank: int) -> list[Any] | None:
+def _padding(builder: Builder, given: dict[str, Value], rank: int) -> list[Value] | None:
     """Numbers of padding on both sides; None when the sides differ."""
     if given["padding"] == "valid":
         return [0] * rank
@@ -103,7 +103,7 @@ def _average(rank: int) -> CallVjp:
     return rule
 
 
-def _pooled(builder: Builder, target: Any, node: Node, g: Node, input: Node, numbers: tuple[Any, ...]) -> Node:
+def _pooled(builder: Builder, target: Value, node: Node, g: Node, input: Node, numbers: tuple[Value, ...]) -> Node:
     """A backward call that takes the gradient and the operand, both in the memory order of the operand."""
     order = order_in(builder, node, input)
     results = [((), input.dtype, input.shape)]

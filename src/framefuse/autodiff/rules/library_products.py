@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.rules.views import stretched, summed
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 
 
 @inside
@@ -77,7 +77,7 @@ def _of_product(
     return [found.get(operand) for operand in node.inputs]
 
 
-def _summed_to(builder: Builder, target: Any, left: Node, right: Node, operand: Node, batch: Any) -> Node:
+def _summed_to(builder: Builder, target: Value, left: Node, right: Node, operand: Node, batch: Value) -> Node:
     """The product, summed over the batch dimensions along which the operand was repeated."""
     whole = (*batch, *operand.shape[-2:])
     if whole == operand.shape:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -12,7 +11,8 @@ from framefuse.autodiff.library import arguments, calls, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
 from framefuse.autodiff.tapes import filled, hollow
 from framefuse.ir.builder import Builder
-from framefuse.ir.graph import Arg, Node
+from framefuse.ir.graph import Arg, Node, Path
+from framefuse.ir.values import Value
 
 # Their result is linear in their first operand, and takes no arithmetic. The others are positions, masks and numbers.
 NAMES = (
@@ -28,17 +28,17 @@ class Adjoint:
     and the gradients ``given`` for the results at ``paths``. The call runs on one element that is repeated.
     """
 
-    target: Callable[..., Any]
+    target: Callable[..., Value]
     index: int
-    paths: tuple[tuple[Any, ...], ...]
+    paths: tuple[Path, ...]
 
     def __call__(
-        self, operands: Sequence[torch.Tensor | None], sizes: Sequence[int], args: Any, kwargs: Any,
+        self, operands: Sequence[torch.Tensor | None], sizes: Sequence[int], args: Value, kwargs: Value,
         given: Sequence[torch.Tensor],
     ) -> torch.Tensor:  # fmt: skip
         again = torch.is_grad_enabled()
         leaf = given[0].new_zeros(()).expand(sizes).requires_grad_()
-        values: list[Any] = list(operands)
+        values: list[Value] = list(operands)
         values[self.index] = leaf
         with torch.enable_grad():
             result = self.target(*filled(args, values), **filled(kwargs, values))
@@ -85,7 +85,7 @@ def _again(node: Node, index: int) -> bool:
     return _count((node.attr("args"), node.attr("kwargs")), index) != 1
 
 
-def _count(value: Any, index: int) -> int:
+def _count(value: Value, index: int) -> int:
     if isinstance(value, Arg):
         return value.index == index
     if isinstance(value, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -13,11 +12,12 @@ from framefuse.autodiff.rules.convolution import each
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 
 MAXIMUM = "input kernel_size stride=None padding=0 dilation=1 ceil_mode=False return_indices=False"
 
 
-def _numbers(args: dict[str, Any], rank: int) -> tuple[Any, ...]:
+def _numbers(args: dict[str, Value], rank: int) -> tuple[Value, ...]:
     """Kernel, stride, padding and dilation of each dimension, and whether the last window may be cut."""
     kernel = each(args["kernel_size"], rank)
     stride = kernel if args["stride"] in (None, (), []) else each(args["stride"], rank)

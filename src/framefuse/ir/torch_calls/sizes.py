@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from framefuse.ir.torch_calls.table import TABLE
+from framefuse.ir.values import Value
 
-Test = Callable[[Any], bool]
+Test = Callable[[Value], bool]
 
 
 def sizes_from_data(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test
+    name: str, args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test
 ) -> bool:
     """Whether sizes of the result may depend on the values of tensors. ``is_tensor`` tells tensors among the arguments,
     and ``is_mask`` those that choose elements by being true.
@@ -24,33 +24,33 @@ def sizes_from_data(
     return False
 
 
-Rule = Callable[[Sequence[Any], Mapping[str, Any], Test, Test], bool]
+Rule = Callable[[Sequence[Value], Mapping[str, Value], Test, Test], bool]
 
 
-def _values(args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test) -> bool:
+def _values(args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test) -> bool:
     return True
 
 
-def _alone(args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test) -> bool:
+def _alone(args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test) -> bool:
     return len(args) + len(kwargs) == 1
 
 
-def _other_tensors(args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test) -> bool:
+def _other_tensors(args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test) -> bool:
     """Another operand than the first is a tensor, or there is but one: how often, or where."""
     return len(args) + len(kwargs) == 1 or any(is_tensor(value) for value in (*args[1:], *kwargs.values()))
 
 
-def _classes(args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test) -> bool:
+def _classes(args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test) -> bool:
     """No number of classes is given, or the one that stands for the largest value."""
     given = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
     return is_tensor(given) or (isinstance(given, int) and given == -1)
 
 
-def _mask(args: Sequence[Any], kwargs: Mapping[str, Any], is_tensor: Test, is_mask: Test) -> bool:
+def _mask(args: Sequence[Value], kwargs: Mapping[str, Value], is_tensor: Test, is_mask: Test) -> bool:
     return _masks((args[1:], *kwargs.values()), is_tensor, is_mask)
 
 
-def _masks(index: Any, is_tensor: Test, is_mask: Test) -> bool:
+def _masks(index: Value, is_tensor: Test, is_mask: Test) -> bool:
     if is_tensor(index):
         return is_mask(index)
     if isinstance(index, (tuple, list)):
@@ -60,7 +60,7 @@ def _masks(index: Any, is_tensor: Test, is_mask: Test) -> bool:
     return False
 
 
-def _holds(value: Any, is_tensor: Test) -> bool:
+def _holds(value: Value, is_tensor: Test) -> bool:
     return is_tensor(value) or (isinstance(value, (tuple, list)) and any(_holds(part, is_tensor) for part in value))
 
 

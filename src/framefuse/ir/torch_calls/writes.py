@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from framefuse.ir.torch_calls.row import Statistics
 from framefuse.ir.torch_calls.table import TABLE
+from framefuse.ir.values import Value
 
 
 def is_in_place(name: str) -> bool:
@@ -15,14 +15,14 @@ def is_in_place(name: str) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or TABLE[name].writes_first
 
 
-def norm(function: Any, name: str) -> Statistics | None:
+def norm(function: Value, name: str) -> Statistics | None:
     """Where a norm keeps running statistics; None for any other function. Those of torch.nn.functional take their
     arguments in another order than the operators of the same name.
     """
     return TABLE[f"F.{name}" if type(function) is types.FunctionType else name].statistics
 
 
-def statistics(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def statistics(function: Value, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> list[Value]:
     """The running statistics that this call of a norm writes."""
     row = norm(function, name)
     if row is None or not _writes(row, args, kwargs):
@@ -30,19 +30,19 @@ def statistics(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[st
     return [*args[row.place : row.place + 2], *(kwargs[name] for name in row.names if name in kwargs)]
 
 
-def _writes(row: Statistics, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _writes(row: Statistics, args: Sequence[Value], kwargs: Mapping[str, Value]) -> bool:
     if row.when is None:
         return True
     return bool(args[row.when] if len(args) > row.when else kwargs.get(row.flag, row.default))
 
 
-def counts(function: Any, name: str) -> int:
+def counts(function: Value, name: str) -> int:
     """How often a write by this call counts a version of what it writes."""
     row = norm(function, name)
     return int(row.counted if row is not None else not TABLE[name].uncounted)
 
 
-def uncounted(function: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def uncounted(function: Value, name: str, args: Sequence[Value], kwargs: Mapping[str, Value]) -> list[Value]:
     """What a call may write though no version counter tells it: running statistics, and by a fused step of an optimizer
     the parameters and their state (all lists but that of the gradients).
     """
