@@ -338,12 +338,12 @@ def norm(
 def vector_or_matrix_norm(
     lo: Lowering,
     input: Node,
-    ord: Any = None,
-    dim: Any = None,
+    ord: Value = None,
+    dim: Value = None,
     keepdim: bool = False,
     *,
-    out: Any = None,
-    dtype: Any = None,
+    out: Value = None,
+    dtype: Value = None,
 ) -> Node:
     """That of all elements, or of vectors: along one axis, or of a tensor that has one."""
     single = isinstance(dim, int) or (isinstance(dim, tuple) and len(dim) == 1)
