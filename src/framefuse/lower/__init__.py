@@ -15,6 +15,7 @@ from framefuse.lower import (  # noqa: F401  importing a family registers its ru
     pooling,
     products,
     random_numbers,
+    recurrent,
     reductions,
     scatter,
     views,
