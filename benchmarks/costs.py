@@ -78,6 +78,13 @@ def twice(out: Tensor, x: Tensor) -> Tensor:
     return y.sum(0)
 
 
+def skewed(out: Tensor, x: Tensor) -> None:
+    """Rows of which each is shifted by one more element, as positions that are relative to a row."""
+    rows, columns = x.shape[1:]
+    longer = torch.nn.functional.pad(x, (0, 1)).flatten(1)[:, : rows * columns]
+    out.copy_(longer.reshape(-1, rows, columns) * 2)
+
+
 CASES = (
     Case("CHUNK", (512, 1024, 16384, 65536), "sum of 4 M", total, [(1 << 22,)]),
     Case("CPU_STAGED_ABOVE", (10_000, 10_000_000), "sum of 512 k, 2 threads", total, [(1 << 19,)], 2),
@@ -94,6 +101,8 @@ CASES = (
     Case("SAVED_ABOVE", (0.01, 100.0), "softmax, 1024 x 1024", softmax, [(1024, 1024)] * 2),
     Case("CPU_CAT_PIECES", (0,), "cat, 512 x 300", joined, [(512, 300), (512, 100), (512, 100)]),
     Case("CPU_NARROW", (0, 1 << 30), "rows of 32", narrow, [(8, 64, 64, 32)] * 3),
+    Case("DIVISION", (0.0, 0.1, 1.0), "skewed rows, 512 x 31 x 60", skewed, [(512, 31, 60)] * 2),
+    Case("KEPT_ELEMENT", (0.0, 1.0, 10.0), "skewed rows, 512 x 31 x 60", skewed, [(512, 31, 60)] * 2),
     Case("KEPT_ABOVE", (0.0, 100.0), "exp, read by two kernels", twice, [(1024, 1024)] * 2),
     Case("REPEATED_WORK", (0, 10**9), "exp, read by two kernels", twice, [(1024, 1024)] * 2),
 )

@@ -35,6 +35,10 @@ ANYWHERE = 0.2  # below this a value that loads nothing is computed wherever it 
 REPEATED = 0.5  # up to this a value is computed again at each point of loops that it does not vary along
 # Measured, exp read by two kernels: 0 0.85 to 1.2, 1e9 1.0.
 REPEATED_WORK = 500  # of repeating a value: less of it costs less than another kernel
+# Measured, rows of 60 that are each shifted by one more element: 0.1 0.2, 0.3 and 1.0 1.0.
+DIVISION = 0.3  # of a position in a vector loop, by a number that is known or not
+# Measured, the same: 0.0 1.0 to 1.2, 1.0 0.3.
+KEPT_ELEMENT = 0.3  # what an element costs that is kept in memory and read from there
 ACROSS = 64  # points of a row up to which a kernel may write a value across its memory
 VIEW = 1500  # what a call costs that makes a view
 

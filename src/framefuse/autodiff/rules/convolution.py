@@ -50,12 +50,16 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
         wanted = {node.inputs[number] for number, here in enumerate(need) if here}
         mask = [operand in wanted for operand in (input, weight, bias)]
         orders = {operand: order_in(builder, node, operand) for operand in (input, weight)}
+        lies = dict(orders)
         source = input
         if len(input.shape) == rank + 1:  # one sample
             source = builder.reshape(input, (ONE, *input.shape))
             g = builder.reshape(g, (ONE, *g.shape))
         else:
-            orders[g] = order_of(builder, next(iter(builder.results(node).values())))
+            result = next(iter(builder.results(node).values()))
+            orders[g] = order_of(builder, result)
+            if any(builder.size(size) != 1 for size in result.shape[2:]):
+                lies[input] = orders[g]  # the library chooses one layout for both, by the operands
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))
         like = [(part, operand) for part, operand in enumerate((source, weight, bias)) if mask[part]]
@@ -66,7 +70,7 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
             [((part,), operand.dtype, operand.shape) for part, operand in like],
             name="convolution_backward",
             orders=orders,
-            given=[orders.get(operand) or tuple(range(len(operand.shape))) for _, operand in like],
+            given=[lies.get(operand) or tuple(range(len(operand.shape))) for _, operand in like],
         )
         by_operand = {
             (input, weight, bias)[part]: result for (part, _), result in zip(like, found, strict=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from framefuse.fuse.addressing.ranges import ONE, ZERO, divide, exact_quotient, extreme, nonnegative, positive_symbols
+from framefuse.fuse.addressing.ranges import (
+    ONE,
+    ZERO,
+    divide,
+    exact_quotient,
+    extreme,
+    nonnegative,
+    positive_symbols,
+    recombined,
+)
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 
@@ -79,6 +88,7 @@ def reshaped_index(
         for position, size in reversed(pieces):
             linear = linear + position * step
             step = step * size
+        linear = recombined(linear)
         for axis in reversed(axes[1:]):
             linear, result[axis] = _digit(linear, source[axis], extents, may_split)
         if axes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from framefuse.ir.numbers import Atom, Expr, Symbol, expr
+from framefuse.ir.numbers import Atom, Binary, Expr, Floordiv, Modulo, Symbol, expr
 
 ZERO, ONE = expr(0), expr(1)
 
@@ -125,4 +125,41 @@ def address(index: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
     for position, stride in zip(index, strides, strict=True):
         if position.terms:
             total = total + position * stride
-    return total
+    return recombined(total)
+
+
+def recombined(value: Expr) -> Expr:
+    """``value`` with the digits of one number taken together: ``x // q * q + x % q`` is ``x``."""
+    found = True
+    while found:
+        found = False
+        for atoms, factor in value.terms:
+            digit = next((atom for atom in atoms if isinstance(atom, Modulo)), None)
+            if digit is None:
+                continue
+            scale = Expr((_others(atoms, digit, factor),))
+            higher = Expr((((Floordiv(digit.left, digit.right),), 1),)) * digit.right * scale
+            if all(term in value.terms for term in higher.terms):
+                value = value - higher - Expr(((atoms, factor),)) + digit.left * scale
+                found = True
+                break
+    return value
+
+
+def _others(atoms: tuple[Atom, ...], one: Atom, factor: int) -> tuple[tuple[Atom, ...], int]:
+    left = list(atoms)
+    left.remove(one)
+    return tuple(left), factor
+
+
+def divisions(values: Iterable[Expr]) -> set[Atom]:
+    """The divisions and remainders that computing the values takes, each once."""
+    found: set[Atom] = set()
+    waiting = [atom for value in values for atoms, _ in value.terms for atom in atoms]
+    while waiting:
+        atom = waiting.pop()
+        if isinstance(atom, Binary) and atom not in found:
+            if isinstance(atom, (Floordiv, Modulo)):
+                found.add(atom)
+            waiting += [inner for side in (atom.left, atom.right) for atoms, _ in side.terms for inner in atoms]
+    return found

@@ -17,6 +17,7 @@ from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
 from framefuse.fuse.grouping.calls import may_see_views
 from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.digits import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction
@@ -104,6 +105,8 @@ class Grouping:
             self.joined(node)
         elif node.op == "scatter_add":
             self.scatter(node)
+        elif self.divides(node, users):
+            self.keep(node, users, apart=True)
         elif not required and self.may_inline(node, users):
             for group, cells in users.items():
                 for cell in tuple(cells):
@@ -237,6 +240,14 @@ class Grouping:
         pairs = (pair for _, cell in cells[1:] for pair in zip(cell.index, first, strict=True))
         return all((here - there).constant is not None for here, there in pairs)
 
+    def divides(self, node: Node, users: dict[Group, list[Cell]]) -> bool:
+        """Whether finding where the value is needed costs a CPU more than keeping it in memory."""
+        target = self.setting.targets(node.device)
+        if target is None or target.tiles or self.weights[node] is NUMBER or TABLE[node.op].kind == "reduce":
+            return False
+        spent = sum(divided(group, cell, self.strides_of) for group, cells in users.items() for cell in cells)
+        return spent > costs.REPEATED_WORK + costs.KEPT_ELEMENT * points(node, self.graph.hints)
+
     def visits(self, group: Group, cell: Cell) -> int:
         """How often a kernel evaluates the cell: once for each point of the loops down to the last that it needs."""
         symbols = {symbol for position in cell.index for symbol in position.symbols}
@@ -271,9 +282,9 @@ class Grouping:
         else:
             group.expand(cell)
 
-    def keep(self, node: Node, users: dict[Group, list[Cell]]) -> None:
-        """Gives ``node`` memory: in a consumer's kernel, in a kernel with the same loops, or in one of its own."""
-        cell = self.join_consumer(node, users) or self.join_sibling(node, users)
+    def keep(self, node: Node, users: dict[Group, list[Cell]], apart: bool = False) -> None:
+        """Gives ``node`` memory: in a consumer's kernel unless ``apart``, in one with the same loops, or in its own."""
+        cell = (None if apart else self.join_consumer(node, users)) or self.join_sibling(node, users)
         if cell is None:
             group = self.open(None)
             cell = group.open(node)

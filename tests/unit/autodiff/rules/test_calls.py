@@ -41,6 +41,21 @@ def test_convolutions(name, last):
     check_lowered(lambda x, w: function(x, w, **options).sin(), x, w)
 
 
+def test_the_gradient_of_what_a_convolution_reads_lies_as_its_result():
+    """A picture in the memory of its tokens: the library takes it for row-major, and so does not copy its gradient."""
+    x = rand(1, 12, 6).transpose(1, 2).view(1, 6, 3, 4)
+    forward = F.conv2d(x, rand(6, 1, 3, 3), padding=1, groups=6)
+    assert not x.is_contiguous() and forward.is_contiguous()
+    backward = check_lowered(lambda x, w: F.conv2d(x, w, padding=1, groups=6).sin(), x, rand(6, 1, 3, 3))
+    made = [n for n in backward.nodes if n.op == "result" and n.inputs[0].attr("name") == "convolution_backward"]
+    (gradient,) = [node for node in made if node.attr("path") == (0,)]
+    strides = tuple(size.evaluate(backward.hints) for size in gradient.strides)
+    expected = torch.ops.aten.convolution_backward(
+        forward, x, rand(6, 1, 3, 3), None, [1, 1], [1, 1], [1, 1], False, [0, 0], 6, [True, True, False]
+    )[0]
+    assert strides == expected.stride()
+
+
 def test_a_gradient_that_nobody_wants_is_not_computed():
     backward = check_lowered(lambda x, w: F.conv2d(x, w), rand(2, 4, 9, 8), rand(6, 4, 3, 3), frozen=(0,))
     (call,) = [node for node in backward.nodes if node.op == "library" and node.attr("name") == "convolution_backward"]
