@@ -203,6 +203,12 @@ def headroom(more: int) -> None: ...
 def bypass(on: bool) -> bool:
     """While on, every Dispatch of this thread calls its original function; returns the former setting."""
 
+def switch_off(off: bool = ...) -> bool:
+    """Sets whether all calls of the process run as they would without framefuse; returns the former setting."""
+
+def watch_switch(modules: dict[str, Any], tell: Callable[[], object]) -> None:
+    """Sets where torch's compiler is looked for, for its stance, and what is called once when a tracer is met."""
+
 def open_door(dispatch: Dispatch, first: Any = None) -> None:
     """From now on calls of ``dispatch.function`` itself, from Python or C, reach ``dispatch``, until that dies.
 

@@ -10,16 +10,18 @@ from typing import Any
 
 import torch
 
+from framefuse import _native
 from framefuse.backends import registry
 from framefuse.errors import UserError
 from framefuse.native import abi
-from framefuse.options import Options, resolve
+from framefuse.options import Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
 from framefuse.runtime.function import CompiledFunction, Compiler, compiled_function, live_functions
 from framefuse.runtime.module import compiled_module
 
 Backend = str | Callable[..., Any]
 
+_native.switch_off(disabled())
 abi.initialise()  # before anything can be compiled: what native code knows of this torch
 
 

@@ -13,9 +13,10 @@ import torch
 from framefuse.errors import UserError
 from framefuse.ir.marks import DIMENSIONS, graph_break
 from framefuse.runtime.function import compiled_function
+from framefuse.runtime.switch import Switch
 
 __all__ = [
-    "allow_in_graph", "assume_constant_result", "disable", "graph_break", "mark_dynamic", "mark_static",
+    "allow_in_graph", "assume_constant_result", "disable", "enable", "graph_break", "mark_dynamic", "mark_static",
 ]  # fmt: skip
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,9 +79,14 @@ def assume_constant_result(function: F) -> F:
 
 
 def disable(function: Callable[..., Any] | None = None) -> Any:
-    """Marks ``function`` to run eagerly, with all that it calls, wherever compiled code reaches it; a decorator."""
+    """Marks ``function`` to run eagerly, with all that it calls, wherever compiled code reaches it; a decorator.
+
+    Without a function it turns compiled code off in the whole process: ``framefuse.disable()`` until
+    :func:`enable`, ``with framefuse.disable():`` until the end of the block. Nothing compiled is lost.
+    ``FRAMEFUSE_DISABLE=1`` in the environment does so from the start.
+    """
     if function is None:
-        return disable
+        return Switch(True, disable)
     state = compiled_function(function)
     if state is not None:
         return state.owner if isinstance(function, torch.nn.Module) else state.function
@@ -91,6 +97,11 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
 
     eager.__framefuse_disabled__ = True  # type: ignore[attr-defined]
     return eager
+
+
+def enable() -> Switch:
+    """Turns compiled code on again in the whole process: until :func:`disable`, or the end of a ``with`` block."""
+    return Switch(False, _callable)
 
 
 def _recorder() -> ModuleType:

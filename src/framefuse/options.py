@@ -107,6 +107,15 @@ TABLE = tuple(
 BY_NAME = {option.name: option for option in TABLE}
 
 
+DISABLE = "FRAMEFUSE_DISABLE"  # 1: everything runs eagerly until framefuse.enable()
+
+
+def disabled() -> bool:
+    """Whether the environment turns compiled code off; raises UserError for a value that is no truth."""
+    text = os.environ.get(DISABLE, "")
+    return bool(text) and bool(_parse(Option("disable", bool, False, "1: everything runs eagerly"), text, DISABLE))
+
+
 def environment(name: str) -> Any:
     """The value of an option from the environment, else its default; raises UserError for a value of the wrong type."""
     option = BY_NAME[name]

@@ -10,6 +10,7 @@
 #include "plan_type.h"
 #include "run.h"
 #include "steps.h"
+#include "switch.h"
 #include "torch_abi.h"
 
 /* ---- Compiled: guards and the plan that they protect ---- */
@@ -397,7 +398,7 @@ static PyObject *run_points(PyObject *handed, Dispatch *point)
 
 static bool usable(Dispatch *self)
 {
-    if (!self->enabled || self->bypass || thread_bypass)
+    if (!self->enabled || self->bypass || thread_bypass || calls_are_off())
         return false;
     if (self->point >= 0)
         return true;
@@ -450,7 +451,7 @@ static PyObject *dispatch_frame(PyObject *object, PyObject *code, PyObject *cons
     Dispatch *self = (Dispatch *)object;
     self->calls++;
     *plain = true;
-    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass))
+    if (UNLIKELY(!self->enabled || self->bypass || thread_bypass || calls_are_off()))
         return NULL;
     if (UNLIKELY(self->rest)) {
         self->rest--;

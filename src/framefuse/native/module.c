@@ -10,6 +10,7 @@
 #include "numbers.h"
 #include "plan_type.h"
 #include "steps.h"
+#include "switch.h"
 #include "tables.h"
 #include "tags.h"
 #include "threads.h"
@@ -21,6 +22,9 @@ static PyMethodDef functions[] = {
     {"abi_state", abi_state_py, METH_NOARGS, "Torch's thread state as guards read it."},
     {"tensor_facts", tensor_facts_py, METH_O, "What native code reads of a tensor."},
     {"bypass", bypass_py, METH_O, "While on, every Dispatch of this thread calls its original function."},
+    {"switch_off", switch_py, METH_VARARGS, "switch_off(off=as it is): sets the process's switch; gives what it was."},
+    {"watch_switch", watch_switch_py, METH_VARARGS,
+     "watch_switch(modules, tell): where torch's compiler is looked for, and what is called once under a tracer."},
     {"headroom", headroom_py, METH_O, "Lets this thread's calls go so many frames deeper, or as many less."},
     {"open_door", open_door_py, METH_VARARGS,
      "open_door(dispatch, first=None): calls of its function itself (with that first argument) reach it."},
