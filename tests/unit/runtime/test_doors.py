@@ -326,7 +326,7 @@ def test_tracers_see_the_callers_and_nothing_breaks():
                 results = list(map(score, DATA))
             finally:
                 put(before)
-        assert dispatch_of(score).hits == 8
+        assert dispatch_of(score).hits == 4  # a profiler sees callers of compiled code; a tracer gets eager calls
     torch.testing.assert_close(results, list(map(score, DATA)))
 
 
