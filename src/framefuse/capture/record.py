@@ -121,10 +121,10 @@ def bind(function: Function, args: Arguments, kwargs: Keywords) -> list[Value]:
 
     Raises the TypeError that the call itself raises.
     """
-    found = entry(function)
-    if found is None:
+    first = entry(function)
+    if first is None:
         raise TypeError(f"{function!r} is not a Python function")
-    return bind_locals(found.function, (*found.leading, *args), kwargs)
+    return bind_locals(first.function, (*first.leading, *args), kwargs)
 
 
 def record(
@@ -144,18 +144,18 @@ def record(
     ``moving`` are the places of numbers that become symbols.
     Whatever cannot be recorded costs the trace only; the call completes and behaves as it does without framefuse.
     """
-    found = entry(function)
-    refused = _refusal(function, found)
+    first = entry(function)
+    refused = _refusal(function, first)
     if refused is not None and refused.code == "debugger":
         return Recording(reason=refused, declined=True)
-    if refused is not None or found is None:
+    if refused is not None or first is None:
         return _run_natively(function, args, kwargs, refused)
     try:
-        slots = bind_locals(found.function, (*found.leading, *args), kwargs)
+        slots = bind_locals(first.function, (*first.leading, *args), kwargs)
     except TypeError:
-        return _run_natively(function, args, kwargs, reason("raises", "a TypeError", _line(found.function)))
-    run = _Run(found.function.__code__.co_qualname, dynamic, tree, None, slots, moving)
-    run.enter(found.function, slots, owner)
+        return _run_natively(function, args, kwargs, reason("raises", "a TypeError", _line(first.function)))
+    run = _Run(first.function.__code__.co_qualname, dynamic, tree, None, slots, moving)
+    run.enter(first.function, slots, owner)
     return run.run()
 
 

@@ -24,21 +24,21 @@ def _getattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
-        if found is SWITCH and len(args) > 2:
+        attribute = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
+        if attribute is SWITCH and len(args) > 2:
             if machine.frames[-1].recovery is None:
                 machine.frames[-1].recovery = PushDefault(args[2])
             else:
-                found = (machine.entered_value(frame, depth),)
+                attribute = (machine.entered_value(frame, depth),)
     except AttributeError:
         if len(args) < 3:
             raise
         frame.stack.append(args[2])
         return None
-    if found is SWITCH:
+    if attribute is SWITCH:
         return SWITCH
-    if isinstance(found, tuple):
-        frame.stack.append(found[0])
+    if isinstance(attribute, tuple):
+        frame.stack.append(attribute[0])
     return None
 
 
@@ -48,17 +48,17 @@ def _hasattr(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
         return MISSING
     depth = len(machine.frames)
     try:
-        found = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
-        if found is SWITCH:
+        attribute = machine.attributes.attribute(frame, args[0], plain_number(args[1]))
+        if attribute is SWITCH:
             if machine.frames[-1].recovery is None and machine.frames[-1].continuation is None:
                 machine.frames[-1].recovery = PushDefault(False)
                 machine.frames[-1].continuation = PUSH_TRUE
                 return SWITCH
-            found = (machine.entered_value(frame, depth),)
+            attribute = (machine.entered_value(frame, depth),)
     except AttributeError:
         frame.stack.append(False)
         return None
-    if not isinstance(found, tuple):
+    if not isinstance(attribute, tuple):
         frame.stack.pop()
     frame.stack.append(True)
     return None
@@ -96,11 +96,11 @@ def _object_getattribute(machine: Machine, frame: Frame, args: Arguments, kwargs
         machine.recorder.sources.guard_absent(holder, name)
         machine.recorder.sources.guard_version(kind)
         object.__getattribute__(holder, name)  # raises
-    found = machine.attributes.generic_attribute(frame, holder, kind, name)
-    if isinstance(found, tuple):
-        frame.stack.append(found[0])
+    attribute = machine.attributes.generic_attribute(frame, holder, kind, name)
+    if isinstance(attribute, tuple):
+        frame.stack.append(attribute[0])
         return None
-    return found
+    return attribute
 
 
 def _state(holder: Value) -> Value:

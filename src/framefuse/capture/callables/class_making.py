@@ -55,9 +55,9 @@ def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 @special(*MAKERS)
 def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``type.__new__(meta, name, bases, namespace, **kwargs)``."""
-    made = new_class(machine, type.__new__, args, kwargs)
-    if made is not MISSING:
-        frame.stack.append(made)
+    cls = new_class(machine, type.__new__, args, kwargs)
+    if cls is not MISSING:
+        frame.stack.append(cls)
         return None
     return MISSING
 
@@ -85,31 +85,31 @@ def new_class(machine: Machine, maker: Function, args: Arguments, kwargs: Keywor
     space = dict(given)
     named = {key: value for key, value in space.items() if python_method(type(value), "__set_name__") is not None}
     hooks = [_subclass_hook(base) for base in bases]
-    hook = next((found for found in hooks if found is not None), None)
+    hook = next((each for each in hooks if each is not None), None)
     stripped = {key: None if key in named else value for key, value in space.items()}
     if hook is None:
-        made = maker(meta, name, bases, stripped, **kwargs)
+        cls = maker(meta, name, bases, stripped, **kwargs)
     else:
-        made = maker(meta, name, (_Stand,), stripped)
+        cls = maker(meta, name, (_Stand,), stripped)
         try:
-            made.__bases__ = bases
+            cls.__bases__ = bases
         except TypeError:  # another layout
             machine.recorder.kill("native-call", f"The making of {name}")
             return maker(meta, name, bases, given, **kwargs)
-    enter_made(machine.recorder, made)
+    enter_made(machine.recorder, cls)
     for key, value in named.items():
-        type.__setattr__(made, key, value)
+        type.__setattr__(cls, key, value)
     for key, value in named.items():
-        _set_name(machine, made, key, value)
+        _set_name(machine, cls, key, value)
     if hook is not None:
-        machine.call_nested(super(made, made).__init_subclass__.__func__, (made,), kwargs)
-    return made
+        machine.call_nested(super(cls, cls).__init_subclass__.__func__, (cls,), kwargs)
+    return cls
 
 
 def _subclass_hook(base: type) -> Value:
     """The Python function that ``__init_subclass__`` of a base is, None where native code is all that runs."""
-    found = type_get(base, "__init_subclass__")
-    function = found.__func__ if type(found) is classmethod else found
+    method = type_get(base, "__init_subclass__")
+    function = method.__func__ if type(method) is classmethod else method
     return function if type(function) is types.FunctionType and not runs_natively(function) else None
 
 
@@ -133,9 +133,9 @@ def _named_tuple(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywor
         machine.recorder.contents.guard_deep_contents(part)
         pin_nested(part)
     kwargs = {"module": frame.globals.get("__name__", "__main__"), **kwargs}
-    made = collections.namedtuple(*settle(args), **settle(kwargs))  # type: ignore[misc]
-    enter_made(machine.recorder, made)
-    frame.stack.append(made)
+    cls = collections.namedtuple(*settle(args), **settle(kwargs))  # type: ignore[misc]
+    enter_made(machine.recorder, cls)
+    frame.stack.append(cls)
     return None
 
 

@@ -23,14 +23,14 @@ def _constructor(dtype: torch.dtype | None) -> Special:
         options: dict[str, Value] = {"dtype": dtype or torch.get_default_dtype(), "device": "cpu"}
         first = args[0] if args else 0
         if len(args) == 1 and type(first) is torch.Size:
-            made = torch.empty(first, **options)
+            tensor = torch.empty(first, **options)
         elif all(type(part) in WHOLE for part in args):
-            made = torch.empty(args or (0,), **options)
+            tensor = torch.empty(args or (0,), **options)
         elif len(args) == 1 and type(first) in (list, tuple) and _all_numbers(first):
-            made = torch.tensor(first, **options)
+            tensor = torch.tensor(first, **options)
         else:
             return MISSING
-        frame.stack.append(made)
+        frame.stack.append(tensor)
         return None
 
     return construct

@@ -56,9 +56,9 @@ def _shallow(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) 
     if sources.knows(value):
         sources.instance_dict(value)
         contents.guard_extent(content)
-    made = object.__new__(kind)
-    _content(made).update({name: contents.item(content, name, part) for name, part in content.items()})
-    frame.stack.append(made)
+    copied = object.__new__(kind)
+    _content(copied).update({name: contents.item(content, name, part) for name, part in content.items()})
+    frame.stack.append(copied)
     return None
 
 
@@ -89,8 +89,8 @@ def has_plain_state(kind: type) -> bool:
 
 
 def _content(value: Value) -> dict[str, Value]:
-    found: dict[str, Value] = object.__getattribute__(value, "__dict__")
-    return found
+    state: dict[str, Value] = object.__getattribute__(value, "__dict__")
+    return state
 
 
 def state(recorder: Recorder, value: Value, met: set[int], numbers: dict[int, Value]) -> None:

@@ -52,9 +52,9 @@ def _dir(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> O
 @special(sys._getframe, inspect.currentframe)
 def _get_frame(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     depth = args[0] if args else 0
-    found = frames(machine)
-    if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(found) or not machine.recorder.alive:
+    stack = frames(machine)
+    if kwargs or len(args) > 1 or type(depth) is not int or depth >= len(stack) or not machine.recorder.alive:
         return MISSING
     machine.recorder.relations.note_tracked()
-    frame.stack.append(FrameView(machine, found[max(depth, 0)]))
+    frame.stack.append(FrameView(machine, stack[max(depth, 0)]))
     return None

@@ -18,9 +18,9 @@ NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_
 def _in_python() -> dict[str, Value]:
     """What the source of heapq defines before C takes its place."""
     text, marker, _ = inspect.getsource(heapq).partition("# If available, use C implementation")
-    found: dict[str, Value] = {"__name__": "framefuse.capture.program.equivalents"}  # no frame of these is the user's
-    exec(compile(text if marker else "", "heapq.py", "exec"), found)
-    return found
+    space: dict[str, Value] = {"__name__": "framefuse.capture.program.equivalents"}  # no frame of these is the user's
+    exec(compile(text if marker else "", "heapq.py", "exec"), space)
+    return space
 
 
 _FOUND = _in_python()

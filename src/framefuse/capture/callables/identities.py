@@ -64,10 +64,10 @@ def _shifted(number: int) -> int | None:
     """The hash that an address makes."""
     if number % ALIGNED != 0:
         return None
-    made = number // ALIGNED
-    if type(made) is Integer:
-        made.names = number.names  # type: ignore[attr-defined]
-    return made
+    shifted = number // ALIGNED
+    if type(shifted) is Integer:
+        shifted.names = number.names  # type: ignore[attr-defined]
+    return shifted
 
 
 def _by_value(value: Value) -> bool:

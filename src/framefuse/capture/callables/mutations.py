@@ -76,10 +76,10 @@ def _extend(machine: Machine, holder: Value, name: str, values: Value) -> Value:
     if values is holder:
         recorder.contents.own(holder)
     if isinstance(values, (list, tuple)):
-        made = machine.natives.elements(values)
+        parts = machine.natives.elements(values)
     else:
-        made = list(machine.operations.iterable(values))
-    for value in made:
+        parts = list(machine.operations.iterable(values))
+    for value in parts:
         _append(machine, holder, "append", value)
     return holder if name == "__iadd__" else None
 
@@ -309,10 +309,10 @@ def _member(machine: Machine, holder: Value, name: str, value: Value) -> Value:
 
 @changes((set,), "update", "__ior__")
 def _add_all(machine: Machine, holder: Value, name: str, *others: Value) -> Value:
-    found = [list(machine.operations.iterable(other)) for other in others]
-    if not all(is_key(plain_number(value)) for values in found for value in values):
+    given = [list(machine.operations.iterable(other)) for other in others]
+    if not all(is_key(plain_number(value)) for values in given for value in values):
         return MISSING
-    for values in found:
+    for values in given:
         for value in values:
             _member(machine, holder, "add", value)
     return holder if name == "__ior__" else None

@@ -82,23 +82,23 @@ class Operations:
             if type(value) not in NUMBERS and not isinstance(value, torch.Tensor):
                 self.recorder.sources.guard_type(value)
                 self.recorder.sources.guard_version(type(value))
-        found: list[Attempt] = []
+        attempts: list[Attempt] = []
         if own is not None and kind not in NUMBERS and not (name in ("__add__", "__mul__") and kind in SEQUENCES):
-            found.append((own[0], (left, right), own[1]))
+            attempts.append((own[0], (left, right), own[1]))
         if back is not None:
             first = issubclass(other, kind) and other is not kind
             if first and not compares:
                 first = back[0] is not type_get(kind, reflected)  # type: ignore[arg-type]
-            found.insert(0 if first else len(found), (back[0], (right, left), back[1]))
-        return tuple(found)
+            attempts.insert(0 if first else len(attempts), (back[0], (right, left), back[1]))
+        return tuple(attempts)
 
     def _operator_method(self, kind: type, name: str) -> tuple[Value, bool] | None:
         """The method of a class behind an operator; ``object.__ne__`` is ``__eq__`` negated."""
-        found = type_get(kind, name)
-        if name == "__ne__" and found is object.__ne__:
+        method = type_get(kind, name)
+        if name == "__ne__" and method is object.__ne__:
             equal = python_method(kind, "__eq__")
-            return (equal, True) if equal is not None else (found, False)
-        return (found, False) if isinstance(found, (types.FunctionType, types.WrapperDescriptorType)) else None
+            return (equal, True) if equal is not None else (method, False)
+        return (method, False) if isinstance(method, (types.FunctionType, types.WrapperDescriptorType)) else None
 
     def operate(
         self,

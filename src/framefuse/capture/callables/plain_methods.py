@@ -39,15 +39,15 @@ class Reads:
 def _reads(code: types.CodeType) -> Reads | None:
     """None for a method that does more than reading."""
     assert CURRENT is not None
-    found, _ = CURRENT.instructions(code)
-    if any(step.name not in READING for step in found) or code.co_flags & 0x2A8:  # *args, generators, coroutines
+    steps, _ = CURRENT.instructions(code)
+    if any(step.name not in READING for step in steps) or code.co_flags & 0x2A8:  # *args, generators, coroutines
         return None
-    loads = [step.argument for step in found if step.name == "LOAD_GLOBAL"]
+    loads = [step.argument for step in steps if step.name == "LOAD_GLOBAL"]
     return Reads(
-        frozenset(code.co_names[step.argument] for step in found if step.name == "LOAD_ATTR"),
+        frozenset(code.co_names[step.argument] for step in steps if step.name == "LOAD_ATTR"),
         frozenset(code.co_names[argument >> 1] for argument in loads if argument & 1),
         frozenset(code.co_names[argument >> 1] for argument in loads if not argument & 1),
-        any(step.name == "BINARY_OP" for step in found),
+        any(step.name == "BINARY_OP" for step in steps),
     )
 
 
@@ -74,10 +74,11 @@ def only_reads(machine: Machine, value: Value, name: str) -> bool | None:
         return False
     state = getattr(value, "__dict__", None) or {}
     for key in reads.attributes - NAMES:
-        found = type_get(kind, key)
-        if key not in state and type(found) is not types.MemberDescriptorType:
+        on_class = type_get(kind, key)
+        if key not in state and type(on_class) is not types.MemberDescriptorType:
             return False
-        if found is not MISSING and hasattr(type(found), "__set__") and type(found) is not types.MemberDescriptorType:
+        slot = type(on_class) is types.MemberDescriptorType
+        if on_class is not MISSING and hasattr(type(on_class), "__set__") and not slot:
             return False
     held: list[Value] = []
     for key in reads.called | reads.named:

@@ -20,15 +20,15 @@ def associative_scan(
     steps = list(zip(*parts, strict=True))
     if reverse:
         steps.reverse()
-    found = [steps[0]]
+    scanned = [steps[0]]
     for step in steps[1:]:
         if single:
-            found.append((combine_fn(found[-1][0], step[0]),))
+            scanned.append((combine_fn(scanned[-1][0], step[0]),))
         else:
-            found.append(tuple(combine_fn(type(xs)(found[-1]), type(xs)(step))))
+            scanned.append(tuple(combine_fn(type(xs)(scanned[-1]), type(xs)(step))))
     if reverse:
-        found.reverse()
-    results = [torch.movedim(torch.stack(column), 0, dim) for column in zip(*found, strict=True)]
+        scanned.reverse()
+    results = [torch.movedim(torch.stack(column), 0, dim) for column in zip(*scanned, strict=True)]
     return results[0] if single else type(xs)(results)
 
 

@@ -53,13 +53,13 @@ def _tells(machine: Machine, value: Value, depth: int) -> bool:
     kind = type(value)
     if depth > DEPTH or type(underlying(type_get(kind, "__repr__"))) is not types.FunctionType:
         return False  # the text names the address
-    found = [only_reads(machine, value, name) for name in ("__repr__", "__str__", "__format__")]
-    if False in found:
+    read = [only_reads(machine, value, name) for name in ("__repr__", "__str__", "__format__")]
+    if False in read:
         return False
     for part in parts_of(value):
         if type(part) in TRACKED:
             part.plain()
-        elif None in found and not _atomic(part):
+        elif None in read and not _atomic(part):
             return False
         pin_nested(part)
         shown(machine, part, depth + 1)
@@ -86,8 +86,8 @@ def hidden(machine: Machine, value: Value, *names: str) -> None:
     if not machine.recorder.sources.knows(value) or isinstance(value, (torch.Tensor, *CODE_LIKE)):
         return
     for name in names:
-        found = type_get(type(value), name)
-        if type(found) is types.FunctionType and found.__globals__.get("__name__") not in PURE_MODULES:
+        method = type_get(type(value), name)
+        if type(method) is types.FunctionType and method.__globals__.get("__name__") not in PURE_MODULES:
             if python_method(type(value), name) is None:
                 machine.recorder.kill("native-call", f"{type(value).__name__}.{name}")
                 return
@@ -215,9 +215,9 @@ def after_call(machine: Machine, target: Function, args: Arguments, value: Value
     """What a native function or method hashed to make a dict or set, or to add to one."""
     holder = getattr(target, "__self__", None)
     adds = args and isinstance(holder, HASHING) and not METHODS.get(target.__name__, NOTHING).keyed
-    for made in (value, holder) if adds else (value,):
-        if isinstance(made, HASHING) and not machine.recorder.sources.knows(made):
-            hashed(machine, made)
+    for container in (value, holder) if adds else (value,):
+        if isinstance(container, HASHING) and not machine.recorder.sources.knows(container):
+            hashed(machine, container)
 
 
 def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISONS, depth: int = 0) -> bool:
@@ -243,13 +243,13 @@ def compares(machine: Machine, value: Value, names: tuple[str, ...] = COMPARISON
     if all(python_method(kind, name) is None for name in names):
         sources.tell_apart(value)
         return False
-    found = [only_reads(machine, value, name) for name in names]
-    if False in found:
+    read = [only_reads(machine, value, name) for name in names]
+    if False in read:
         return True
     for part in parts_of(value):
         if type(part) in TRACKED:
             part.plain()
-        elif isinstance(part, torch.Tensor) or (None in found and not _atomic(part)):
+        elif isinstance(part, torch.Tensor) or (None in read and not _atomic(part)):
             return True
         contents.guard_deep_contents(part)
         if compares(machine, part, names, depth + 1):

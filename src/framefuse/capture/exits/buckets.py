@@ -58,14 +58,14 @@ def boundaries(parallel: DistributedDataParallel) -> dict[int, torch.nn.Module]:
     """
     limits = _limits(parallel)
     modules = [module for module in parallel.module.modules() if _bytes(module)]
-    found: dict[int, torch.nn.Module] = {}
+    cuts: dict[int, torch.nn.Module] = {}
     size = 0
     for module in reversed(modules[1:]):  # nothing comes before the first
         size += _bytes(module)
-        if size >= limits[min(len(found), 1)]:
-            found[id(module)] = module
+        if size >= limits[min(len(cuts), 1)]:
+            cuts[id(module)] = module
             size = 0
-    return found
+    return cuts
 
 
 def _limits(parallel: DistributedDataParallel) -> tuple[int, int]:

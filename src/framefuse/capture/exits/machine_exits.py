@@ -168,9 +168,9 @@ class Exits:
         """The next recording runs the instructions that read numbers from tensors as steps; False where none can be."""
         if self.points is None:
             return False
-        found = [self.points.learn(*place, ("item", detail)) for place in places if place is not None]
-        self.learnt |= any(found)
-        return any(found)
+        learnt = [self.points.learn(*place, ("item", detail)) for place in places if place is not None]
+        self.learnt |= any(learnt)
+        return any(learnt)
 
     def watch(self) -> None:
         """A number was read from a tensor: from here on an instruction that looks at it can be taken back."""

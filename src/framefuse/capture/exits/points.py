@@ -147,16 +147,16 @@ class Points:
         steps = self.learnt.get(code.code)
         if not steps:
             return code
-        found = self.cut_codes.get(code.code)
-        if found is None or found[0] != len(steps):
-            made = copy.copy(code)
-            made.watched = None
-            made.steps = list(decode(code.code).steps)
+        cut = self.cut_codes.get(code.code)
+        if cut is None or cut[0] != len(steps):
+            changed = copy.copy(code)
+            changed.watched = None
+            changed.steps = list(decode(code.code).steps)
             for at, why in steps.items():
-                handler, argument = made.steps[at]
-                made.steps[at] = (_cutting(handler) if why is None else _stepping(handler, why), argument)
-            found = self.cut_codes[code.code] = (len(steps), made)
-        return found[1]
+                handler, argument = changed.steps[at]
+                changed.steps[at] = (_cutting(handler) if why is None else _stepping(handler, why), argument)
+            cut = self.cut_codes[code.code] = (len(steps), changed)
+        return cut[1]
 
     def __len__(self) -> int:
         return sum(map(len, self.by_shape.values()))

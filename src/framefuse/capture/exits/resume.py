@@ -69,10 +69,10 @@ class _Builder:
     def build(self) -> Rebuilt:
         then, handled, *frames = self.point.shape.parts
         self.machine.frames.extend([self.part(frame) for frame in frames])
-        found = Rebuilt(self.part(then), self.part(handled), self.outcome)
+        rebuilt = Rebuilt(self.part(then), self.part(handled), self.outcome)
         for view, place in self.views:
             view.frame = self.machine.frames[place]
-        return found
+        return rebuilt
 
     def part(self, part: Part) -> Value:
         """The value of a piece."""
@@ -121,11 +121,11 @@ class _Builder:
         return generator
 
     def view(self, part: Part) -> FrameView:
-        made = FrameView.__new__(FrameView)  # its frame is put together later
-        made.machine = self.machine
-        self.views.append((made, part.value))
+        view = FrameView.__new__(FrameView)  # its frame is put together later
+        view.machine = self.machine
+        self.views.append((view, part.value))
         self.machine.recorder.relations.note_tracked()
-        return made
+        return view
 
     def tuple(self, part: Part) -> Value:
         *values, state = self.parts(part)
@@ -133,10 +133,10 @@ class _Builder:
 
     def object(self, part: Part) -> Value:
         kind, state = part.parts
-        made = self.keep(part, builtin_base(kind.value).__new__(kind.value))
+        instance = self.keep(part, builtin_base(kind.value).__new__(kind.value))
         for name, value in self.part(state).items():
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(instance, name, value)
+        return instance
 
     def named(self, part: Part) -> dict[str, Value]:
         return dict(zip(part.value, self.parts(part), strict=True))
@@ -188,6 +188,6 @@ MAKERS: dict[str, Callable[[_Builder, Part], Value]] = {
 
 
 def _partial(function: Value, args: Arguments, keywords: dict[str, Value], state: dict[str, Value]) -> Value:
-    made = functools.partial(function)
-    made.__setstate__((function, args, keywords, state))  # type: ignore[attr-defined]
-    return made
+    partial = functools.partial(function)
+    partial.__setstate__((function, args, keywords, state))  # type: ignore[attr-defined]
+    return partial

@@ -35,12 +35,12 @@ MOVING = frozenset(
 def watched(code: Code) -> Code:
     """``code`` with handlers that remember what they find."""
     if code.watched is None:
-        code.watched = made = copy.copy(code)
+        code.watched = watched = copy.copy(code)
         moving = {HANDLERS.get(name) for name in MOVING}
-        made.steps = [
+        watched.steps = [
             (handler if handler in moving else _remembering(handler), argument) for handler, argument in code.steps
         ]
-        made.watched = made
+        watched.watched = watched
     return code.watched
 
 

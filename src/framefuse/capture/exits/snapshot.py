@@ -146,17 +146,17 @@ class _Taker:
             return self.number(value)
         if kind in ATOMS or kind is Marker or kind is torch.device:
             return Part("const", value)
-        found = self.memo.get(id(value))
-        if found is None:
-            found = self._first(value, kind)
-            if found.kind in MOVING:
+        part = self.memo.get(id(value))
+        if part is None:
+            part = self._first(value, kind)
+            if part.kind in MOVING:
                 self.moving.append(value)
-            if found.kind in ("leaf", "const"):
-                self.memo[id(value)] = found
+            if part.kind in ("leaf", "const"):
+                self.memo[id(value)] = part
                 self.keep.append(value)
-            elif found.index < 0:  # its parts do not refer to it
-                found = dataclasses.replace(found, index=self.index(value))
-        return found
+            elif part.index < 0:  # its parts do not refer to it
+                part = dataclasses.replace(part, index=self.index(value))
+        return part
 
     def number(self, value: Value) -> Part:
         """A run-time number, or an int or float that may differ when the point is reached again."""
@@ -270,10 +270,10 @@ class _Taker:
 
     def _bound(self, value: Value) -> Part:
         """A bound method of C: its function and what that is bound to."""
-        found = taken_apart(value)
-        if found is None:
+        parts = taken_apart(value)
+        if parts is None:
             raise Unrepresentable(f"the method {value.__name__} of a {type(value.__self__).__name__}")
-        return Part("bound", None, (Part("const", found[0]), self.part(found[1])))
+        return Part("bound", None, (Part("const", parts[0]), self.part(parts[1])))
 
     def superclass(self, value: Value) -> Part:
         """A super object with both its arguments."""

@@ -59,11 +59,11 @@ class Contents:
     def change(self, container: Value) -> Change:
         """The record of a known container that is about to change."""
         try:
-            found = self.changed.get(id(container))
-            if found is None:
+            change = self.changed.get(id(container))
+            if change is None:
                 keys = tuple(elements(container)) if isinstance(container, (dict, *SETS)) else None
-                found = self.changed[id(container)] = Change(container, size(container), keys)
-            return found
+                change = self.changed[id(container)] = Change(container, size(container), keys)
+            return change
         except Exception as fault:
             self.sources.host.fault(fault)
             return LOST
@@ -73,9 +73,9 @@ class Contents:
         try:
             if id(container) not in self.changed or not self.changed[id(container)].owned:
                 self.guard_shallow_contents(container)
-            found = self.change(container)
-            found.owned = True
-            return found
+            change = self.change(container)
+            change.owned = True
+            return change
         except Exception as fault:
             self.sources.host.fault(fault)
             return LOST
@@ -377,11 +377,11 @@ class Contents:
         """
         try:
             sources = self.sources
-            found = sources.instance_dict(holder)
+            state = sources.instance_dict(holder)
             base = sources.known[id(holder)][1]
-            if found is None or base.is_argument or not sources.host.alive:
+            if state is None or base.is_argument or not sources.host.alive:
                 return 0
-            content, facts, line = found[0], sources.facts, sources.host.line()
+            content, facts, line = state[0], sources.facts, sources.host.line()
             for done, name in enumerate(names):
                 value = content[name]
                 kind, number, place = type(value), id(value), (id(content), "item", (str, name))

@@ -112,9 +112,9 @@ class Journal:
                 self._put((id(holder), "cell", None), kind, holder, key, value, before)
                 return
             if kind in ("attr", "delattr"):
-                found = sources.instance_dict(holder)
-                if found is not None:
-                    contents.change(found[0])
+                state = sources.instance_dict(holder)
+                if state is not None:
+                    contents.change(state[0])
             elif kind in ("item", "delitem"):
                 contents.change(holder)
             self._put(place_of(holder, PART[kind], key), kind, holder, key, value, before)
@@ -135,9 +135,9 @@ class Journal:
 
     def _put(self, place: Place, kind: str, holder: Value, key: Value, value: Value, before: Value) -> None:
         sources = self.sources
-        found = self.last.get(place)
-        if found is not None and found.kind == kind and not kind.startswith("del"):
-            found.value = value
+        last = self.last.get(place)
+        if last is not None and last.kind == kind and not kind.startswith("del"):
+            last.value = value
         else:  # an entry that was deleted and made again stands at the end of its dict
             if place in sources.written:
                 before = UNKNOWN
@@ -169,7 +169,7 @@ class Journal:
 
     def effects(self, build: Callable[[Value], object]) -> tuple[Effect, ...]:
         """The effects of the trace; ``build`` makes recipes. A slot that holds again what it held before needs none."""
-        found: list[Effect] = []
+        effects: list[Effect] = []
         for write in self.writes:
             if self._same(write):
                 continue
@@ -180,8 +180,8 @@ class Journal:
             value = self._content(write.holder) if write.kind == "content" else write.value
             value = None if write.kind.startswith("del") else build(value)
             key = "grad" if write.kind == "grad" else write.key
-            found.append(Effect(EFFECT.get(write.kind, write.kind), target, key, value, write.line))
-        return tuple(found)
+            effects.append(Effect(EFFECT.get(write.kind, write.kind), target, key, value, write.line))
+        return tuple(effects)
 
     def _same(self, write: Write) -> bool:
         """Whether a slot holds again what it held before."""
@@ -223,9 +223,9 @@ class Journal:
     def settle(self, memo: Memo) -> None:
         """Takes tracked numbers out of what was written, wherever it stands now."""
         try:
-            for made in self.sources.made.values():
-                if isinstance(made, type):
-                    settle_class(made, memo)
+            for fresh in self.sources.made.values():
+                if isinstance(fresh, type):
+                    settle_class(fresh, memo)
             for change in self.contents.changed.values():
                 _settle_elements(change, self.sources, memo)
             for write in self.writes:

@@ -68,11 +68,11 @@ class Functions:
     def globals_of(self, function: types.FunctionType) -> Source:
         """The long-lived function through which the globals of ``function`` are read."""
         variables = function.__globals__
-        found = self.globals.get(id(variables))
-        if found is None:
-            found = self.globals[id(variables)] = self._holder(function)
+        source = self.globals.get(id(variables))
+        if source is None:
+            source = self.globals[id(variables)] = self._holder(function)
             self.keep.append(variables)
-        return found
+        return source
 
     def _holder(self, function: types.FunctionType) -> Source:
         """A long-lived function with the globals of ``function``: itself, or the module's anything is read through."""

@@ -29,8 +29,8 @@ def _is_plain(kind: type) -> bool:
         return False
     if kind in HONEST:
         return True
-    found = [next(vars(base)[name] for base in kind.__mro__ if name in vars(base)) for name in DECIDING]
-    shown, lookup = found
+    deciding = [next(vars(base)[name] for base in kind.__mro__ if name in vars(base)) for name in DECIDING]
+    shown, lookup = deciding
     return shown is vars(object)["__class__"] and (
         lookup is vars(object)["__getattribute__"] or type(lookup) is types.FunctionType
     )

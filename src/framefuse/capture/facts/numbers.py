@@ -215,20 +215,20 @@ def integer(value: int, form: Expr, owner: Owner) -> int:
             owner.relate("==", form, expr(value))
             return value
         form = symbol.expr
-    made = Integer(value)
-    made.expr = form
-    made.owner = owner
-    return made
+    tracked = Integer(value)
+    tracked.expr = form
+    tracked.owner = owner
+    return tracked
 
 
 def floating(value: float, form: Real, owner: Owner) -> float:
     """``value`` carrying ``form``; a plain float when nobody records."""
     if not owner.alive:
         return value
-    made = Float(value)
-    made.__dict__["real"] = owner.short(form)
-    made.owner = owner
-    return made
+    tracked = Float(value)
+    tracked.__dict__["real"] = owner.short(form)
+    tracked.owner = owner
+    return tracked
 
 
 def plain_number(value: Value) -> Value:
@@ -470,8 +470,8 @@ def _install() -> None:
         setattr(Float, f"__{prefix}truediv__", _float_operation("div", operator.truediv, reflected))
         setattr(Float, f"__{prefix}pow__", _float_operation("pow", operator.pow, reflected))
         for name in ("and_", "or_", "xor", "lshift", "rshift"):
-            made = _integer_bits(name.rstrip("_"), getattr(operator, name), reflected)
-            setattr(Integer, f"__{prefix}{name.rstrip('_')}__", made)
+            operation = _integer_bits(name.rstrip("_"), getattr(operator, name), reflected)
+            setattr(Integer, f"__{prefix}{name.rstrip('_')}__", operation)
     for name in COMPARISONS:
         setattr(Integer, f"__{name}__", _integer_comparison(name, getattr(operator, name)))
         setattr(Float, f"__{name}__", _float_comparison(name, getattr(operator, name)))

@@ -136,14 +136,14 @@ class Relations:
         try:
             if not made.symbols.isdisjoint(self.data_symbols):
                 return None
-            found = self.definitions.get(made)
-            if found is None:
-                found = self.new_symbol("n" if value >= 0 else "m", value)
-                self.definitions[replace(made, line=self.host.placed())] = found
+            symbol = self.definitions.get(made)
+            if symbol is None:
+                symbol = self.new_symbol("n" if value >= 0 else "m", value)
+                self.definitions[replace(made, line=self.host.placed())] = symbol
                 if not self.volatile_names.isdisjoint(made.names):
-                    self.volatile_names.add(found)
-            assert isinstance(found, Symbol)
-            return found
+                    self.volatile_names.add(symbol)
+            assert isinstance(symbol, Symbol)
+            return symbol
         except Exception as fault:
             self.host.fault(fault)
             return None
@@ -153,12 +153,12 @@ class Relations:
         try:
             if not is_large(real) or not real.symbols.isdisjoint(self.data_symbols):
                 return real
-            found = self.definitions.get(real)
-            if found is None:
-                found = self.definitions[real] = self.new_real(real.evaluate(self.hints, self.real_hints))
+            name = self.definitions.get(real)
+            if name is None:
+                name = self.definitions[real] = self.new_real(real.evaluate(self.hints, self.real_hints))
                 if not self.volatile_names.isdisjoint(real.names):
-                    self.volatile_names.add(found)
-            return Real("symbol", (found,))
+                    self.volatile_names.add(name)
+            return Real("symbol", (name,))
         except Exception as fault:
             self.host.fault(fault)
             return real
@@ -179,7 +179,7 @@ class Relations:
         try:
             if not self.alive:
                 return
-            made = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
+            defined = {name: part for part, name in self.definitions.items() if isinstance(part, Real)}
             names: set[str] = set()
             waiting = [real]
             while waiting:
@@ -188,8 +188,8 @@ class Relations:
                     self.relate("==", symbol.expr, expr(self.hints[symbol]))
                 fresh = {name for name in part.names if isinstance(name, str)} - names
                 names |= fresh
-                waiting += [made[name] for name in fresh if name in made]
-            for name in names - made.keys():
+                waiting += [defined[name] for name in fresh if name in defined]
+            for name in names - defined.keys():
                 value = self.real_hints[name]
                 for fact in self.places.binding(name):
                     if fact.kind == "real":

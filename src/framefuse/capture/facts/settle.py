@@ -42,24 +42,24 @@ def settle(value: Value, memo: Memo | None = None) -> Value:
         if object.__getattribute__(value, "__dict__"):  # what the program hung onto it
             settle(object.__getattribute__(value, "__dict__"), memo)
         return value
-    found = memo.get(id(value))
-    if found is not None and found is not ITSELF:
-        return found[1]
-    if found is ITSELF and kind is not slice:  # one with run-time bounds may stand for a slice that existed before
+    known = memo.get(id(value))
+    if known is not None and known is not ITSELF:
+        return known[1]
+    if known is ITSELF and kind is not slice:  # one with run-time bounds may stand for a slice that existed before
         return value
     taker = TAKERS.get(kind)
     if taker is None and issubclass(kind, CODE_LIKE):
         return value
     memo[id(value)] = (value, value)
     if taker is not None:
-        made = taker(value, memo)
+        settled = taker(value, memo)
     elif issubclass(kind, (tuple, frozenset)):
-        made = _made_anew(value, memo)
+        settled = _made_anew(value, memo)
     else:
         _in_place(value, kind, memo)
         return value
-    memo[id(value)] = (value, made)
-    return made
+    memo[id(value)] = (value, settled)
+    return settled
 
 
 def _made_anew(value: Value, memo: Memo) -> Value:
@@ -75,10 +75,10 @@ def _made_anew(value: Value, memo: Memo) -> Value:
 
 def tuple_like(kind: Value, parts: list[Value], state: dict[str, Value] | None = None) -> Value:
     """An instance of a subclass of tuple; those of C, as torch's return types, take a sequence."""
-    made = kind(parts) if written_in_c(kind) else tuple.__new__(kind, parts)
+    instance = kind(parts) if written_in_c(kind) else tuple.__new__(kind, parts)
     if state:
-        made.__dict__.update(state)
-    return made
+        instance.__dict__.update(state)
+    return instance
 
 
 def _in_place(value: Value, kind: type, memo: Memo) -> None:
@@ -131,8 +131,8 @@ def _settle_dict(value: Value, memo: Memo) -> None:
 def _span(value: Value, memo: Memo) -> Value:
     """A slice."""
     parts = [value.start, value.stop, value.step]
-    made = [settle(part, memo) for part in parts]
-    return value if all(new is old for new, old in zip(made, parts, strict=True)) else slice(*made)
+    bounds = [settle(part, memo) for part in parts]
+    return value if all(new is old for new, old in zip(bounds, parts, strict=True)) else slice(*bounds)
 
 
 def _generator(value: InterpretedGenerator, memo: Memo) -> Value:
@@ -173,10 +173,10 @@ def _range_iterator(value: RangeIterator, memo: Memo) -> Value:
 
 def _sequence_iterator(value: Value, memo: Memo) -> Value:
     make, (sequence,), position = reduced(value)
-    made = settle(sequence, memo)
-    if made is sequence:
+    settled = settle(sequence, memo)
+    if settled is sequence:
         return value
-    iterator = make(made)
+    iterator = make(settled)
     iterator.__setstate__(position)
     return iterator
 
@@ -200,10 +200,10 @@ def _driver(value: Value, memo: Memo) -> Value:
     parts = [settle(part, memo) for part in given]
     if all(map(operator.is_, parts, given)):
         return value
-    made = make(*parts)
+    rebuilt = make(*parts)
     if state:
-        made.__setstate__(state[0])
-    return made
+        rebuilt.__setstate__(state[0])
+    return rebuilt
 
 
 def _method(value: Value, memo: Memo) -> Value:
@@ -220,8 +220,8 @@ def _bound(value: Value, memo: Memo) -> Value:
     if not is_bound(value):
         return value
     owner = settle(value.__self__, memo)
-    found = taken_apart(value) if owner is not value.__self__ else None
-    return value if found is None else bind(found[0], owner)
+    unbound = taken_apart(value) if owner is not value.__self__ else None
+    return value if unbound is None else bind(unbound[0], owner)
 
 
 def _partial(value: Value, memo: Memo) -> Value:
@@ -286,14 +286,14 @@ def cell_contents(cell: types.CellType) -> tuple[Value, ...]:
 
 def slots_of(value: Value) -> dict[str, Value]:
     """The attributes that lie in slots, by the names under which the class has them."""
-    found: dict[str, Value] = {}
+    slots: dict[str, Value] = {}
     for base in type(value).__mro__:
         if "__slots__" not in vars(base):
             continue
         for name, member in vars(base).items():
             if type(member) is types.MemberDescriptorType:
                 try:
-                    found[name] = member.__get__(value)
+                    slots[name] = member.__get__(value)
                 except AttributeError:
                     continue
-    return found
+    return slots

@@ -147,9 +147,9 @@ class Sources:
             entry = self.known.get(id(value))
             if entry is not None:
                 return entry[1]
-            made = Source("object", None, value)
-            self.known[id(value)] = (value, made)
-            return made
+            source = Source("object", None, value)
+            self.known[id(value)] = (value, source)
+            return source
         except Exception as fault:
             self.host.fault(fault)
             return LOST
@@ -243,9 +243,9 @@ class Sources:
             bounds[number] = self.guard_value(Source("getattr", source, name), bounds[number], CARRIED)
         if not any(type(bound) in TRACKED for bound in bounds):
             return value
-        made = slice(*bounds)
-        self.known[id(made)] = (made, source)
-        return made
+        bounded = slice(*bounds)
+        self.known[id(bounded)] = (bounded, source)
+        return bounded
 
     def assign_source(self, source: Source, value: Value) -> None:
         """Gives an object its source and states its identity or type."""
@@ -358,12 +358,12 @@ class Sources:
             if entry is None:
                 return None
             content = object.__getattribute__(holder, "__dict__")
-            found = self.known.get(id(content))
-            if found is None:
-                made = Source("dict", entry[1])
-                self.known[id(content)] = (content, made)
-                return content, made
-            return content, found[1]
+            known = self.known.get(id(content))
+            if known is None:
+                source = Source("dict", entry[1])
+                self.known[id(content)] = (content, source)
+                return content, source
+            return content, known[1]
         except Exception as fault:
             self.host.fault(fault)
             return None
@@ -396,9 +396,9 @@ class Sources:
 
     def address(self, value: Value) -> int:
         """``id(value)`` of a known object: a run-time number where another object may stand in its place."""
-        found, source = self.known[id(value)]
+        held, source = self.known[id(value)]
         place = (id(value), "address", None)
-        if is_held(found, source) or not self.host.alive:
+        if is_held(held, source) or not self.host.alive:
             self.tell_apart(value)  # from those whose number moves
             return id(value)
         if place not in self.seen:
@@ -406,8 +406,8 @@ class Sources:
             self.fact(source, "address", symbol)
             self.seen[place] = number = integer(id(value), symbol.expr, self.relations)
             number.names = value  # type: ignore[attr-defined]
-        made: int = self.seen[place]
-        return made
+        address: int = self.seen[place]
+        return address
 
     def guard_absent(self, holder: Value, name: str) -> None:
         """The instance dict of ``holder`` has no ``name``."""
@@ -419,25 +419,25 @@ class Sources:
             if not self.host.alive:
                 return
             self.stated_absences.add((id(holder), name))
-            found = self.instance_dict(holder)
-            if found is not None:
-                self.fact(found[1], "absent", name)
+            state = self.instance_dict(holder)
+            if state is not None:
+                self.fact(state[1], "absent", name)
         except Exception as fault:
             self.host.fault(fault)
 
     def guard_absent_names(self, holder: Value, names: tuple[str, ...]) -> None:
         """As :meth:`guard_absent` for several names."""
         try:
-            found = self.instance_dict(holder)
-            if found is None or not self.host.alive:
+            state = self.instance_dict(holder)
+            if state is None or not self.host.alive:
                 return
             for name in names:
                 if (id(holder), name) in self.stated_absences:
                     continue
-                if self.written and (id(found[0]), "item", (str, name)) in self.written:
+                if self.written and (id(state[0]), "item", (str, name)) in self.written:
                     continue
                 self.stated_absences.add((id(holder), name))
-                self.fact(found[1], "absent", name)
+                self.fact(state[1], "absent", name)
         except Exception as fault:
             self.host.fault(fault)
 

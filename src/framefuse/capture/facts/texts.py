@@ -68,9 +68,9 @@ def text(value: str, recipe: Build, made_of: tuple[Value, ...], owner: Owner) ->
     """``value`` as a run-time string; a plain one when nobody records."""
     if not owner.alive:
         return value
-    made = Text(value)
-    made.recipe, made.made_of, made.owner = recipe, made_of, owner
-    return made
+    tracked = Text(value)
+    tracked.recipe, tracked.made_of, tracked.owner = recipe, made_of, owner
+    return tracked
 
 
 def _reading(name: str) -> Function:

@@ -101,26 +101,26 @@ class Attributes:
     def _computed(self, frame: Frame, holder: Value, kind: type, name: str, getter: Function, args: Arguments) -> Found:
         """An attribute that a Python function gives; where it raises AttributeError ``__getattr__`` is asked."""
         depth = len(self.frames)
-        found = self.machine.calls.call(frame, getter, args, {})
+        computed = self.machine.calls.call(frame, getter, args, {})
         if len(self.frames) > depth and type_get(kind, "__getattr__") is not MISSING:
             self.frames[-1].recovery = AskGetattr(holder, name)
-        return found
+        return computed
 
     def fall_back(self, frame: Frame, holder: Value, name: str) -> None:
         """Pushes what ``__getattr__`` gives after the first way to an attribute raised AttributeError."""
         depth = len(self.frames)
-        found = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
-        if isinstance(found, tuple):
-            frame.stack.append(found[0])
+        value = self._fallback(frame, holder, type(holder), name, getattr(holder, "__dict__", None))
+        if isinstance(value, tuple):
+            frame.stack.append(value[0])
         elif len(self.frames) > depth:
             frame.stack.append(self.machine.entered_value(frame, depth))
 
     def attribute_now(self, frame: Frame, holder: Value, name: str) -> Outcome:
         """``holder.name`` as a value, computed at once."""
         depth = len(self.frames)
-        found = self.attribute(frame, holder, name)
-        if isinstance(found, tuple):
-            return found[0]
+        value = self.attribute(frame, holder, name)
+        if isinstance(value, tuple):
+            return value[0]
         return self.machine.entered_value(frame, depth) if len(self.frames) > depth else frame.stack.pop()
 
     def generic_attribute(self, frame: Frame, holder: Value, kind: type, name: str) -> Found:
@@ -131,15 +131,15 @@ class Attributes:
         known = entry is not None
         if known:
             sources.guard_type(holder)
-        found = type_get(kind, name)
-        described = type(found)
-        if found is not MISSING:
-            if described is property and found.fget is not None:
-                if isinstance(found.fget, types.FunctionType) and not runs_natively(found.fget):
-                    return self._computed(frame, holder, kind, name, found.fget, (holder,))
+        on_class = type_get(kind, name)
+        described = type(on_class)
+        if on_class is not MISSING:
+            if described is property and on_class.fget is not None:
+                if isinstance(on_class.fget, types.FunctionType) and not runs_natively(on_class.fget):
+                    return self._computed(frame, holder, kind, name, on_class.fget, (holder,))
                 return (sources.read(holder, "getattr", name, getattr(holder, name)),)
             if hasattr(described, "__set__"):
-                return self._data_descriptor(frame, holder, kind, name, found)
+                return self._data_descriptor(frame, holder, kind, name, on_class)
         try:
             state = object.__getattribute__(holder, "__dict__") if kind.__dictoffset__ else None
         except AttributeError:
@@ -153,8 +153,8 @@ class Attributes:
                 return (sources.read_at(entry[1], (id(state), "item", (str, name)), "attr", name, value, free),)
             if known:
                 sources.guard_absent(holder, name)
-        if found is not MISSING:
-            return self._class_value(frame, holder, kind, name, found)
+        if on_class is not MISSING:
+            return self._class_value(frame, holder, kind, name, on_class)
         return self._fallback(frame, holder, kind, name, state)
 
     def _thread_local(self, frame: Frame, holder: Value, name: str) -> Found:
@@ -196,7 +196,7 @@ class Attributes:
             contents.guard_membership(content, name)
         raise AttributeError(f"'{type(holder).__name__}' object has no attribute '{name}'")
 
-    def _data_descriptor(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
+    def _data_descriptor(self, frame: Frame, holder: Value, kind: type, name: str, on_class: Value) -> Found:
         sources, contents = self.recorder.sources, self.recorder.contents
         if name == "__class__":
             return (kind,)
@@ -208,13 +208,13 @@ class Attributes:
             value = holder.__dict__
             sources.instance_dict(holder)
             return (value,)
-        if type(found) is TUPLE_GETTER and isinstance(holder, tuple):
-            place = found.__reduce__()[1][0]
+        if type(on_class) is TUPLE_GETTER and isinstance(holder, tuple):
+            place = on_class.__reduce__()[1][0]
             return (contents.item(holder, place, tuple.__getitem__(holder, place)),)
-        getter = python_method(type(found), "__get__")
+        getter = python_method(type(on_class), "__get__")
         if getter is not None:
-            found = self._of_class(kind, name, found)
-            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
+            on_class = self._of_class(kind, name, on_class)
+            return self._computed(frame, holder, kind, name, getter, (on_class, holder, kind))
         known = sources.knows(holder)
         try:
             value = getattr(holder, name)
@@ -222,32 +222,32 @@ class Attributes:
             if known and (id(holder), "getattr", (str, name)) not in sources.written:
                 sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
             raise
-        if type(found) not in C_DESCRIPTORS and known:
+        if type(on_class) not in C_DESCRIPTORS and known:
             self.recorder.kill("argument", f"{kind.__name__}.{name}")
-        free = (type(found) is types.MemberDescriptorType and name in frame.code.stores) or CARRIED
+        free = (type(on_class) is types.MemberDescriptorType and name in frame.code.stores) or CARRIED
         return (sources.read(holder, "getattr", name, value, free if type(value) in (int, float) else 0),)
 
-    def _class_value(self, frame: Frame, holder: Value, kind: type, name: str, found: Value) -> Found:
-        described = type(found)
+    def _class_value(self, frame: Frame, holder: Value, kind: type, name: str, on_class: Value) -> Found:
+        described = type(on_class)
         if described is types.FunctionType:
-            return (types.MethodType(found, holder),)
+            return (types.MethodType(on_class, holder),)
         if described is classmethod:
-            if isinstance(found.__func__, types.FunctionType):
-                return (types.MethodType(found.__func__, kind),)
+            if isinstance(on_class.__func__, types.FunctionType):
+                return (types.MethodType(on_class.__func__, kind),)
             return (getattr(holder, name),)
         if described is staticmethod:
-            if not self.recorder.sources.is_made(found.__func__):
-                self.recorder.sources.root(found.__func__)
-            return (found.__func__,)
+            if not self.recorder.sources.is_made(on_class.__func__):
+                self.recorder.sources.root(on_class.__func__)
+            return (on_class.__func__,)
         if described is functools.cached_property:
-            return self.machine.calls.call(frame, found.func, (holder,), {}, PushCached(holder, name))
+            return self.machine.calls.call(frame, on_class.func, (holder,), {}, PushCached(holder, name))
         getter = python_method(described, "__get__")
         if getter is not None:
-            found = self._of_class(kind, name, found)
-            return self._computed(frame, holder, kind, name, getter, (found, holder, kind))
+            on_class = self._of_class(kind, name, on_class)
+            return self._computed(frame, holder, kind, name, getter, (on_class, holder, kind))
         if described in C_DESCRIPTORS or hasattr(described, "__get__"):
             return (getattr(holder, name),)
-        return (self._of_class(kind, name, found),)
+        return (self._of_class(kind, name, on_class),)
 
     def _of_class(self, kind: type, name: str, value: Value) -> Outcome:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
@@ -269,15 +269,15 @@ class Attributes:
             own = type_get(meta, name)
             if type(own) is property and isinstance(own.fget, types.FunctionType) and not runs_natively(own.fget):
                 return self.machine.calls.call(frame, own.fget, (holder,), {})
-        found = type_get(holder, name)
-        getter = python_method(type(found), "__get__") if found is not MISSING else None
+        on_class = type_get(holder, name)
+        getter = python_method(type(on_class), "__get__") if on_class is not MISSING else None
         if getter is not None:
-            found = self._of_class(holder, name, found)
-            return self.machine.calls.call(frame, getter, (found, None, holder), {})
+            on_class = self._of_class(holder, name, on_class)
+            return self.machine.calls.call(frame, getter, (on_class, None, holder), {})
         value = getattr(holder, name)
-        if value is found:
+        if value is on_class:
             return (self._of_class(holder, name, value),)
-        if found is MISSING and value is type_get(meta, name):
+        if on_class is MISSING and value is type_get(meta, name):
             return (self._of_class(meta, name, value),)
         if name == "__dict__" and any(source.kind == "type_attr" for source in self.recorder.moving):
             self.recorder.kill("argument", "all attributes of a class")
@@ -297,8 +297,8 @@ class Attributes:
             if own is MISSING and type(fallback) is types.FunctionType and not runs_natively(fallback):
                 sources.root(holder)
                 sources.guard_absent(holder, name)
-                found = sources.read(holder, "attr", "__getattr__", fallback)
-                return self.machine.calls.call(frame, found, (name,), {})
+                getter = sources.read(holder, "attr", "__getattr__", fallback)
+                return self.machine.calls.call(frame, getter, (name,), {})
         value = getattr(holder, name)
         if not self.recorder.alive:
             return (value,)
@@ -316,15 +316,15 @@ class Attributes:
             self.recorder.sources.guard_type(target)
         order = kind.__mro__
         for base in order[order.index(holder.__thisclass__) + 1 :]:
-            found = base.__dict__.get(name, MISSING)
-            if found is MISSING:
+            on_class = base.__dict__.get(name, MISSING)
+            if on_class is MISSING:
                 continue
-            if type(found) is property and isinstance(found.fget, types.FunctionType) and not of_class:
-                return self.machine.calls.call(frame, found.fget, (target,), {})
-            if type(found) is types.FunctionType and not of_class:
-                return (types.MethodType(found, target),)
+            if type(on_class) is property and isinstance(on_class.fget, types.FunctionType) and not of_class:
+                return self.machine.calls.call(frame, on_class.fget, (target,), {})
+            if type(on_class) is types.FunctionType and not of_class:
+                return (types.MethodType(on_class, target),)
             value = getattr(holder, name)
-            return (self._of_class(base, name, value) if value is found else value,)
+            return (self._of_class(base, name, value) if value is on_class else value,)
         return (getattr(holder, name),)
 
     def _tensor_attribute(self, holder: Value, name: str, frame: Frame) -> Found:
@@ -344,16 +344,16 @@ class Attributes:
         if name == "__class__":
             sources.guard_type(holder)
             return (type(holder),)
-        found = type_get(type(holder), name)
+        on_class = type_get(type(holder), name)
         state = object.__getattribute__(holder, "__dict__")
-        if found is MISSING or not hasattr(type(found), "__set__"):
+        if on_class is MISSING or not hasattr(type(on_class), "__set__"):
             if name in state:
                 free = (type(state[name]) in (int, float) and name in frame.code.stores) or CARRIED
                 value = sources.read(holder, "attr", name, state[name], free)
                 if not sources.knows(holder) and name != "_is_param":
                     recorder.kill("tensor-attribute", name)
                 return (value,)
-            if found is MISSING and sources.knows(holder):
+            if on_class is MISSING and sources.knows(holder):
                 sources.fact(Source("getattr", sources.known_source(holder), name), "unset", None, name)
         return (getattr(holder, name),)
 
@@ -426,22 +426,23 @@ class Attributes:
     def generic_store(self, frame: Frame, holder: Value, kind: type, name: str, value: Value) -> Outcome:
         """As object.__setattr__."""
         recorder = self.recorder
-        found = type_get(kind, name)
+        on_class = type_get(kind, name)
         known = recorder.sources.knows(holder)
         if known:
             recorder.sources.guard_type(holder)
-        if type(found) is property and isinstance(found.fset, types.FunctionType) and not runs_natively(found.fset):
-            return self.machine.calls.call(frame, found.fset, (holder, value), {}, DROP)
-        if found is not MISSING and hasattr(type(found), "__set__"):
-            setter = python_method(type(found), "__set__")
+        setter = on_class.fset if type(on_class) is property else None
+        if isinstance(setter, types.FunctionType) and not runs_natively(setter):
+            return self.machine.calls.call(frame, on_class.fset, (holder, value), {}, DROP)
+        if on_class is not MISSING and hasattr(type(on_class), "__set__"):
+            setter = python_method(type(on_class), "__set__")
             if setter is not None:
-                found = self._of_class(kind, name, found)
-                return self.machine.calls.call(frame, setter, (found, holder, value), {}, DROP)
-            if known and type(found) is types.MemberDescriptorType and not written_in_c(kind):
+                on_class = self._of_class(kind, name, on_class)
+                return self.machine.calls.call(frame, setter, (on_class, holder, value), {}, DROP)
+            if known and type(on_class) is types.MemberDescriptorType and not written_in_c(kind):
                 recorder.journal.place("slot", holder, name, value, getattr(holder, name, MISSING))
             elif known:
                 recorder.kill("write", f"{kind.__name__}.{name}")
-            keeps = type(found) is types.MemberDescriptorType and not written_in_c(kind)
+            keeps = type(on_class) is types.MemberDescriptorType and not written_in_c(kind)
             object.__setattr__(holder, name, bare(value) if known else value if keeps else plain_number(value))
             return None
         if known and kind.__dictoffset__:  # else it takes no attribute
@@ -494,14 +495,15 @@ class Attributes:
         """As object.__delattr__."""
         sources, contents, kind = self.recorder.sources, self.recorder.contents, type(holder)
         sources.guard_version(kind)
-        found = type_get(kind, name)
-        if type(found) is property and isinstance(found.fdel, types.FunctionType) and not runs_natively(found.fdel):
-            return self.machine.calls.call(frame, found.fdel, (holder,), {}, DROP)
+        on_class = type_get(kind, name)
+        deleter = on_class.fdel if type(on_class) is property else None
+        if isinstance(deleter, types.FunctionType) and not runs_natively(deleter):
+            return self.machine.calls.call(frame, on_class.fdel, (holder,), {}, DROP)
         if sources.knows(holder):
             sources.guard_type(holder)
             state = sources.instance_dict(holder) if kind.__dictoffset__ else None
-            if found is not MISSING and hasattr(type(found), "__set__"):
-                if type(found) is not types.MemberDescriptorType or not hasattr(holder, name):
+            if on_class is not MISSING and hasattr(type(on_class), "__set__"):
+                if type(on_class) is not types.MemberDescriptorType or not hasattr(holder, name):
                     self.recorder.kill("write", f"{kind.__name__}.{name}")
                 elif self.recorder.alive:
                     sources.read(holder, "getattr", name, getattr(holder, name))  # it was there

@@ -111,8 +111,8 @@ class Calls:
                 target = sources.read(state, "getattr", "function", state.function)
                 continue
             if kind is operator.methodcaller and len(args) == 1 and not kwargs:
-                made, parts = target.__reduce__()
-                if made is operator.methodcaller:
+                maker, parts = target.__reduce__()
+                if maker is operator.methodcaller:
                     target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
                     continue
             if isinstance(target, type):
@@ -148,13 +148,13 @@ class Calls:
 
     def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
         """What an attrgetter gives for ``holder``."""
-        found = []
+        given = []
         for path in getter.__reduce__()[1]:
             value = holder
             for name in path.split("."):
                 value = self.machine.attributes.attribute_now(frame, value, name)
-            found.append(value)
-        return found[0] if len(found) == 1 else tuple(found)
+            given.append(value)
+        return given[0] if len(given) == 1 else tuple(given)
 
     def _special(
         self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
@@ -226,34 +226,34 @@ class Calls:
             self.recorder.kill("tensor-kind", f"A {cls.__name__}")
             return MISSING
         if new in CLASS_MAKERS:
-            made = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
-            if made is MISSING:
+            instance = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
+            if instance is MISSING:
                 return MISSING
         elif python_new:
-            made = self.machine.call_nested(new, (cls, *args), kwargs)
+            instance = self.machine.call_nested(new, (cls, *args), kwargs)
         elif new is object.__new__:
-            made = object.__new__(cls)
+            instance = object.__new__(cls)
         else:
-            made = new(cls, *args, **kwargs)
-        if not isinstance(made, cls):
-            self.machine.finish(frame, made, then)
+            instance = new(cls, *args, **kwargs)
+        if not isinstance(instance, cls):
+            self.machine.finish(frame, instance, then)
             return None
         if python_init:
             self.recorder.functions.enter(init)
-            entered = enter(init, (made, *args), kwargs)
+            entered = enter(init, (instance, *args), kwargs)
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
-                init(made, *args, **kwargs)
-                self.machine.finish(frame, made, then)
+                init(instance, *args, **kwargs)
+                self.machine.finish(frame, instance, then)
                 return None
             if then is not None:
-                self.machine.call_nested(init, (made, *args), kwargs)
-                self.machine.finish(frame, made, then)
+                self.machine.call_nested(init, (instance, *args), kwargs)
+                self.machine.finish(frame, instance, then)
                 return None
-            entered.continuation = PushInstance(made)
+            entered.continuation = PushInstance(instance)
             self.machine.push(entered)
             return SWITCH
         if init is not object.__init__ and init is not type.__init__:
-            init(made, *args, **kwargs)
-        self.machine.finish(frame, made, then)
+            init(instance, *args, **kwargs)
+        self.machine.finish(frame, instance, then)
         return None

@@ -136,15 +136,15 @@ class Machine:
             end = next((place for place in range(1, end) if frames[place].bottom), end)
         missing = []
         for frame in reversed(frames if end == len(frames) else frames[:end]):
-            found = frame.site
-            if found is not None and found.step == frame.step - 1:
+            site = frame.site
+            if site is not None and site.step == frame.step - 1:
                 break  # a frame that called another one stays where it is
             missing.append(frame)
         else:
-            found = None
+            site = None
         for frame in reversed(missing):
-            found = frame.site = Site(frame.code.code, frame.step - 1, found)
-        return found
+            site = frame.site = Site(frame.code.code, frame.step - 1, site)
+        return site
 
     def settle(self, memo: dict[int, Value]) -> None:
         """Takes tracked numbers out of what the frames hold: nobody records any longer, and they would reach the user's
@@ -228,9 +228,9 @@ class Machine:
             if generator is not None:
                 generator.state = "done"
                 if isinstance(error, StopIteration):
-                    made = RuntimeError("generator raised StopIteration")
-                    made.__cause__ = made.__context__ = error
-                    error, trace = made, entry(None, frame)
+                    ended = RuntimeError("generator raised StopIteration")
+                    ended.__cause__ = ended.__context__ = error
+                    error, trace = ended, entry(None, frame)
             if frame.bottom or len(frames) == base:
                 error.__traceback__ = trace
                 rethrow(error)

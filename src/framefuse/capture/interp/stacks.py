@@ -90,19 +90,19 @@ def look(
     called the compiled function itself where it is for the ``base``.
     """
     call = _on(()) if base else from_callers(machine)
-    found = () if base or not LOOKS.get(target, True) else local_variables(machine)
+    local = () if base or not LOOKS.get(target, True) else local_variables(machine)
     if any(type(part) is FrameView for part in (*args, *kwargs.values())):
         target, args, kwargs = _with_frames, _without_views(machine, target, args, kwargs), {}
     machine.recorder.sources.root(call)
-    machine.exits.opaque(frame, call, (target, args, kwargs, found), {}, then, "stack", leaves.title(target))
+    machine.exits.opaque(frame, call, (target, args, kwargs, local), {}, then, "stack", leaves.title(target))
 
 
 def from_here(
     machine: Machine, target: Function, args: Arguments, kwargs: Keywords
 ) -> tuple[Function, Arguments, Keywords]:
     """The same call, where nothing is recorded any longer: callable, arguments and keyword arguments."""
-    found = _bare_variables(machine) if LOOKS.get(target) else ()
-    return from_callers(machine), (target, args, kwargs, found), {}
+    local = _bare_variables(machine) if LOOKS.get(target) else ()
+    return from_callers(machine), (target, args, kwargs, local), {}
 
 
 def _bare_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
@@ -111,12 +111,12 @@ def _bare_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
 
 def show(machine: Machine, frame: Frame) -> types.FrameType:
     """A frame object of Python's that shows where an interpreted frame stands, with those that called it."""
-    found = frames(machine)
-    depth = next((depth for depth, other in enumerate(found) if other is frame), None)
+    stack = frames(machine)
+    depth = next((depth for depth, other in enumerate(stack) if other is frame), None)
     if depth is None:
         return shown(frame, {name: bare(value) for name, value in variables(frame).items()})
-    made: types.FrameType = from_callers(machine)(sys._getframe, (depth,), {}, _bare_variables(machine))
-    return made
+    shown_frame: types.FrameType = from_callers(machine)(sys._getframe, (depth,), {}, _bare_variables(machine))
+    return shown_frame
 
 
 def local_variables(machine: Machine) -> tuple[dict[str, Value], ...]:
@@ -142,11 +142,11 @@ def _without_views(machine: Machine, target: Function, args: Arguments, kwargs: 
 
 def _with_frames(target: Function, args: Arguments, kwargs: Keywords, depths: dict[int | str, int]) -> Value:
     """Calls with the frame objects, of those above this one, that belong in these places of the arguments."""
-    found: dict[int | str, types.FrameType] = {}
+    shown_frames: dict[int | str, types.FrameType] = {}
     for place, depth in depths.items():  # no comprehension: on 3.11 it has a frame of its own
-        found[place] = sys._getframe(depth + 1)
-    placed = [found.get(place, part) for place, part in enumerate(args)]
-    return target(*placed, **{name: found.get(name, part) for name, part in kwargs.items()})
+        shown_frames[place] = sys._getframe(depth + 1)
+    placed = [shown_frames.get(place, part) for place, part in enumerate(args)]
+    return target(*placed, **{name: shown_frames.get(name, part) for name, part in kwargs.items()})
 
 
 def _prepare(
@@ -154,7 +154,7 @@ def _prepare(
     target: Function,
     args: Arguments,
     kwargs: Keywords,
-    found: tuple[dict[str, Value], ...] = (),
+    local: tuple[dict[str, Value], ...] = (),
 ) -> tuple[types.FrameType, Callable[[], Value]]:
     """The frame that called compiled code, and a call through one frame for each of ``places``."""
     if target in LEVELS and not args[0].isEnabledFor(LEVELS[target]):
@@ -162,7 +162,7 @@ def _prepare(
     call: Callable[[], Value] = functools.partial(target, *args, **kwargs)
     for depth, place in enumerate(places):
         code = place.code.replace(co_consts=(StandIn(call),))
-        call = functools.partial(eval, code, place.globals, found[depth] if found else {})
+        call = functools.partial(eval, code, place.globals, local[depth] if local else {})
     outer: types.FrameType = sys._getframe()
     while outer.f_back is not None and is_framefuse(outer):
         outer = outer.f_back
@@ -178,10 +178,10 @@ def _nothing() -> None:
 
 def _place(frame: Frame) -> Place:
     code, step = frame.code, max(frame.step - 1, 0)
-    made = code.standing.get(step)
-    if made is None:
-        made = code.standing[step] = _standing(code.code, code.offsets[step], code.line_number(step))
-    return Place(made, frame.globals)
+    stand_in = code.standing.get(step)
+    if stand_in is None:
+        stand_in = code.standing[step] = _standing(code.code, code.offsets[step], code.line_number(step))
+    return Place(stand_in, frame.globals)
 
 
 def _standing(code: types.CodeType, offset: int, line: int) -> types.CodeType:

@@ -37,11 +37,11 @@ def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
             frame.stack.append(writes)
             return None
         return machine.natives.call(frame, getattr, (holder, name), {})
-    found = machine.attributes.attribute(frame, holder, name)
-    if isinstance(found, tuple):
-        frame.stack.append(found[0])
+    attribute = machine.attributes.attribute(frame, holder, name)
+    if isinstance(attribute, tuple):
+        frame.stack.append(attribute[0])
         return None
-    return found
+    return attribute
 
 
 @handles("LOAD_METHOD")
@@ -53,11 +53,11 @@ def load_method(machine: Machine, frame: Frame, argument: int) -> Outcome:
         if asking is not None:
             frame.stack.append(asking)
             return None
-    found = machine.attributes.attribute(frame, holder, frame.code.names[argument])
-    if isinstance(found, tuple):
-        frame.stack.append(found[0])
+    attribute = machine.attributes.attribute(frame, holder, frame.code.names[argument])
+    if isinstance(attribute, tuple):
+        frame.stack.append(attribute[0])
         return None
-    return found
+    return attribute
 
 
 def _is_called_at_once(frame: Frame) -> bool:
@@ -167,8 +167,8 @@ def _index(machine: Machine, key: Value) -> Value:
     """An index, or the bounds of a slice, as the user's ``__index__`` gives it."""
     if type(key) is slice:
         bounds = [key.start, key.stop, key.step]
-        made = [_index(machine, bound) for bound in bounds]
-        return key if all(map(operator.is_, made, bounds)) else slice(*made)
+        plain = [_index(machine, bound) for bound in bounds]
+        return key if all(map(operator.is_, plain, bounds)) else slice(*plain)
     if type(key) in ATOMS:
         return key
     method = python_method(type(key), "__index__")

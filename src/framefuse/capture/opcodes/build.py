@@ -82,10 +82,10 @@ def format_value(machine: Machine, frame: Frame, argument: int) -> None:
     value = _converted(machine, value, argument & 3)
     method = python_method(type(value), "__format__")
     if method is not None:
-        made = machine.call_nested(method, (value, spec))
-        if not isinstance(made, str):
-            raise TypeError(f"__format__ must return a str, not {type(made).__name__}")
-        frame.stack.append(made)
+        written = machine.call_nested(method, (value, spec))
+        if not isinstance(written, str):
+            raise TypeError(f"__format__ must return a str, not {type(written).__name__}")
+        frame.stack.append(written)
     elif spec:
         shown(machine, value)
         frame.stack.append(format(value, spec))
@@ -124,10 +124,10 @@ def _text(machine: Machine, value: Value, name: str, function: Function) -> str:
     if method is None:
         shown(machine, value)
     if method is not None:
-        made: str = checked(name, type(value), machine.call_nested(method, (value,)))
+        text: str = checked(name, type(value), machine.call_nested(method, (value,)))
     else:
-        made = function(value)
-    return made
+        text = function(value)
+    return text
 
 
 @handles("LIST_TO_TUPLE")
@@ -183,8 +183,8 @@ def dict_merge(machine: Machine, frame: Frame, argument: int) -> None:
 
 def _called(frame: Frame, argument: int) -> Value:
     """The callable that lies below the arguments; 3.13 has the NULL above it."""
-    found = frame.stack[-argument - 2]
-    return found if found is not NULL else frame.stack[-argument - 3]
+    holder = frame.stack[-argument - 2]
+    return holder if holder is not NULL else frame.stack[-argument - 3]
 
 
 def callable_title(function: Function) -> str:
@@ -259,12 +259,12 @@ def _unpacked(machine: Machine, value: Value, least: int) -> list[Value]:
     values = _seen(machine, machine.operations.iterable(value))
     if isinstance(values, (list, tuple, dict, set)):
         return list(values)
-    found = []
+    parts = []
     for part in values:  # an endless iterator is read one element too far, as CPython does
-        found.append(part)
-        if len(found) > least:
+        parts.append(part)
+        if len(parts) > least:
             break
-    return found
+    return parts
 
 
 @handles("UNPACK_EX")

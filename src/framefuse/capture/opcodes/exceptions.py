@@ -27,11 +27,11 @@ def pop_except(machine: Machine, frame: Frame, argument: int) -> None:
 
 
 def _check_kinds(kinds: Value) -> tuple[Value, ...]:
-    found = kinds if isinstance(kinds, tuple) else (kinds,)
-    for kind in found:
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    for kind in listed:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    return found
+    return listed
 
 
 @handles("CHECK_EXC_MATCH")

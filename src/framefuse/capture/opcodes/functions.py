@@ -23,13 +23,13 @@ def make_function(machine: Machine, frame: Frame, argument: int) -> None:
     annotations = stack.pop() if argument & 4 else None
     named = stack.pop() if argument & 2 else None
     defaults = stack.pop() if argument & 1 else None
-    made = FunctionType(code, frame.globals, code.co_name, defaults, closure)
-    made.__kwdefaults__ = named
+    function = FunctionType(code, frame.globals, code.co_name, defaults, closure)
+    function.__kwdefaults__ = named
     if annotations:
-        made.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
+        function.__annotations__ = dict(zip(annotations[::2], annotations[1::2], strict=True))
     if machine.recorder.alive:
-        machine.recorder.sources.note_made(made)
-    stack.append(made)
+        machine.recorder.sources.note_made(function)
+    stack.append(function)
 
 
 @handles("LOAD_BUILD_CLASS")
@@ -80,7 +80,7 @@ def match_sequence(machine: Machine, frame: Frame, argument: int) -> None:
 def match_keys(machine: Machine, frame: Frame, argument: int) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
     seen: set[Value] = set()
-    found: list[Value] = []
+    given: list[Value] = []
     for key in keys:
         if key in seen:
             raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
@@ -89,8 +89,8 @@ def match_keys(machine: Machine, frame: Frame, argument: int) -> None:
         if value is MISSING:
             frame.stack.append(None)
             return
-        found.append(value)
-    frame.stack.append(tuple(found))
+        given.append(value)
+    frame.stack.append(tuple(given))
 
 
 def _mapped(machine: Machine, subject: Value, key: Value) -> Value:
@@ -125,12 +125,12 @@ def match_class(machine: Machine, frame: Frame, argument: int) -> None:
     if not (machine.call_nested(check, (cls, subject)) if check is not None else isinstance(subject, cls)):
         frame.stack.append(None)
         return
-    found: list[Value] = []
+    given: list[Value] = []
     places: tuple[Value, ...] = ()
     if argument:
         places = _places(machine, frame, cls, argument)
         if places == (None,):
-            found.append(subject)
+            given.append(subject)
             places = ()
     seen: set[str] = set()
     for name in (*places, *names):
@@ -140,11 +140,11 @@ def match_class(machine: Machine, frame: Frame, argument: int) -> None:
             raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
         seen.add(name)
         try:
-            found.append(machine.attributes.attribute_now(frame, subject, name))
+            given.append(machine.attributes.attribute_now(frame, subject, name))
         except AttributeError:
             frame.stack.append(None)
             return
-    frame.stack.append(tuple(found))
+    frame.stack.append(tuple(given))
 
 
 def _places(machine: Machine, frame: Frame, cls: type, count: int) -> tuple[Value, ...]:

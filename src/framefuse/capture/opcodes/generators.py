@@ -69,9 +69,9 @@ def stopiteration_error(machine: Machine, frame: Frame, argument: int) -> None:
     """What leaves a generator: StopIteration would end the loop that drives it."""
     error = frame.stack[-1]
     if isinstance(error, StopIteration):
-        made = RuntimeError("generator raised StopIteration")
-        made.__cause__ = made.__context__ = error
-        frame.stack[-1] = made
+        ended = RuntimeError("generator raised StopIteration")
+        ended.__cause__ = ended.__context__ = error
+        frame.stack[-1] = ended
 
 
 def _sent(machine: Machine, receiver: Value, value: Value) -> Value:

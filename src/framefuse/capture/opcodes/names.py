@@ -230,8 +230,8 @@ def import_name(machine: Machine, frame: Frame, argument: int) -> None:
     elif level == 0:
         sources, contents = machine.recorder.sources, machine.recorder.contents
         sources.root(sys.modules)
-        for found in {name, name.partition(".")[0]}:
-            contents.item(sys.modules, found, sys.modules[found])
+        for dotted in {name, name.partition(".")[0]}:
+            contents.item(sys.modules, dotted, sys.modules[dotted])
     importer = frame.builtins["__import__"]
     frame.stack.append(importer(name, frame.globals, None, wanted, level))
 
@@ -240,11 +240,11 @@ def import_name(machine: Machine, frame: Frame, argument: int) -> None:
 def import_from(machine: Machine, frame: Frame, argument: int) -> None:
     module, name = frame.stack[-1], frame.code.names[argument]
     try:
-        found = machine.attributes.attribute_now(frame, module, name)
+        attribute = machine.attributes.attribute_now(frame, module, name)
     except AttributeError:
-        found = sys.modules.get(f"{module.__name__}.{name}", MISSING)
-    if found is MISSING:
+        attribute = sys.modules.get(f"{module.__name__}.{name}", MISSING)
+    if attribute is MISSING:
         place = getattr(module, "__file__", None) or "unknown location"
         text = f"cannot import name '{name}' from '{module.__name__}' ({place})"
         raise ImportError(text, name=module.__name__, path=place)
-    frame.stack.append(found)
+    frame.stack.append(attribute)

@@ -26,9 +26,9 @@ def taken_apart(method: Value) -> tuple[Value, Value] | None:
     if isinstance(holder, type):
         classes = (*holder.__mro__, *classes)
     for cls in classes:
-        found = vars(cls).get(name)
-        if isinstance(found, FUNCTIONS) and _fits(found, holder) and bind(found, holder) == method:
-            return found, holder
+        function = vars(cls).get(name)
+        if isinstance(function, FUNCTIONS) and _fits(function, holder) and bind(function, holder) == method:
+            return function, holder
     return None
 
 
@@ -49,5 +49,5 @@ def bind(function: Value, holder: Value) -> Value:
 
 def unbound(target: Value, args: Arguments) -> tuple[Value, Arguments]:
     """A callable that outlives the call, and its arguments: methods of C are functions that take their owner."""
-    found = taken_apart(target) if is_bound(target) else None
-    return (found[0], (found[1], *args)) if found is not None else (target, args)
+    parts = taken_apart(target) if is_bound(target) else None
+    return (parts[0], (parts[1], *args)) if parts is not None else (target, args)

@@ -98,11 +98,11 @@ _decoded: OrderedDict[int, Code] = OrderedDict()
 
 def decode(code: CodeType) -> Code:
     """The decoded form of ``code``; the newest ones are kept, with their code objects."""
-    found = _decoded.get(id(code))
-    if found is not None and found.code is code:
-        return found
-    found = _decoded[id(code)] = Code(code)
+    decoded = _decoded.get(id(code))
+    if decoded is not None and decoded.code is code:
+        return decoded
+    decoded = _decoded[id(code)] = Code(code)
     if len(_decoded) > DECODED_LIMIT:
         with suppress(KeyError):  # another thread may have dropped it
             _decoded.popitem(last=False)
-    return found
+    return decoded

@@ -124,7 +124,7 @@ def filter_(function: Value, iterable: Value) -> Value:
 def zip_(*iterables: Value, strict: bool = False) -> Value:
     sources = tuple([iter(iterable) for iterable in iterables])  # a break takes tuples apart, and what lies in them
     while sources:
-        found = []
+        values = []
         for number, source in enumerate(sources):
             value = next(source, ABSENT)
             if value is ABSENT:
@@ -133,8 +133,8 @@ def zip_(*iterables: Value, strict: bool = False) -> Value:
                         f"zip() argument {number + 1} is shorter than argument{'s 1-' if number > 1 else ' '}{number}"
                     )
                 return
-            found.append(value)
-        yield tuple(found)
+            values.append(value)
+        yield tuple(values)
 
 
 def sorted_(iterable: Value, *, key: Value = None, reverse: bool = False) -> list[Value]:
@@ -241,23 +241,23 @@ def groupby_(iterable: Value, key: Value = None) -> Value:
     value = next(iterator, ABSENT)
     if value is ABSENT:
         return
-    found = value if key is None else key(value)
+    current = value if key is None else key(value)
 
     def group(wanted: Value) -> Value:
-        nonlocal value, found
+        nonlocal value, current
         yield value
         for value in iterator:
-            found = value if key is None else key(value)
-            if wanted != found:
+            current = value if key is None else key(value)
+            if wanted != current:
                 return
             yield value
         value = ABSENT
 
     while value is not ABSENT:
-        wanted = found
+        wanted = current
         own = group(wanted)
         yield wanted, own
-        if value is not ABSENT and wanted == found:
+        if value is not ABSENT and wanted == current:
             for _ in own:
                 pass
 
@@ -315,10 +315,10 @@ def build_class(function: Value, name: str, /, *given: Value, metaclass: Value =
     cell = run_body(function, space)
     if bases is not given and "__orig_bases__" not in space:
         space["__orig_bases__"] = given
-    made = metaclass(name, bases, space, **kwargs)
-    if cell is not None and isinstance(made, type):
-        _check_cell(cell, made, name)
-    return made
+    cls = metaclass(name, bases, space, **kwargs)
+    if cell is not None and isinstance(cls, type):
+        _check_cell(cell, cls, name)
+    return cls
 
 
 def _check_cell(cell: Value, made: Value, name: str) -> None:

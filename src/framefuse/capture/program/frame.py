@@ -47,8 +47,8 @@ class Frame:
         self.stack: list[Value] = []
         self.step = 0
         self.globals = function.__globals__
-        found = getattr(function, "__builtins__")  # noqa: B009
-        self.builtins: dict[str, Value] = vars(found) if isinstance(found, ModuleType) else found
+        builtins = getattr(function, "__builtins__")  # noqa: B009
+        self.builtins: dict[str, Value] = vars(builtins) if isinstance(builtins, ModuleType) else builtins
         self.keywords: tuple[str, ...] = ()
         self.generator: InterpretedGenerator | None = None
         self.continuation: Pending | None = None

@@ -38,9 +38,9 @@ VIEWS: dict[type, Callable[[Value], Iterator[Value]]] = {
 
 # Views of a dict, each with what makes it.
 VIEW_OBJECTS: dict[type, Callable[[Value], Value]] = {
-    type(made(kind())): made
+    type(view(kind())): view
     for kind in (dict, OrderedDict)
-    for made in (kind.keys, kind.values, kind.items)
+    for view in (kind.keys, kind.values, kind.items)
 }  # fmt: skip
 
 

@@ -89,9 +89,9 @@ _native_code: dict[int, tuple[types.CodeType, bool]] = {}
 def runs_natively(function: types.FunctionType) -> bool:
     """True for Python functions that are called as they are: torch's own and much of the standard library."""
     code = function.__code__
-    found = _native_code.get(id(code))
-    if found is not None:
-        return found[1]
+    known = _native_code.get(id(code))
+    if known is not None:
+        return known[1]
     module = function.__globals__.get("__name__", "") or ""
     top = module.partition(".")[0]
     if top == "torch":
@@ -179,10 +179,10 @@ NATIVE_KINDS = (
 def _operators() -> set[Value]:
     """Torch's C operators; what the mode is not told of (``from_numpy``) is seen by its tensors of unknown origin."""
     spaces = [getattr(torch._C, name) for name in ("_nn", "_linalg", "_fft", "_special", "_nested", "_sparse")]
-    found = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
+    operators = {getattr(torch, name, None) for name in dir(torch._C._VariableFunctions) if not name.startswith("__")}
     for space in spaces:
-        found |= {value for value in vars(space).values() if type(value) is types.BuiltinFunctionType}
-    return {value for value in found if type(value) is types.BuiltinFunctionType}
+        operators |= {value for value in vars(space).values() if type(value) is types.BuiltinFunctionType}
+    return {value for value in operators if type(value) is types.BuiltinFunctionType}
 
 
 OPERATORS = _operators()

@@ -21,17 +21,17 @@ def live(code: Code, step: int, targets: tuple[int, ...] = ()) -> int:
     """The slots that may be read by the instructions from ``step`` on, by handlers of the one before, or from the steps
     ``targets``, as bits.
     """
-    found = _known.get(code.code)
-    if found is None:
+    slots = _known.get(code.code)
+    if slots is None:
         if len(_known) >= KNOWN_LIMIT:
             _known.clear()
-        found = _known[code.code] = _solve(code)
-    bits = found[step]
+        slots = _known[code.code] = _solve(code)
+    bits = slots[step]
     for target in targets:
-        bits |= found[target]
+        bits |= slots[target]
     if step > 0:
         for target in _handlers(code, step - 1):
-            bits |= found[target]
+            bits |= slots[target]
     return bits
 
 
@@ -56,7 +56,7 @@ def _solve(code: Code) -> list[int]:
         if instruction.name not in JUMPS and instruction.name not in ENDS:
             after.append(step + 1)
         following.append(after)
-    found = [0] * (count + 1)
+    slots = [0] * (count + 1)
     changed = True
     while changed:
         changed = False
@@ -64,12 +64,12 @@ def _solve(code: Code) -> list[int]:
             name, slot = instructions[step].name, instructions[step].argument
             bits = 0
             for there in following[step]:
-                bits |= found[there]
+                bits |= slots[there]
             if name == "STORE_FAST":
                 bits &= ~(1 << slot)
             elif name in READS:
                 bits |= 1 << slot
-            if bits != found[step]:
-                found[step] = bits
+            if bits != slots[step]:
+                slots[step] = bits
                 changed = True
-    return found
+    return slots

@@ -55,8 +55,8 @@ def has_finalizer(kind: type) -> bool:
 
 def python_method(kind: type, name: str) -> types.FunctionType | None:
     """The Python function behind a special method, if the interpreter must run it."""
-    found = type_get(kind, name)
-    return found if type(found) is types.FunctionType and not runs_natively(found) else None
+    method = type_get(kind, name)
+    return method if type(method) is types.FunctionType and not runs_natively(method) else None
 
 
 def goes_by_index(kind: type) -> bool:

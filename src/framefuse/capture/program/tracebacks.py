@@ -47,10 +47,10 @@ def users(traceback: types.TracebackType | None) -> types.TracebackType | None:
         here = here.tb_next
     if foreign:
         return traceback
-    made: types.TracebackType | None = None
+    chain: types.TracebackType | None = None
     for entry in reversed(entries):
-        made = types.TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
+        chain = types.TracebackType(chain, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return chain
 
 
 def _stands_in(code: types.CodeType) -> bool:
@@ -65,7 +65,7 @@ def entry(following: types.TracebackType | None, frame: Frame) -> types.Tracebac
     return types.TracebackType(following, shown(frame), frame.code.offsets[step], frame.code.line_number(step))
 
 
-def shown(frame: Frame, found: dict[str, Value] | None = None) -> types.FrameType:
+def shown(frame: Frame, local: dict[str, Value] | None = None) -> types.FrameType:
     """A frame object of Python's that shows the function, file and lines of an interpreted frame, and ``found`` as its
     locals.
 
@@ -77,20 +77,20 @@ def shown(frame: Frame, found: dict[str, Value] | None = None) -> types.FrameTyp
     if code.stub is None:
         code.stub = _stub(code.code)
     try:
-        next(_run(code.stub, frame.globals, {} if found is None else found))
+        next(_run(code.stub, frame.globals, {} if local is None else local))
     except ZeroDivisionError as error:
         return error.__traceback__.tb_next.tb_next.tb_frame  # type: ignore[union-attr]
     raise AssertionError("the stub returned")
 
 
-def _run(stub: types.CodeType, variables: dict[str, Value], found: dict[str, Value]) -> Iterator[None]:
-    exec(stub, variables, found)
+def _run(stub: types.CodeType, variables: dict[str, Value], local: dict[str, Value]) -> Iterator[None]:
+    exec(stub, variables, local)
     yield
 
 
 def variables(frame: Frame) -> dict[str, Value]:
     """The bound local variables of an interpreted frame by name."""
-    found = {}
+    bound = {}
     for name, value in zip(frame.code.local_names, frame.locals, strict=True):
         if isinstance(value, types.CellType):
             try:
@@ -98,8 +98,8 @@ def variables(frame: Frame) -> dict[str, Value]:
             except ValueError:
                 continue
         if value is not UNBOUND:
-            found[name] = value
-    return found
+            bound[name] = value
+    return bound
 
 
 FAILING = compile("1 // 0", "", "exec")

@@ -204,8 +204,8 @@ def _call(recorder: Recorder, target: Function, args: Arguments, kwargs: Keyword
         return value
     numbers = tuple(ref.value for ref in refs[:written])
     starts = isinstance(value, dist.Work)
-    made = Collective(target, given, written, counts.pop(), starts)
-    _record(recorder, made, target.__name__, refs, {"group": source} if source is not None else {}, numbers)
+    collective = Collective(target, given, written, counts.pop(), starts)
+    _record(recorder, collective, target.__name__, refs, {"group": source} if source is not None else {}, numbers)
     if starts:
         recorder.note_work(value, refs[:written])
     return value

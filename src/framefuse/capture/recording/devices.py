@@ -37,8 +37,8 @@ def by_type(
     if not torch.cuda.is_initialized():
         return
     unnamed = any(_by_type(value) for value in arguments) or name == "cuda"
-    made = any(place.startswith("cuda") for place in results)
-    if made or unnamed:
+    on_cuda = any(place.startswith("cuda") for place in results)
+    if on_cuda or unnamed:
         if unnamed or not any(operand.is_cuda for operand in operands):
             answered(sources, CURRENT)
 

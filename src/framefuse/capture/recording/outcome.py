@@ -28,7 +28,7 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
     """The inputs with what is guarded of each."""
     recorder.sources.guard_unused_tensors(recorder.numbers)
     _state_types(recorder)
-    found = []
+    inputs = []
     written = {recorder.metas[number].storage for call in recorder.calls for number in call.written}
     for number, (source, keys, sizes, fixed) in recorder.inputs.items():
         meta = recorder.metas[number]
@@ -48,8 +48,8 @@ def inputs_of(recorder: Recorder) -> tuple[Input, ...]:
             meta.type, keys, BY_TORCH[meta.dtype], meta.device, sizes, order, strides,
             meta.requires_grad if recorder.gradients_matter else None,
         )  # fmt: skip
-        found.append(Input(number, source, spec))
-    return tuple(found)
+        inputs.append(Input(number, source, spec))
+    return tuple(inputs)
 
 
 def separate_tensors(recorder: Recorder) -> None:
@@ -81,8 +81,8 @@ def separate_tensors(recorder: Recorder) -> None:
 def versions_of(recorder: Recorder) -> dict[int, int]:
     """The version counters of all values at the end, but for those of 0."""
     with torch._C.DisableTorchFunction():
-        found = ((number, tensor) for number, tensor in enumerate(recorder.tensors) if not tensor.is_inference())
-        return {number: tensor._version for number, tensor in found if tensor._version}
+        candidates = ((number, tensor) for number, tensor in enumerate(recorder.tensors) if not tensor.is_inference())
+        return {number: tensor._version for number, tensor in candidates if tensor._version}
 
 
 def autograd_held(recorder: Recorder, leaving: Sequence[int]) -> Autograd | None:

@@ -214,8 +214,8 @@ def own_writes(recorder: Recorder, tensor: torch.Tensor) -> int | None:
     """The version of a tensor that was made in this recording, in memory that no input shares: it is the same in each
     call. None for any other tensor.
     """
-    found = recorder.numbers.get(id(tensor))
-    if found is None or found in recorder.inputs:
+    value = recorder.numbers.get(id(tensor))
+    if value is None or value in recorder.inputs:
         return None
     with torch._C.DisableTorchFunction():
         memory = tensor.untyped_storage()._cdata

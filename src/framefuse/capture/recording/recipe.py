@@ -96,11 +96,11 @@ class Recipes:
         number = len(self.made)
         self.made[id(value)] = (number, value)
         self.open.add(number)
-        made = self._build_object(value, kind, number)
+        build = self._build_object(value, kind, number)
         self.open.discard(number)
-        if type(made) is Build and made.kind == "const":
-            self.constants[number] = made
-        return made
+        if type(build) is Build and build.kind == "const":
+            self.constants[number] = build
+        return build
 
     def _build_object(self, value: Value, kind: type, number: int) -> object:
         build = self.build
@@ -160,10 +160,10 @@ class Recipes:
         if kind in DESCRIPTORS:
             return descriptor_recipe(self, value, number)
         if is_bound(value) or (isinstance(value, BOUND_KINDS) and self.recorder.sources.is_made(value.__self__)):
-            found = taken_apart(value)
-            if found is None:
+            unbound = taken_apart(value)
+            if unbound is None:
                 return self.refuse(f"the method {value.__name__} of a {type(value.__self__).__name__}")
-            return Build("call", bind, (Build("const", found[0]), build(found[1])), None, number)
+            return Build("call", bind, (Build("const", unbound[0]), build(unbound[1])), None, number)
         if is_numpy_number(value):
             return Build("call", kind, (value.item(),), None, number)
         if isinstance(value, CODE_LIKE):
@@ -213,14 +213,14 @@ class Recipes:
             numbers[id(cell)] = len(self.made)
             self.made[id(cell)] = (len(self.made), cell)
         self.cells += new
-        found = []
+        builds = []
         for cell in cells:
             if id(cell) not in numbers:
-                found.append(self.build(cell))
+                builds.append(self.build(cell))
                 continue
             held = tuple([self.build(part) for part in cell_contents(cell)])
-            found.append(Build("cell", None, held, None, numbers[id(cell)]))
-        return Build("tuple", None, tuple(found))
+            builds.append(Build("cell", None, held, None, numbers[id(cell)]))
+        return Build("tuple", None, tuple(builds))
 
     def _cell_of(self, source: Source, value: types.CellType) -> object:
         """A cell that existed before the call, by the closure of the function that has it."""
@@ -326,9 +326,9 @@ def _own_state(value: Value) -> dict[str, Value]:
 def _lasting(value: Value) -> bool:
     """Whether a type, function, builtin or module outlives the call by its place in a module."""
     if isinstance(value, types.FunctionType):
-        found: Value = sys.modules.get(value.__module__)
+        there: Value = sys.modules.get(value.__module__)
         for name in value.__qualname__.split("."):
-            found = getattr(found, name, None)
-        return getattr(found, "__func__", found) is value  # a class method is bound anew at each look
+            there = getattr(there, name, None)
+        return getattr(there, "__func__", there) is value  # a class method is bound anew at each look
     return True
 

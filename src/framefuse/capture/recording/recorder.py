@@ -280,9 +280,9 @@ class Recorder:
     def number(self, tensor: torch.Tensor) -> int | None:
         """The number of a tensor; a tensor met first becomes an input, and one without origin ends the recording."""
         try:
-            found = self.numbers.get(id(tensor))
-            if found is not None or not self.alive:
-                return found
+            number = self.numbers.get(id(tensor))
+            if number is not None or not self.alive:
+                return number
             source = self.sources.source_of(tensor)
             with torch._C.DisableTorchFunction():
                 kind = special(tensor)  # first: a parameter that is not made yet has no sizes to speak of
@@ -362,8 +362,8 @@ class Recorder:
         if self.number(tensor) is None:
             return None
         self.guard_gradients()
-        found: bool = tensor.requires_grad
-        return found
+        requires: bool = tensor.requires_grad
+        return requires
 
     def element(self, tensor: torch.Tensor, whole: bool | None = None) -> float | None:
         """The element of a tensor as a run-time number, an int where it is ``whole`` (None: as it lies there); None

@@ -107,7 +107,7 @@ class _Reading:
         self.holders: list[Holder] = []
 
     def graph(self, leaving: Mapping[int, torch.Tensor], along: Sequence[torch.Tensor]) -> Autograd:
-        made = {}
+        nodes = {}
         for number, tensor in leaving.items():
             try:
                 node = tensor.grad_fn if tensor.requires_grad else None
@@ -115,19 +115,19 @@ class _Reading:
                 continue
             if node is not None and (id(node), tensor.output_nr) not in self.entrances.nodes:
                 self._reach(node)
-                made[number] = self.numbers[id(node)]
+                nodes[number] = self.numbers[id(node)]
         fresh = sum(size for address, size in self.sizes.items() if address not in self.given)
-        return Autograd(tuple(self.holders), made, fresh, self._along(along) if self.holders else {})
+        return Autograd(tuple(self.holders), nodes, fresh, self._along(along) if self.holders else {})
 
     def _along(self, tensors: Sequence[torch.Tensor]) -> dict[int, int]:
         """The nodes that made tensors which are no views."""
-        found = {}
+        nodes = {}
         for number, tensor in enumerate(tensors):
             if tensor.requires_grad and not tensor._is_view():
                 node = self.numbers.get(id(tensor.grad_fn))
                 if node is not None:
-                    found[number] = node
-        return found
+                    nodes[number] = node
+        return nodes
 
     def _reach(self, first: Node) -> None:
         """Reads a node after all that its gradients go to."""
@@ -238,7 +238,7 @@ def _names(kind: Hashable) -> tuple[str, ...]:
 
 def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
     """The tensors that a node saved whose memory can be told, and whether it may be walked once only."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     # Torch drops the function that a write to a view holds, which Python does not see, with the rest.
     frees = isinstance(node, BackwardCFunction) or node.name() == SLICES
     for name in _names(node.__class__):
@@ -253,33 +253,34 @@ def _saved(node: Node) -> tuple[list[torch.Tensor], bool]:
             if isinstance(part, torch.Tensor):
                 frees = True
                 if part.layout is torch.strided:
-                    found.append(part)
-    return found, frees
+                    tensors.append(part)
+    return tensors, frees
 
 
 def _on_stand_ins(function: Function, args: Sequence[Value], kwargs: Mapping[str, Value]) -> Write:
     """What the call saves: it is made once more on tensors without memory, the first of which is no view."""
-    made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def stand_in(value: Value) -> Value:
         if isinstance(value, torch.Tensor):
-            if id(value) not in made:
-                made[id(value)] = value, torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
-            return made[id(value)][1]
+            if id(value) not in stand_ins:
+                stand_ins[id(value)] = value, torch.empty_like(value, device="meta", requires_grad=value.requires_grad)
+            return stand_ins[id(value)][1]
         return type(value)(map(stand_in, value)) if type(value) in (list, tuple) else value
 
     target = args[0]
     try:
-        made[id(target)] = target, stand_in(target).clone()
+        stand_ins[id(target)] = target, stand_in(target).clone()
         function(*map(stand_in, args), **{name: stand_in(value) for name, value in kwargs.items()})
-        node = made[id(target)][1].grad_fn
+        node = stand_ins[id(target)][1].grad_fn
         saved = [] if node is None else _saved(node)[0]
     except Stale:
         return Write(stale=True)
     except Exception:  # a call that needs memory: what it saves is not known
         return Write()
-    storage_of = {stand.untyped_storage()._cdata: tensor for tensor, stand in made.values()}
-    found = [storage_of[part.untyped_storage()._cdata] for part in saved if part.untyped_storage()._cdata in storage_of]
+    storage_of = {stand.untyped_storage()._cdata: tensor for tensor, stand in stand_ins.values()}
+    storages = [part.untyped_storage()._cdata for part in saved]
+    tensors = [storage_of[storage] for storage in storages if storage in storage_of]
     own = target.untyped_storage()._cdata
-    aliased = any(tensor is not target and tensor.untyped_storage()._cdata == own for tensor in found)
-    return Write(tuple(found), tuple(tensor._version for tensor in found), aliased)
+    aliased = any(tensor is not target and tensor.untyped_storage()._cdata == own for tensor in tensors)
+    return Write(tuple(tensors), tuple(tensor._version for tensor in tensors), aliased)

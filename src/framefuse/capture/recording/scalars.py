@@ -79,11 +79,11 @@ class Scalars:
             return None
         self._index()
         single = meta.dtype is torch.float32
-        made = self.makers.get(number)
+        maker = self.makers.get(number)
         if number in self.first:
             form: Real | None = self._symbol(number)
         else:
-            form = _made(recorder.calls[made], single) if made is not None else None
+            form = _made(recorder.calls[maker], single) if maker is not None else None
         for place in self.writers.get(meta.storage, ()):
             if form is None:
                 return None
@@ -107,18 +107,18 @@ class Scalars:
         if kind is not torch.Tensor or value.ndim or value.dtype is not torch.int64:
             return value
         number = self.recorder.numbers.get(id(value))
-        found = self.whole(number, value) if number is not None else None
-        return value if found is None else found
+        whole = self.whole(number, value) if number is not None else None
+        return value if whole is None else whole
 
     def whole(self, number: int, tensor: torch.Tensor) -> int | None:
         """The element of a whole number that torch made of numbers alone, as a run-time int; None for any other."""
         self._index()
-        made = self.makers.get(number)
-        if made is None or tensor.ndim or tensor.dtype is not torch.int64:
+        maker = self.makers.get(number)
+        if maker is None or tensor.ndim or tensor.dtype is not torch.int64:
             return None
         if self.recorder.metas[number].storage in self.writers:
             return None
-        call = self.recorder.calls[made]
+        call = self.recorder.calls[maker]
         operation = WHOLE.get(call.name)
         if operation is None or len(call.args) != 2 or set(call.kwargs) - {"rounding_mode"}:
             return None
@@ -130,9 +130,9 @@ class Scalars:
                 return None
         elif call.kwargs:
             return None
-        found = operation(left, right)
+        result = operation(left, right)
         with torch._C.DisableTorchFunction():
-            return found if type(found) in (int, Integer) and bare(found) == tensor.item() else None
+            return result if type(result) in (int, Integer) and bare(result) == tensor.item() else None
 
     def _part(self, value: object) -> int | None:
         """An operand of a call as a run-time int."""
@@ -156,14 +156,14 @@ class Scalars:
         self.looked = len(recorder.calls)
 
     def _symbol(self, number: int) -> Real:
-        found = self.symbols.get(number)
-        if found is None:
+        symbol = self.symbols.get(number)
+        if symbol is None:
             recorder = self.recorder
             name = recorder.relations.new_real(self.first[number])
             recorder.sources.fact(recorder.inputs[number].source, "scalar", name)
             recorder.relations.note_volatile(name)
-            found = self.symbols[number] = Real("symbol", (name,))
-        return found
+            symbol = self.symbols[number] = Real("symbol", (name,))
+        return symbol
 
     def _written(self, call: Call, number: int, form: Real, single: bool) -> Real | None:
         """What an in-place call made of the element."""

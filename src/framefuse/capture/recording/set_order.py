@@ -21,8 +21,8 @@ def insertion_order(members: set[Value] | frozenset[Value]) -> list[Value] | Non
     by_value = all(type(member) in HASHED_BY_VALUE for member in wanted)
     if not by_value and not all(getattr(type(member), "__hash__", None) is object.__hash__ for member in wanted):
         return wanted
-    found = next((order for order in _orders(wanted) if _same(list(set(order)), wanted)), None)
-    return wanted if found is None and not by_value else found
+    kept = next((order for order in _orders(wanted) if _same(list(set(order)), wanted)), None)
+    return wanted if kept is None and not by_value else kept
 
 
 def _orders(wanted: list[Value]) -> Iterator[list[Value]]:

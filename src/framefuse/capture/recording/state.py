@@ -22,10 +22,10 @@ class Ambient:
 
     def row(self, kind: str) -> tuple[bool, torch.dtype]:
         """The state of a device type, as it was before anything here changed it."""
-        found = self.rows.get(kind)
-        if found is None:
-            found = self.rows[kind] = autocast_of(kind)
-        return found
+        row = self.rows.get(kind)
+        if row is None:
+            row = self.rows[kind] = autocast_of(kind)
+        return row
 
 
 def autocast_of(kind: str) -> tuple[bool, torch.dtype]:
@@ -46,8 +46,8 @@ def autocast_state() -> tuple[tuple[str, bool, str], ...]:
 
 def casts_now() -> Casts:
     """For which device types autocast is on, with its dtype."""
-    found = [kind for kind in GUARDED if torch.is_autocast_enabled(kind)]
-    return tuple([(kind, _mode_name(torch.get_autocast_dtype(kind))) for kind in found]) if found else ()
+    active = [kind for kind in GUARDED if torch.is_autocast_enabled(kind)]
+    return tuple([(kind, _mode_name(torch.get_autocast_dtype(kind))) for kind in active]) if active else ()
 
 
 def global_state() -> GlobalState:

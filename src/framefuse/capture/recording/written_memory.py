@@ -50,9 +50,9 @@ class WrittenMemory:
         """The values that a call which ran has written, by number."""
         numbers, metas = self.host.numbers, self.host.metas
         operands, before = prepared.operands, prepared.versions
-        after, found = versions_of(operands), []
+        after, written = versions_of(operands), []
         if after != before:
-            found = [
+            written = [
                 numbers[id(tensor)]
                 for tensor, version, now in zip(operands, before, after, strict=True)
                 if version != now
@@ -63,9 +63,9 @@ class WrittenMemory:
         if is_in_place(name) and operands:
             targets.append(numbers[id(operands[0])])
         storages = {metas[target].storage for target in targets}  # other views of them count the write as well
-        found = [*targets, *(number for number in found if metas[number].storage not in storages)]
-        found += [numbers[id(tensor)] for tensor in uncounted(function, name, args, kwargs) if id(tensor) in numbers]
-        return tuple(dict.fromkeys(found))
+        written = [*targets, *(number for number in written if metas[number].storage not in storages)]
+        written += [numbers[id(tensor)] for tensor in uncounted(function, name, args, kwargs) if id(tensor) in numbers]
+        return tuple(dict.fromkeys(written))
 
     def count(self, written: tuple[int, ...], counted: bool = True) -> None:
         """Ends the recording after a write that an input's memory saw and its version did not, as through ``.data``;

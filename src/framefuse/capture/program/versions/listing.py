@@ -69,7 +69,7 @@ CACHES = _cache_widths()
 
 def raw_instructions(code: CodeType) -> list[Raw]:
     """The instructions of ``code`` as CPython has them, without caches and specialisation."""
-    units, found = code.co_code, []
+    units, raw = code.co_code, []
     at = start = extended = 0
     while at < len(units):
         if not extended:
@@ -79,23 +79,23 @@ def raw_instructions(code: CodeType) -> list[Raw]:
             extended, at = argument << 8, at + 2
             continue
         following = at + 2 + 2 * CACHES[units[at]]
-        found.append(Raw(name, argument, start, at, following))
+        raw.append(Raw(name, argument, start, at, following))
         at, extended = following, 0
-    return found
+    return raw
 
 
 def plain_instructions(
     raw: Iterable[Raw], expand: Callable[[str, int], Parts]
 ) -> tuple[list[Instruction], dict[int, int]]:
     """The plain instructions that ``expand`` makes of each raw one, and the index of the first for each byte offset."""
-    found: list[Instruction] = []
+    plain: list[Instruction] = []
     index: dict[int, int] = {}
     for row in raw:
-        index[row.start] = index[row.offset] = len(found)
+        index[row.start] = index[row.offset] = len(plain)
         target = _jump_target(row)
         for name, argument in expand(row.name, row.argument):
-            found.append(Instruction(name, argument, row.offset, target))
-    return found, index
+            plain.append(Instruction(name, argument, row.offset, target))
+    return plain, index
 
 
 def _jump_target(row: Raw) -> int | None:
