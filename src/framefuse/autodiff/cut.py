@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from framefuse.autodiff.flow import SINK, SOURCE, UNBOUNDED, sink_side
 from framefuse.autodiff.frozen import is_frozen
 from framefuse.autodiff.joint import NOTHING
+from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED, sink_side
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
 from framefuse.ir.ops import CALL, CREATE, REDUCE, SCATTER, TABLE, VIEW

@@ -134,22 +134,22 @@ def _forward(lowered: Graph, halves: Halves | None, options: Options) -> Graph:
 # ---- from a graph to its code ----------------------------------------------------------------------------------------
 
 
-def _products(graph: Graph, options: Options) -> Chosen:
+def _products(graph: Graph, halves: Halves | None, options: Options) -> Chosen:
     """Which products are kernels of ours, in the modes that measure."""
     devices = {node.device for node in graph.nodes}
     if not options.measures or any(lacking(device, options.cpu_target) for device in devices):
         return Chosen()
-    return choose_products(_scheduled(graph, options, offers=True), options)
+    return choose_products(_scheduled(graph, options, halves, offers=True), options)
 
 
-def _fuse(graph: Graph, chosen: Chosen, trace: Trace, options: Options) -> Schedule:
+def _fuse(graph: Graph, halves: Halves | None, chosen: Chosen, trace: Trace, options: Options) -> Schedule:
     for device in dict.fromkeys(node.device for node in graph.nodes):
         why = lacking(device, options.cpu_target)
         if why is not None:
             return _on_aten(graph, options, device, why)
     if trace.assumptions.state.deterministic and any(node.op == "scatter_add" for node in graph.nodes):
         return _scheduled(on_aten(graph), options)  # a forward made again, where terms are to be added in order now
-    return _scheduled(graph, options, products=chosen.products)
+    return _scheduled(graph, options, halves, products=chosen.products)
 
 
 def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
@@ -161,7 +161,11 @@ def _on_aten(graph: Graph, options: Options, device: str, why: str) -> Schedule:
 
 
 def _scheduled(
-    graph: Graph, options: Options, offers: bool = False, products: frozenset[tuple[int, bool]] = frozenset()
+    graph: Graph,
+    options: Options,
+    halves: Halves | None = None,
+    offers: bool = False,
+    products: frozenset[tuple[int, bool]] = frozenset(),
 ) -> Schedule:
     return fuse(
         graph,
@@ -170,6 +174,7 @@ def _scheduled(
         targets=targets(options.cpu_target),
         offers=offers,
         products=products,
+        trains=halves is not None,
         check=options.check,
         dump=bool(options.report),
     )

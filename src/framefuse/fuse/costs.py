@@ -102,6 +102,33 @@ GPU_CHUNK = 2048, 256  # least elements that one program of several takes of a r
 GPU_CHUNK_MOST = 8192  # of them along memory: one tile, without turns
 GPU_LANES = 32  # neighbouring columns that one program reduces together
 
+# ---- layouts: of convolutions and of what is around them. Nanoseconds for each byte, of a CPU and of a GPU; measured
+# on one thread of an AMD EPYC (torch 2.13) and on an H100 (torch 2.11, cuDNN 9.19): 44 and 70 convolutions.
+COPIED = 0.12, 0.0008  # of a value that is copied in the other order
+TURNED = 0.08, 0.00005  # what a kernel takes longer that reads a value in one order and writes another in the other one
+TURNED_VOLUME = 0.08, 0.0007  # the same of five dimensions
+REDUCED_ACROSS = 0.01, 0.0003  # what a reduction takes longer across memory,
+REDUCED_GROUPS = 0.3, 0.003  # and one over groups of channels with all their points
+# What a convolution takes longer, for each byte of its operand and result, with all contiguous: libraries turn what
+# their matrix units read, and turn back what they write. A product of channels alone is taken as it lies. "exact" are
+# those of a GPU in float32 that may not round to TF32: chosen.
+CONVOLUTION = {
+    "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "grouped": (0.03, 0.00075), "depthwise": (0.1, 0.00075),
+    "exact": (0.1, 0.0),
+}  # fmt: skip
+CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
+WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,
+WEIGHT_CALL = 0, 4000  # and nanoseconds of each call that does
+CONVOLUTION_BACKWARD = 0.5, 1.0  # of that for each of the two convolutions of a backward
+# What other calls take longer, for each byte that they read and write, with all contiguous; below 0: channels-last.
+WINDOWS = {
+    "max_pool2d": (1.0, -0.00016), "max_pool2d_with_indices": (1.0, -0.00016), "max_pool2d_kept": (1.0, -0.00016),
+    "max_pool2d_with_indices_backward": (0.0, 0.0), "avg_pool2d": (0.5, -0.0007), "avg_pool2d_backward": (0.0, 0.0),
+    "adaptive_avg_pool2d": (0.1, -0.0007), "interpolate": (0.07, -0.00065), "batch_norm": (0.15, 0.0005),
+    "batch_norm_kept": (0.15, 0.0005),
+}  # fmt: skip
+LAYOUT_GAIN = 1000  # chosen: nanoseconds that other layouts must save
+
 # ---- memory. Chosen.
 ALIGN = 64  # bytes: a line of the cache, and the widest vector
 LARGE = 1 << 16  # bytes of a value that may have memory of its own

@@ -13,6 +13,7 @@ from framefuse.fuse.graph.scatters import with_own_sums
 from framefuse.fuse.grouping.epilogues import with_activations
 from framefuse.fuse.grouping.fused_products import with_fused_products
 from framefuse.fuse.grouping.grouping import grouped
+from framefuse.fuse.layouts.layouts import with_layouts
 from framefuse.fuse.memory.lifetimes import with_lifetimes
 from framefuse.fuse.memory.needless import without_needless
 from framefuse.fuse.memory.offers import with_aliases, with_offers
@@ -45,6 +46,7 @@ STAGES = {
 PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
+    Pass("layouts", GRAPH, with_layouts),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("own sums", GRAPH, _alone(with_own_sums)),
     Pass("own results", GRAPH, _alone(with_own_results)),
@@ -70,13 +72,14 @@ def fuse(
     targets: Targets = on_cpu,
     offers: bool = False,
     products: frozenset[ProductName] = frozenset(),
+    trains: bool = False,
     check: bool = False,
     dump: bool = False,
 ) -> Schedule:
     """The schedule of ``graph``, with what each pass did; the others are as in :class:`Setting`. With ``check`` what
     each pass changed is verified, with ``dump`` it is printed into the schedule's steps.
     """
-    setting = Setting(threads, exact, targets, offers, products)
+    setting = Setting(threads, exact, targets, offers, products, trains)
     schedule, steps = run(PASSES, graph, setting, STAGES, check=check, dump=dump)
     found: Schedule = schedule
     return found.with_steps(steps)

@@ -14,7 +14,7 @@ ProductName = tuple[int, bool]  # the number of the library's call, and whether 
 class Setting:
     """``threads`` False leaves out what only several threads repay; ``exact`` kernels take eager's mathematical
     functions. ``targets`` knows every device on which something is to be computed. With ``offers`` the schedule says
-    which products could be kernels of ours; those in ``products`` are.
+    which products could be kernels of ours; those in ``products`` are. ``trains`` where a backward pass comes after.
     """
 
     threads: bool = True
@@ -22,6 +22,7 @@ class Setting:
     targets: Targets = on_cpu
     offers: bool = False
     products: frozenset[ProductName] = frozenset()
+    trains: bool = False
 
     def target(self, device: str) -> Target:
         """What compiles the kernels of a device."""

@@ -34,7 +34,7 @@ def preferred_orders(graph: Graph) -> dict[Node, Order]:
         if node in wanted:
             orders[node] = wanted[node]
             continue
-        order = _of_strides(node, graph.hints) if node.strides is not None else _of_operands(node, orders)
+        order = order_of_strides(node, graph.hints) if node.strides is not None else _of_operands(node, orders)
         if order is not None:
             orders[node] = order
     return orders
@@ -80,7 +80,8 @@ def _want(wanted: dict[Node, Order], node: Node, order: Order) -> None:
         node, order = node.inputs[0], tuple(axes[axis] for axis in order)
 
 
-def _of_strides(node: Node, hints: Mapping[Symbol, int]) -> Order | None:
+def order_of_strides(node: Node, hints: Mapping[Symbol, int]) -> Order | None:
+    """The order in which strides have the dimensions, those of one point in their places; None where all have one."""
     assert node.strides is not None
     movable = [
         axis

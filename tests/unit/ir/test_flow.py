@@ -4,7 +4,7 @@ import networkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framefuse.autodiff.flow import SINK, SOURCE, UNBOUNDED, sink_side
+from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED, sink_side
 
 
 @st.composite

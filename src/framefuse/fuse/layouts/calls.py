@@ -1,0 +1,143 @@
+"""The library calls whose operands and results may lie contiguous or channels-last, with what they cost in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from framefuse.fuse import costs
+from framefuse.fuse.addressing.layout import estimate
+from framefuse.ir.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from framefuse.ir.graph import Arg, Node
+from framefuse.ir.numbers import Symbol
+from framefuse.ir.target import Target
+
+FORWARD = ("conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d")
+BACKWARD = "convolution_backward"
+
+
+def _callables(names: Sequence[str]) -> frozenset[int]:
+    """By identity: a user's function of the same name is another object."""
+    homes = (torch, torch.nn.functional, torch._C._nn)
+    found = [getattr(home, name) for name in names for home in homes if hasattr(home, name)]
+    found += [getattr(getattr(torch.ops.aten, name, None), "default", None) for name in names]
+    return frozenset(id(function) for function in found if function is not None)
+
+
+NAMES = frozenset((*FORWARD, BACKWARD, *costs.WINDOWS))
+KNOWN = _callables((*NAMES, "native_batch_norm"))
+
+
+@dataclass(frozen=True, slots=True)
+class Flexible:
+    """What such a call costs with all that it reads and makes contiguous, and channels-last, in nanoseconds. What it
+    reads as its ``weight`` it turns itself.
+    """
+
+    contiguous: float
+    channels_last: float
+    weight: Node | None = None
+
+
+def elements(node: Node, hints: Mapping[Symbol, int]) -> int:
+    """How many there are at the recorded sizes."""
+    return math.prod(estimate(size, hints) for size in node.shape)
+
+
+def size_of(node: Node, hints: Mapping[Symbol, int]) -> int:
+    """The bytes of a value at the recorded sizes."""
+    return elements(node, hints) * node.dtype.size
+
+
+def flexible(
+    call: Node, results: Sequence[Node], target: Target | None, hints: Mapping[Symbol, int], trains: bool
+) -> Flexible | None:
+    """What a library call costs in each layout; None where it has but one. ``trains`` where a backward pass will read
+    what it reads in the same layout.
+    """
+    function = call.attr("target")
+    own = id(function) in KNOWN or id(getattr(function, "target", None)) in KNOWN  # under autocast, on copies
+    if target is None or not own or not results or call.attr("random"):
+        return None
+    name = call.attr("name")
+    if name in costs.WINDOWS:
+        return _window(call, results, target, hints)
+    return _convolution(call, results, target, hints, trains) if name in NAMES else None
+
+
+def rate(table: tuple[float, float], target: Target | None) -> float:
+    """The entry of a CPU, or that of GPUs."""
+    return table[target is None or target.device != "cpu"]
+
+
+def _window(call: Node, results: Sequence[Node], target: Target, hints: Mapping[Symbol, int]) -> Flexible | None:
+    pictures = [node for node in (*call.inputs, *results) if len(node.shape) > 1]
+    if any(len(node.shape) != 4 for node in pictures):
+        return None
+    price = rate(costs.WINDOWS[call.attr("name")], target) * sum(size_of(node, hints) for node in pictures)
+    return Flexible(max(price, 0.0), max(-price, 0.0))
+
+
+def _convolution(
+    call: Node, results: Sequence[Node], target: Target, hints: Mapping[Symbol, int], trains: bool
+) -> Flexible | None:
+    backward = call.attr("name") == BACKWARD
+    place = 1 if backward else 0
+    picture, weight = _operand(call, place, "input"), _operand(call, place + 1, "weight")
+    made = _operand(call, 0, "grad_output") if backward else results[0]
+    if picture is None or weight is None or made is None:
+        return None
+    size = len(weight.shape)
+    if size not in (4, 5) or len(picture.shape) != size or len(made.shape) != size:
+        return None
+    if picture.dtype not in (FLOAT32, FLOAT16, BFLOAT16) or picture.dtype is not weight.dtype:
+        return None
+    if target.device == "cpu" and size == 5 and picture.dtype is FLOAT32:
+        return None  # it makes contiguous results of all
+    share = rate(costs.CONVOLUTION_BACKWARD, target)
+    parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
+    calls = parts * share if backward else 1 + 2 * share * trains
+    moved = size_of(picture, hints) + size_of(made, hints)
+    each = rate(costs.CONVOLUTION_CALL, target) + moved * rate(_kind(call, picture, weight, target), target)
+    turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
+    return Flexible(calls * each, parts * turned if _has_layouts(weight) else 0.0, weight)
+
+
+def _kind(call: Node, picture: Node, weight: Node, target: Target) -> tuple[float, float]:
+    """The row of a convolution in the table of costs."""
+    groups = _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
+    if groups != 1:
+        return costs.CONVOLUTION["depthwise" if weight.shape[1].constant == 1 else "grouped"]
+    if all(size.constant == 1 for size in weight.shape[2:]):
+        return costs.CONVOLUTION["product"]
+    exact = target.device != "cpu" and not _on_tensor_cores(picture)
+    return costs.CONVOLUTION["exact" if exact else "plain"]
+
+
+def _has_layouts(weight: Node) -> bool:
+    """Whether the weight lies in another way channels-last."""
+    return weight.shape[1].constant != 1 and any(size.constant != 1 for size in weight.shape[2:])
+
+
+def _on_tensor_cores(picture: Node) -> bool:
+    """Whether the library rounds operands as these units need it, by the settings of now."""
+    if picture.dtype is not FLOAT32:
+        return True
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # of a program that uses both of torch's ways to set it
+        return True
+
+
+def _argument(call: Node, place: int, name: str, default: Any = None) -> Any:
+    args = call.attr("args")
+    return args[place] if place < len(args) else call.attr("kwargs").get(name, default)
+
+
+def _operand(call: Node, place: int, name: str) -> Node | None:
+    found = _argument(call, place, name)
+    return call.inputs[found.index] if isinstance(found, Arg) else None

@@ -1,0 +1,170 @@
+"""Convolutions and what is around them lie as is best for the whole graph; what the program gets lies as eager's."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import framefuse
+from framefuse.fuse import costs
+from framefuse.fuse.layouts import layouts
+from framefuse.ir.schedule import RunCall, RunKernel
+from framefuse.runtime.function import compiled_function
+
+CONVOLUTIONS = ("conv2d", "conv_transpose2d", "conv3d", "convolution_backward")
+LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+
+
+@pytest.fixture
+def eager_to_turn(monkeypatch):
+    """Contiguous convolutions cost so much that even small ones lie channels-last."""
+    monkeypatch.setattr(costs, "CONVOLUTION", dict.fromkeys(costs.CONVOLUTION, (50.0, 50.0)))
+
+
+def orders(schedule):
+    """How the pictures lie that convolutions of a schedule read."""
+    calls = [item.node for item in schedule.items if isinstance(item, RunCall)]
+    named = [call for call in calls if call.attr("name") in CONVOLUTIONS]
+    return [call.attr("orders")[0] for call in named]
+
+
+def channels_last(schedule):
+    found = orders(schedule)
+    assert found
+    return all(order == LAST[len(order)] for order in found)
+
+
+class Chain(nn.Module):
+    """Convolutions of several kinds with kernels, pooling and a residual between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.depth, self.point = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 6, 1)
+        self.up, self.last = nn.ConvTranspose2d(6, 5, 2, stride=2), nn.Conv2d(5, 4, 3)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        x = x + F.gelu(self.depth(x))
+        y = self.last(self.up(torch.tanh(self.point(x))))
+        return y, F.adaptive_avg_pool2d(y, 1).flatten(1), x
+
+
+def same(found, expected, **how):
+    assert [one.stride() for one in found] == [other.stride() for other in expected]
+    torch.testing.assert_close(list(found), list(expected), **how)
+
+
+def drawn(batch, side=16):
+    return torch.randn(batch, 3, side, side + 2)
+
+
+def test_results_lie_as_eagers_and_sizes_may_change(eager_to_turn):
+    torch.manual_seed(0)
+    net = Chain().eval()
+    compiled = framefuse.compile(net, options={"check": True})
+    with torch.no_grad():
+        turned = drawn(2).contiguous(memory_format=torch.channels_last)
+        for x in (drawn(2), drawn(2), drawn(3), drawn(1), drawn(2, 20), turned):
+            same(compiled(x), net(x), rtol=1e-4, atol=1e-5)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits >= 3 and not state.reasons
+    assert channels_last(state.products[0].stages.code.schedule)
+
+
+def test_forward_and_backward_lie_alike_and_gradients_as_parameters(eager_to_turn):
+    torch.manual_seed(0)
+    net = Chain().train()
+    other = copy.deepcopy(net)
+    compiled = framefuse.compile(other, options={"check": True})
+    for batch in (2, 2, 3):
+        x = drawn(batch)
+        losses = []
+        for module in (net, compiled):
+            module.zero_grad()
+            losses.append(sum(result.sin().sum() for result in module(x)))
+            losses[-1].backward()
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-4, atol=1e-4)
+        gradients = [[weight.grad for weight in module.parameters()] for module in (net, other)]
+        same(gradients[1], gradients[0], rtol=1e-3, atol=1e-3)
+    same(list(other.buffers()), list(net.buffers()), rtol=1e-4, atol=1e-5)
+    state = compiled_function(compiled)
+    assert state.dispatch.hits
+    product = state.products[-1]
+    assert channels_last(product.stages.code.schedule)
+    cases = [case for derivative in product.stages.derivatives for case in derivative.cases]
+    schedules = [case.stages.code.schedule for case in cases if orders(case.stages.code.schedule)]
+    assert schedules and all(map(channels_last, schedules))
+
+
+def test_kernels_write_what_their_reader_wants(eager_to_turn):
+    """The input is copied once, and the result is written as eager's by the kernel behind the last convolution."""
+    one, two = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)
+
+    @framefuse.compile
+    def f(x):
+        return torch.sigmoid(two(F.gelu(one(torch.tanh(x))) * 2))
+
+    with torch.no_grad():
+        for x in (drawn(2), drawn(2), drawn(4)):
+            same([f(x)], [torch.sigmoid(two(F.gelu(one(torch.tanh(x))) * 2))], rtol=1e-4, atol=1e-5)
+    state = compiled_function(f)
+    schedule = state.products[0].stages.code.schedule
+    assert state.dispatch.hits and channels_last(schedule)
+    assert sum(isinstance(item, RunKernel) for item in schedule.items) == 3
+
+
+def test_a_result_that_leaves_is_copied_back(eager_to_turn):
+    first, second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    @framefuse.compile
+    def f(x):
+        middle = first(x)
+        return middle, second(middle), middle.transpose(1, 2)
+
+    with torch.no_grad():
+        for x in (drawn(2), drawn(2), drawn(3)):
+            middle = first(x)
+            same(f(x), (middle, second(middle), middle.transpose(1, 2)), rtol=1e-4, atol=1e-5)
+    state = compiled_function(f)
+    assert state.dispatch.hits and channels_last(state.products[0].stages.code.schedule)
+
+
+def test_what_gains_nothing_stays():
+    """A convolution between norms over groups, and one whose weight is larger than what it reads."""
+    net = nn.Sequential(nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8)).eval()
+    large = nn.Conv2d(64, 256, 3, padding=1)
+    for module, x in ((net, torch.randn(2, 8, 9, 9)), (large, torch.randn(1, 64, 2, 2))):
+        compiled = framefuse.compile(module)
+        with torch.no_grad():
+            compiled(x)
+            same([compiled(x)], [module(x)], rtol=1e-4, atol=1e-5)
+        (order,) = orders(compiled_function(compiled).products[0].stages.code.schedule)
+        assert order == (0, 1, 2, 3)
+
+
+def test_other_calls_of_the_name_are_left_alone(eager_to_turn):
+    """A function of the user is not torch's, whatever it is called."""
+    seen = []
+
+    @framefuse.allow_in_graph
+    def conv2d(x, w):
+        seen.append(x.stride())
+        return F.conv2d(x, w)
+
+    weight = torch.randn(4, 3, 3, 3)
+    f = framefuse.compile(lambda x: conv2d(x * 2, weight) + 1)
+    for _ in range(3):
+        x = drawn(2)
+        same([f(x)], [F.conv2d(x * 2, weight) + 1], rtol=1e-4, atol=1e-5)
+    assert compiled_function(f).dispatch.hits and set(seen) == {(x * 2).stride()}
+
+
+def test_a_graph_without_such_calls_is_the_same_object():
+    f = framefuse.compile(lambda x: x.sin() * 2)
+    f(torch.randn(4)), f(torch.randn(4))
+    product = compiled_function(f).products[0]
+    graph = product.stages.graph
+    assert layouts.with_layouts(graph, None) is graph
