@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from framefuse.api import install
 from framefuse.demo import demo
-from framefuse.explain.ops import ops_text
+from framefuse.explain.op_matrix import ops_text
 from framefuse.run.everywhere import Everywhere
 from framefuse.run.script import run_script
 from framefuse.run.summary import Ledger, summary

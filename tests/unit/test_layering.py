@@ -26,17 +26,16 @@ ABOVE = ("explain", "driver")
 # is a room of its own, and so is a folder in a folder; the stage's ``__init__`` is what others see of it, and no room.
 ROOMS: dict[str, dict[str, set[str]]] = {
     "capture": {
-        "values": set(),
-        "program": {"values"},
-        "facts": {"values", "program"},
-        "recording": {"values", "program", "facts"},
-        "interp": {"values", "program", "facts", "recording"},
-        "callables": {"values", "program", "facts", "recording", "interp"},
-        "opcodes": {"values", "program", "facts", "recording", "interp", "callables"},
+        "program": set(),
+        "facts": {"program"},
+        "recording": {"program", "facts"},
+        "interp": {"program", "facts", "recording"},
+        "callables": {"program", "facts", "recording", "interp"},
+        "opcodes": {"program", "facts", "recording", "interp", "callables"},
         "known": {"program", "callables", "opcodes"},
-        "exits": {"values", "program", "facts", "recording", "interp", "opcodes"},
+        "exits": {"program", "facts", "recording", "interp", "opcodes"},
         "run": {"program", "recording", "interp", "callables", "opcodes", "known", "exits"},
-        "record": {"values", "program", "facts", "recording", "callables", "opcodes", "exits", "run"},
+        "record": {"program", "facts", "recording", "callables", "opcodes", "exits", "run"},
     },
     "driver": {
         "collector": set(),

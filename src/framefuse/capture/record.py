@@ -20,8 +20,8 @@ from framefuse.capture.exits.snapshot import Unrepresentable, take
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.program.breaks import Break
-from framefuse.capture.program.code import COROUTINE_FLAGS, decode
 from framefuse.capture.program.debuggers import hands_over
+from framefuse.capture.program.decoded import COROUTINE_FLAGS, decode
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, bind_locals
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import type_get
@@ -33,12 +33,12 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.recording_mode import RecordingMode
 from framefuse.capture.recording.state import refusal
 from framefuse.capture.run import interpreter
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.errors import Reason
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.trace import Build, Effect, Trace, outside
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 
 @dataclass(slots=True)

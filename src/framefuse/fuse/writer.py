@@ -8,10 +8,10 @@ from dataclasses import replace
 from framefuse.fuse.addressing.ranges import ONE, ZERO
 from framefuse.fuse.addressing.strided import Strides, View
 from framefuse.fuse.graph.scatters import beginnings
-from framefuse.fuse.grouping.calls import cat_call, matmul_call, may_see_views, view_call
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.grouping.choices import Activated
 from framefuse.fuse.grouping.groups import Groups
+from framefuse.fuse.grouping.library_items import cat_call, matmul_call, may_see_views, view_call
 from framefuse.fuse.grouping.products import is_blas, run_matmul
 from framefuse.fuse.memory.draft import Buffers, Draft, Value
 from framefuse.fuse.nest import cpu, gpu

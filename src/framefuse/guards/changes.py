@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from framefuse import _native
 from framefuse.guards.check import same_atom
-from framefuse.guards.nodes import MISSING
+from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.facts import Assumptions, Source
 from framefuse.ir.values import Value
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from framefuse import _native
-from framefuse.guards.nodes import MISSING
+from framefuse.guards.source_nodes import MISSING
 from framefuse.ir.facts import GlobalState, Source, TensorSpec
 from framefuse.ir.numbers import C_FUNCTIONS, REAL_OPS, ROUNDINGS, WHOLE_OPS
 from framefuse.ir.plan import GuardProgram

@@ -21,7 +21,7 @@ from framefuse import _native
 from framefuse.guards.arithmetic import Arithmetic
 from framefuse.guards.check import Texts, same_atom
 from framefuse.guards.members import Dicts, Members
-from framefuse.guards.nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, resolve
+from framefuse.guards.source_nodes import MISSING, Instruction, Node, Nodes, Part, can_change_class, resolve
 from framefuse.ir.classes import immutable
 from framefuse.ir.comparisons import RealRelation, Relation
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec

@@ -22,18 +22,18 @@ from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.autocast import Autocast
-from framefuse.lower.calls import LibraryCalls
 from framefuse.lower.context import Lowering
-from framefuse.lower.copies import computed
 from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
 from framefuse.lower.gradients import KEPT, Gradients
+from framefuse.lower.kept_layouts import settle
 from framefuse.lower.lasting import Lasting
-from framefuse.lower.layout import settle
 from framefuse.lower.library import OnCopies, commits
+from framefuse.lower.library_calls import LibraryCalls
 from framefuse.lower.outputs import Definition, Outputs
 from framefuse.lower.overlaps import overlaps
+from framefuse.lower.own_memory import computed
 from framefuse.lower.probed_shapes import probed
 from framefuse.lower.rules import Lowered, Shapes, Unsupported, find
 from framefuse.lower.values import Values

@@ -16,9 +16,9 @@ from framefuse.ir.strides import dense_order, unclear
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
-from framefuse.lower.copies import Copies, computed
 from framefuse.lower.gradients import KEPT, Gradients, peel
 from framefuse.lower.library import BeforeWrite, NoView
+from framefuse.lower.own_memory import Copies, computed
 from framefuse.lower.values import Values
 
 # Calls that ask another tensor for its sizes alone, and those that take the sizes.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from framefuse.ir.graph import Node
+from framefuse.ir.values import Value
 from framefuse.lower import element as e
 from framefuse.lower.activations import relu
 from framefuse.lower.context import Lowering
@@ -17,7 +17,7 @@ GATES = "the gates of a recurrent cell"
 
 
 def _products(
-    lo: Lowering, gates: int, input: Node, hidden: Node, w_ih: Node, w_hh: Node, b_ih: Any, b_hh: Any
+    lo: Lowering, gates: int, input: Node, hidden: Node, w_ih: Node, w_hh: Node, b_ih: Value, b_hh: Value
 ) -> tuple[list[Node], list[Node]] | None:
     """What input and hidden state give for each gate by weights and biases; None where the library multiplies."""
     if len(input.shape) != 2 or len(hidden.shape) != 2:
@@ -35,7 +35,9 @@ def _products(
 
 
 @rule("gru_cell")
-def gru_cell(lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Any = None, b_hh: Any = None) -> Any:
+def gru_cell(
+    lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
+) -> Value:
     products = _products(lo, 3, input, hx, w_ih, w_hh, b_ih, b_hh)
     if products is None:
         return Shapes((hx.shape,))
@@ -48,7 +50,9 @@ def gru_cell(lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: 
 
 
 @rule("lstm_cell")
-def lstm_cell(lo: Lowering, input: Node, hx: Any, w_ih: Node, w_hh: Node, b_ih: Any = None, b_hh: Any = None) -> Any:
+def lstm_cell(
+    lo: Lowering, input: Node, hx: Value, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
+) -> Value:
     hidden, cell = hx
     lo.same_size(cell.shape[0], hidden.shape[0], "the rows of a recurrent cell")
     lo.same_size(cell.shape[1], hidden.shape[1], GATES)
@@ -60,8 +64,10 @@ def lstm_cell(lo: Lowering, input: Node, hx: Any, w_ih: Node, w_hh: Node, b_ih: 
     return lo.compute(lambda o, c: e.sigmoid(o) * e.tanh(c), out, kept), kept
 
 
-def _plain(activation: Callable[[Lowering, Node], Node]) -> Callable[..., Any]:
-    def lowered(lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Any = None, b_hh: Any = None) -> Any:
+def _plain(activation: Callable[[Lowering, Node], Node]) -> Callable[..., Value]:
+    def lowered(
+        lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
+    ) -> Value:
         products = _products(lo, 1, input, hx, w_ih, w_hh, b_ih, b_hh)
         if products is None:
             return Shapes((hx.shape,))

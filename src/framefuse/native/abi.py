@@ -18,7 +18,7 @@ from torch.autograd.function import FunctionMeta
 
 from framefuse import _native
 from framefuse.ir import dtypes
-from framefuse.native import devices, nodes, tags
+from framefuse.native import autograd_nodes, devices, tags
 from framefuse.native.devices import keys_of
 from framefuse.native.libraries import Libraries, Peek, Unknown, word_at
 
@@ -375,11 +375,11 @@ PROBES: dict[str, Probe] = {
     "blas": _blas,
     "default_device": lambda scratch: devices.default_key(scratch.libraries),
     "stream": lambda scratch: devices.current_stream(scratch.libraries),
-    "raw_apply": lambda scratch: {"raw_apply": nodes.raw_apply()},
-    "saved_hooks": lambda scratch: {"hooks_state": nodes.hooks_state(scratch.libraries)},
-    "anomaly": lambda scratch: {"anomaly_flag": nodes.anomaly_flag(scratch.libraries)},
-    "keeps_graph": lambda scratch: {"keeps_graph": nodes.keeps_graph(scratch.libraries)},
-    "edges": lambda scratch: nodes.edges(scratch.libraries),
+    "raw_apply": lambda scratch: {"raw_apply": autograd_nodes.raw_apply()},
+    "saved_hooks": lambda scratch: {"hooks_state": autograd_nodes.hooks_state(scratch.libraries)},
+    "anomaly": lambda scratch: {"anomaly_flag": autograd_nodes.anomaly_flag(scratch.libraries)},
+    "keeps_graph": lambda scratch: {"keeps_graph": autograd_nodes.keeps_graph(scratch.libraries)},
+    "edges": lambda scratch: autograd_nodes.edges(scratch.libraries),
 }
 TAGS = ("dict_tags", "type_tags", "dict_watchers")
 FACTS = (*PROBES, *TAGS)
@@ -489,13 +489,13 @@ FALLBACKS: dict[str, Callable[..., Any]] = {
     "copy": _copy,
     "fill_front": _fill_front,
     "stream": devices.stream,
-    "node_classes": nodes.node_classes,
+    "node_classes": autograd_nodes.node_classes,
     "function_meta": FunctionMeta,
-    "saved_hooks": nodes.hooks_active,
+    "saved_hooks": autograd_nodes.hooks_active,
     "anomaly": torch.is_anomaly_enabled,
-    "modified": nodes.modified,
-    "first_only": nodes.first_only,
-    "wanted": nodes.wanted,
+    "modified": autograd_nodes.modified,
+    "first_only": autograd_nodes.first_only,
+    "wanted": autograd_nodes.wanted,
     "detach": torch._C.TensorBase.detach,
     "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
 }

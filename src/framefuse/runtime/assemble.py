@@ -32,8 +32,8 @@ from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCa
 from framefuse.ir.trace import Ref, Trace, refs
 from framefuse.ir.values import Function
 from framefuse.runtime.derivative import Derivative
-from framefuse.runtime.generators import kept_generators
 from framefuse.runtime.number_program import NumberProgram
+from framefuse.runtime.random_generators import kept_generators
 from framefuse.runtime.templates import RunTime, argument_template, result_template
 
 WORTH_DROPPING = 1 << 12  # bytes: a smaller tensor lives to the end of the call

@@ -20,9 +20,9 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 from framefuse.options import Options
-from framefuse.runtime.bounds import Bound
 from framefuse.runtime.pickles import Reduced, reduced
 from framefuse.runtime.switch import holds_back
+from framefuse.runtime.trace_limits import Bound
 
 if TYPE_CHECKING:  # the rest of the stage is imported with the compiler
     from framefuse.runtime.compilation import Compilation

@@ -7,7 +7,7 @@ import torch
 
 import framefuse
 from framefuse.api import compiled_function
-from framefuse.runtime.bounds import FIRST_PENALTY, Bound
+from framefuse.runtime.trace_limits import FIRST_PENALTY, Bound
 
 
 def test_new_cases_wait_ever_longer():

@@ -15,7 +15,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.program.tracebacks import variables
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 @special(getattr)

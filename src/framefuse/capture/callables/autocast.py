@@ -16,9 +16,9 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import GUARDED, Ambient, autocast_of
-from framefuse.capture.values import Arguments, Function, Keywords
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Build, Effect
+from framefuse.ir.values import Arguments, Function, Keywords
 
 ENTERED = ("device", "_enabled", "fast_dtype", "_cache_enabled")
 FOUND = ("prev", "prev_fastdtype", "prev_cache_enabled")

@@ -18,7 +18,7 @@ from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import is_python_metaclass, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.recording.made_classes import enter_made
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # What makes a class in one native step that calls nothing but ``__set_name__`` and ``__init_subclass__``.
 MAKERS = (type.__new__, abc.ABCMeta.__new__)

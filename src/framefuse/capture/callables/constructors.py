@@ -9,7 +9,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 WHOLE = frozenset((int, Integer))
 NUMBERS = WHOLE | {bool, float, Float}

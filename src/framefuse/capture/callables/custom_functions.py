@@ -11,7 +11,7 @@ from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 class Context:

@@ -13,7 +13,7 @@ from framefuse.capture.interp.stacks import frames
 from framefuse.capture.program.frame import Frame, FrameView
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.tracebacks import variables
-from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 
 @special(builtins.globals)

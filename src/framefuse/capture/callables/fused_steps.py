@@ -11,7 +11,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 Tensors = list[torch.Tensor]
 Counts = list[float]  # of the steps that were done

@@ -10,7 +10,7 @@ from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 NAMES = "heapify heappush heappop heapreplace heappushpop _heapify_max _heappop_max _heapreplace_max".split()
 

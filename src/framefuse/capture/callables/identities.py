@@ -16,7 +16,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recipe import by_identity
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 ALIGNED = 16  # bytes: where the address of an object ends in zeros, its hash is the address without them
 

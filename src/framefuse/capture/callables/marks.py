@@ -10,7 +10,7 @@ from framefuse.capture.facts.numbers import strip
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import marked
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 
 def keep_in_graph(function: Function) -> None:

@@ -14,11 +14,11 @@ from torch.nn.modules import module as modules
 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import SHORTCUTS
-from framefuse.capture.program.code import decode
+from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.lookups import LOOKUPS, type_get
 from framefuse.capture.program.markers import MISSING
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 CALL: types.FunctionType = vars(torch.nn.Module)["__call__"]
 INNER: types.FunctionType = vars(torch.nn.Module)["_call_impl"]

@@ -16,8 +16,8 @@ from framefuse.capture.program.equivalents import CALLED
 from framefuse.capture.program.lookups import runs_program
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.recording.recipe import by_identity
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.containers import base_of, elements, entries, size
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # (container, arguments) -> value of the method; the real container is changed as well.
 Method = Function

@@ -9,12 +9,12 @@ from collections import defaultdict
 
 import torch
 
-from framefuse.capture.callables.generator_calls import of_generator
+from framefuse.capture.callables.dict_views import MADE_BY, copied, given, view
 from framefuse.capture.callables.mutations import MUTATORS, insert_default, mutate
 from framefuse.capture.callables.policy import Policy, policy_of, stop_of
+from framefuse.capture.callables.random_calls import of_generator
 from framefuse.capture.callables.steps import replayed, says_once
 from framefuse.capture.callables.unseen import HASHING, after_call, before_call, key_in, runs_methods, shown, walks
-from framefuse.capture.callables.views import MADE_BY, copied, given, view
 from framefuse.capture.facts.atoms import CONTAINERS
 from framefuse.capture.facts.numbers import TRACKED, bare, key_of, pin_nested, plain_number, reads_values
 from framefuse.capture.facts.sources import CODE_LIKE
@@ -30,10 +30,10 @@ from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.made_classes import enter_made
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 def _holds(function: types.FunctionType) -> bool:

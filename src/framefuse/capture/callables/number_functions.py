@@ -24,8 +24,8 @@ from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.natives import CONVERSIONS
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.numbers import C_FUNCTIONS, Real, constant_real
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Functions of math -> operations on reals with the same results; where one raises an error the other declines.
 FUNCTIONS: dict[Function, tuple[str, int]] = {getattr(math, name): (name, 1) for name in C_FUNCTIONS} | {

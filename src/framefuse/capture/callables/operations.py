@@ -19,8 +19,8 @@ from framefuse.capture.program.iterators import NATIVE_ITERATORS
 from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Attempt
-from framefuse.capture.values import Function, Value
 from framefuse.ir.classes import immutable
+from framefuse.ir.values import Function, Value
 
 SYMBOLS = {
     "add": "+", "and_": "&", "floordiv": "//", "lshift": "<<", "matmul": "@", "mul": "*", "mod": "%", "or_": "|",

@@ -11,7 +11,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.versions import CURRENT
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 READING = frozenset(
     """LOAD_FAST LOAD_CONST LOAD_ATTR LOAD_GLOBAL LOAD_DEREF COPY_FREE_VARS STORE_FAST BUILD_TUPLE BUILD_STRING

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from framefuse.capture.callables.generator_calls import records_generator
 from framefuse.capture.callables.mutations import MUTATORS
+from framefuse.capture.callables.random_calls import records_generator
 from framefuse.capture.program import leaves
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.methods import METHODS, NOTHING
@@ -21,9 +21,9 @@ from framefuse.capture.program.natives import known_as
 from framefuse.capture.recording import collectives
 from framefuse.capture.recording.numpy_calls import numbers_of_numpy
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.numpy_numbers import is_numpy_number
+from framefuse.ir.values import Arguments, Keywords, Value
 
 # torch: a call of the trace, in which numbers stay run-time values. pure: looks at its arguments, which are taken by
 # value. new: keeps what it is given, in something that the call made. collective, wait, generator: calls of the trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from framefuse.capture.interp.registry import NAMED_EQUIVALENTS
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 LONGEST = 64  # steps; torch's own way takes fewer, larger ones, which pays where there are more
 PLACE = ("torch._higher_order_ops.associative_scan", "associative_scan")

@@ -13,7 +13,7 @@ from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.ir.values import Arguments, Keywords
 
 
 def slot(name: str, *kinds: type) -> Callable[[Special], Special]:

@@ -32,7 +32,7 @@ from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.lookups import LOOKUPS, python_method, type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, UNBOUND, Outcome
 from framefuse.capture.program.natives import CONVERSIONS, GREATER, LESS
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 @special(len, pure=True, keeps_numbers=True, orderless=True)

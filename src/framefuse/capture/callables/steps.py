@@ -20,8 +20,8 @@ from framefuse.capture.interp import stacks
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.markers import MISSING
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Calls that give nothing back and only speak to the world outside: replayed after the trace, in order.
 SPEAKS: frozenset[Function] = frozenset((builtins.print, os.putenv, os.unsetenv))

@@ -6,7 +6,7 @@ from framefuse.capture.facts.texts import ASKING, Text
 from framefuse.capture.interp.machine import Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
-from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 
 def _as_special(method: Function) -> Special:

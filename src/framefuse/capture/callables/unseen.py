@@ -19,9 +19,9 @@ from framefuse.capture.program.leaves import PURE_MODULES
 from framefuse.capture.program.lookups import goes_by_index, python_method, type_get
 from framefuse.capture.program.methods import METHODS, NOTHING, Method, row_of
 from framefuse.capture.program.natives import COMPARISONS, INDEX, Native, known_as
-from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.classes import immutable
 from framefuse.ir.containers import elements, held, size
+from framefuse.ir.values import Arguments, Function, Value
 
 PLAIN = (list, tuple, dict, set, frozenset)
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))

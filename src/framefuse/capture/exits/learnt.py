@@ -9,10 +9,10 @@ from typing import TypeAlias
 from framefuse.capture.interp.continuations import DROP, PushTruth
 from framefuse.capture.interp.machine import Handler, Machine
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.markers import NULL, Outcome
-from framefuse.capture.values import Arguments, Function, Value
+from framefuse.ir.values import Arguments, Function, Value
 
 # What one instruction does: a callable, its arguments, and what becomes of the outcome.
 Operation: TypeAlias = tuple[Function, Arguments, Pending | None]

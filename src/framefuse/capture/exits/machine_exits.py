@@ -17,7 +17,7 @@ from framefuse.capture.program.leaves import is_installed, library_of
 from framefuse.capture.program.markers import Outcome
 from framefuse.capture.program.services import Breaks, Place
 from framefuse.capture.program.tracebacks import is_ours
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 # Reasons for ending a recording that a break before the instruction heals: what was changed is real after it.
 CUT_BEFORE = frozenset(("read-after-write", "data-size"))

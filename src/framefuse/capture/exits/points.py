@@ -10,13 +10,13 @@ from types import CodeType
 from framefuse.capture.exits.learnt import can_step, step
 from framefuse.capture.exits.snapshot import Part, Taken, Unrepresentable
 from framefuse.capture.interp.machine import Handler, Machine
-from framefuse.capture.program.code import HANDLERS, Code, decode
+from framefuse.capture.program.decoded import HANDLERS, Code, decode
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import library_of
 from framefuse.capture.program.markers import Outcome
-from framefuse.capture.values import Value
 from framefuse.errors import Reason
 from framefuse.ir.source import Line
+from framefuse.ir.values import Value
 
 # Beyond this many points of one shape every number is a run-time value.
 CROWD = 4  # steps learnt in one library, from which on the call into it is one

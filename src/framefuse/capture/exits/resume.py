@@ -12,12 +12,12 @@ from framefuse.capture.facts.numbers import plain_number
 from framefuse.capture.facts.settle import tuple_like
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program.bound import bind
-from framefuse.capture.program.code import decode
+from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.frame import Frame, FrameView, InterpretedGenerator, Pending
 from framefuse.capture.program.iterators import VIEW_OBJECTS, KeyIterator, RangeIterator, continue_view
-from framefuse.capture.values import Arguments, Value
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.facts import Source
+from framefuse.ir.values import Arguments, Value
 
 
 class Rebuilt:

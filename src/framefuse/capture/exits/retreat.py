@@ -15,12 +15,12 @@ from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.numbers import TRACKED
 from framefuse.capture.interp.machine import Handler, Machine
 from framefuse.capture.program.breaks import Before
-from framefuse.capture.program.code import HANDLERS, Code
+from framefuse.capture.program.decoded import HANDLERS, Code
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.iterators import RangeIterator
 from framefuse.capture.program.leaves import MUTABLE_TYPES, NATIVE_KINDS
 from framefuse.capture.program.markers import NULL, Outcome
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 # Parts of the names of opcodes that advance iterators, of which nobody knows where they stood.
 ADVANCING = ("EXTEND", "UPDATE", "UNPACK", "MERGE", "SEND", "CALL_FUNCTION_EX")

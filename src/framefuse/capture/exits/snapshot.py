@@ -33,9 +33,9 @@ from framefuse.capture.program.liveness import live
 from framefuse.capture.program.markers import UNBOUND, Marker
 from framefuse.capture.recording.recipe import Recipes
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Value
 from framefuse.ir.classes import builtin_base
 from framefuse.ir.containers import elements, size
+from framefuse.ir.values import Value
 
 FREE_OF_EFFECTS = frozenset((int, float, str, FrameView, contextvars.Token, *TRACKED))  # nobody sees when they go
 LEAST, MOST = -(2**63), 2**63 - 1

@@ -8,7 +8,7 @@ from collections import deque
 
 import torch
 
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 # How a number that is read may be known: by its value (False), as a symbol at once (True), or as a symbol where it was
 # seen to move, because the reader goes on with what it is given.

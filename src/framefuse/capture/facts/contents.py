@@ -12,9 +12,9 @@ from framefuse.capture.facts.atoms import ATOMS, CARRIED, CONTAINERS, SEQUENCES,
 from framefuse.capture.facts.numbers import integer, plain_number
 from framefuse.capture.facts.sources import Place, Sources
 from framefuse.capture.facts.texts import Text, bare_text
-from framefuse.capture.values import Value
 from framefuse.ir.containers import elements, entries, held, size
 from framefuse.ir.facts import Fact, Source
+from framefuse.ir.values import Value
 
 
 @dataclass(slots=True)

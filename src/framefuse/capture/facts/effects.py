@@ -17,11 +17,12 @@ from framefuse.capture.facts.settle import settle, settle_class
 from framefuse.capture.facts.sources import Place, Sources, place_of
 from framefuse.capture.program.lookups import has_finalizer
 from framefuse.capture.program.markers import MISSING
-from framefuse.capture.values import Arguments, Function, Memo, Value
+from framefuse.capture.program.services import Memo
 from framefuse.ir.containers import base_of, elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build, Effect
+from framefuse.ir.values import Arguments, Function, Value
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import types
 
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.facts.sources import Sources
-from framefuse.capture.values import Value
 from framefuse.ir.facts import Source
+from framefuse.ir.values import Value
 
 
 class Functions:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 from framefuse.capture.facts.numbers import TRACKED
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 TOLD_APART: tuple[type, ...] = (
     torch.Tensor, type, types.ModuleType, types.MethodType, types.BuiltinMethodType, types.MethodWrapperType

@@ -15,10 +15,10 @@ import torch
 
 from framefuse.capture.facts.owner import Owner
 from framefuse.capture.facts.texts import Text, bare_text, text
-from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements, held
 from framefuse.ir.numbers import Expr, Real, Whole, constant_real, expr, is_large, maximum, minimum
 from framefuse.ir.trace import Build
+from framefuse.ir.values import Function, Value
 
 
 class Integer(int):

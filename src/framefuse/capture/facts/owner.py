@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from framefuse.capture.values import Value
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Expr, Real, Symbol, Whole
+from framefuse.ir.values import Value
 
 Question = tuple[Value, tuple[Value, ...], tuple[Value, ...], Value]  # function, arguments around a string, its answer
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from framefuse.capture.facts.atoms import CARRIED
 from framefuse.capture.facts.sources import Sources
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 
 class Question:

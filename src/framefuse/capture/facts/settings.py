@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import Token
 from dataclasses import dataclass
 
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 # What a variable holds that was set back with a token of an earlier recording: only the token knows.
 RESTORED: Value = object()

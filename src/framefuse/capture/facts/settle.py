@@ -19,9 +19,10 @@ from framefuse.capture.program.bound import BOUND_KINDS, bind, is_bound, taken_a
 from framefuse.capture.program.frame import FrameView, InterpretedGenerator, native_generator
 from framefuse.capture.program.iterators import OF_SEQUENCE, VIEW_OBJECTS, VIEWS, RangeIterator, reduced
 from framefuse.capture.program.markers import Marker
-from framefuse.capture.values import Memo, Value
+from framefuse.capture.program.services import Memo
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import base_of, elements, entries
+from framefuse.ir.values import Value
 
 ITSELF = (None, None)  # in place of such a pair: an object that stands for itself, and is kept alive elsewhere
 HELD = 0  # no id: what keeps those alive

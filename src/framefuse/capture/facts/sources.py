@@ -20,13 +20,13 @@ from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.settings import Setting
 from framefuse.capture.facts.texts import text
 from framefuse.capture.program.bound import BOUND_KINDS
-from framefuse.capture.values import Value
 from framefuse.ir.classes import immutable, written_in_c
 from framefuse.ir.facts import Fact, Source
 from framefuse.ir.numbers import Real, Symbol
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.source import Line
 from framefuse.ir.trace import Build
+from framefuse.ir.values import Value
 
 CODE_LIKE = (
     type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, types.CodeType,

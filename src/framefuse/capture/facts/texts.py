@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import SupportsIndex
 
 from framefuse.capture.facts.owner import Owner
-from framefuse.capture.values import Function, Value
 from framefuse.ir.trace import Build
+from framefuse.ir.values import Function, Value
 
 
 class Text(str):

@@ -24,9 +24,9 @@ from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.services import Found
 from framefuse.capture.program.tracebacks import variables
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.facts import Source
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 DIRECT_TENSOR_ATTRIBUTES = frozenset(("dtype", "device", "ndim", "layout", "is_cuda"))

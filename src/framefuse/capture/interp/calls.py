@@ -27,7 +27,7 @@ from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.program.services import Why
 from framefuse.capture.recording.repeated import call_repeated, is_repeatable
-from framefuse.capture.values import Arguments, Keywords, Value
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 class Calls:

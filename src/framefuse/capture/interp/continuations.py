@@ -14,7 +14,7 @@ from framefuse.capture.interp.protocols import checked
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Ended
 from framefuse.capture.program.services import Attempt
-from framefuse.capture.values import Arguments, Function, Value
+from framefuse.ir.values import Arguments, Function, Value
 
 # Of calls and opaque steps -------------------------------------------------------------------------------------------
 

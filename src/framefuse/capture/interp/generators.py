@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.stacks import show
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import python_method
-from framefuse.capture.values import Function, Value
 from framefuse.errors import rethrow
+from framefuse.ir.values import Function, Value
 
 
 class Generators:

@@ -23,9 +23,9 @@ from framefuse.capture.program.services import (
 )
 from framefuse.capture.program.tracebacks import entry, is_framefuse, is_ours, users
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.errors import rethrow
 from framefuse.ir.source import Line, Site
+from framefuse.ir.values import Arguments, Keywords, Value
 
 LONGEST = 3_000_000
 OUR_FRAMES = 16  # of our own, at most, between two frames of the program where one loop runs in another

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from framefuse.capture.facts.numbers import Float, Integer, bare, plain_number
 from framefuse.capture.program.frame import InterpretedGenerator
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 BUILTINS: dict[str, Callable[[Value], Value]] = {
     "__len__": len, "__bool__": bool, "__str__": str, "__repr__": repr, "__hash__": hash, "__int__": int,

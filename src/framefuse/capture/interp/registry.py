@@ -15,11 +15,11 @@ import torch
 
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.interp.machine import Handler, Machine, Special
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.lookups import goes_by_index, python_method, runs_program
 from framefuse.capture.program.natives import NATIVES, Columns, Native, known_as, row
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 S = TypeVar("S", bound=Special)
 H = TypeVar("H", bound=Handler)

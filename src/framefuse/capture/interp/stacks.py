@@ -20,7 +20,7 @@ from framefuse.capture.program.debuggers import enters_debugger
 from framefuse.capture.program.frame import Frame, FrameView, Pending
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.tracebacks import StandIn, is_framefuse, is_ours, shown, variables
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Calls that look at their callers and change nothing: True for those that show the local variables too.
 LOOKS: dict[Function, bool] = {

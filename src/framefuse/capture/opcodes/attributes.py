@@ -16,13 +16,13 @@ from framefuse.capture.interp.continuations import DROP
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.protocols import checked
 from framefuse.capture.interp.registry import handles
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import MISSING, NULL, Outcome
 from framefuse.capture.recording.queries import own_writes
-from framefuse.capture.values import Value
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Value
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in TABLE.names("stop") if name.startswith("get "))
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))

@@ -13,9 +13,9 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, NULL
-from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import entries
 from framefuse.ir.trace import formatted
+from framefuse.ir.values import Function, Value
 
 
 def _take(frame: Frame, count: int) -> list[Value]:

@@ -10,7 +10,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 
 @handles("PUSH_EXC_INFO")

@@ -12,7 +12,7 @@ from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method
 from framefuse.capture.program.markers import DONE, MISSING, SWITCH, Outcome
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 
 @handles("MAKE_FUNCTION")

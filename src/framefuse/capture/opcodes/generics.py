@@ -10,7 +10,7 @@ from framefuse.capture.interp.machine import Machine
 from framefuse.capture.interp.registry import handles
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.versions.py312 import INTRINSICS, INTRINSICS_OF_TWO
-from framefuse.capture.values import Function, Value
+from framefuse.ir.values import Function, Value
 
 
 def _one(value: Value) -> Value:

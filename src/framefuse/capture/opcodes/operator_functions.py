@@ -7,11 +7,11 @@ import operator
 from framefuse.capture.interp.machine import Handler, Machine, Special
 from framefuse.capture.interp.registry import special
 from framefuse.capture.opcodes.operators import COMPARE, FUNCTIONS, IN_PLACE, binary_op, compare_op
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.program.natives import COMPARISONS
-from framefuse.capture.values import Arguments, Keywords
+from framefuse.ir.values import Arguments, Keywords
 
 
 def _as_instruction(handler: Handler, argument: int, count: int) -> Special:

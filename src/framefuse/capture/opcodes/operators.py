@@ -19,8 +19,8 @@ from framefuse.capture.program.equivalents import contains_
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.lookups import python_method, type_get
 from framefuse.capture.program.markers import MISSING, Outcome
-from framefuse.capture.values import Function, Value
 from framefuse.ir.containers import elements
+from framefuse.ir.values import Function, Value
 
 ORDER = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 FUNCTIONS = [getattr(operator, {"and": "and_", "or": "or_"}.get(name, name)) for name in ORDER]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import types
 
-from framefuse.capture.values import Arguments, Value
 from framefuse.ir.classes import of_extension
+from framefuse.ir.values import Arguments, Value
 
 BOUND_KINDS = (types.BuiltinMethodType, types.MethodWrapperType)
 FUNCTIONS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)

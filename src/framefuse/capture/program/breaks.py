@@ -9,7 +9,7 @@ import torch
 
 from framefuse.capture.program.frame import Frame, Pending
 from framefuse.capture.program.markers import Outcome
-from framefuse.capture.values import Arguments, Function, Keywords
+from framefuse.ir.values import Arguments, Function, Keywords
 
 ASKING = (torch.autograd.grad, torch.Tensor.register_hook, torch.Tensor.retain_grad)
 

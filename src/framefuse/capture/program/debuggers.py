@@ -6,7 +6,7 @@ import dis
 import functools
 from types import CodeType, FunctionType
 
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 NAMES = frozenset(("breakpoint", "set_trace", "settrace", "setprofile"))
 LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD"))

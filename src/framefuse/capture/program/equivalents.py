@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from framefuse.capture.program.natives import COMPARISONS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 NO_ELEMENT = "arg is an empty sequence" if sys.version_info < (3, 12) else "iterable argument is empty"
 ABSENT = object()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Protocol
 
-from framefuse.capture.program.code import Code, decode
+from framefuse.capture.program.decoded import Code, decode
 from framefuse.capture.program.markers import UNBOUND
 from framefuse.capture.program.natives import STANDS_FOR
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.source import Line, Site
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 @dataclass(frozen=True, slots=True)

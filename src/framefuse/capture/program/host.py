@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from framefuse.capture.values import Function, Value
+from framefuse.ir.values import Function, Value
 
 
 def _on_all(prepare: Callable[..., tuple[types.FrameType, Callable[[], Value]]], *args: Value) -> Value:

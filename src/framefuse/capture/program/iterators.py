@@ -7,8 +7,8 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from framefuse.capture.values import Value
 from framefuse.ir.containers import base_of, size
+from framefuse.ir.values import Value
 
 RangeObjectIterator = type(iter(range(0)))
 KeyIterator: type = type(iter({}))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from framefuse.capture.program.code import DECODED_LIMIT
 from framefuse.capture.program.debuggers import hands_over
-from framefuse.capture.values import Value
+from framefuse.capture.program.decoded import DECODED_LIMIT
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Value
 
 # Python functions are classified by the module whose globals they have: functools.wraps copies __module__, never the
 # globals.

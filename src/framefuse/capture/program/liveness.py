@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CodeType
 
-from framefuse.capture.program.code import Code
+from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.versions import CURRENT
 
 JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))

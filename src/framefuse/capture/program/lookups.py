@@ -12,7 +12,7 @@ from collections.abc import KeysView
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 # An MRO, and each of its classes with a view of the names in its dict.
 Lookup = tuple[tuple[type, ...], tuple[tuple[type, KeysView[str]], ...]]

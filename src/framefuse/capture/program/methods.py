@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from framefuse.capture.program.natives import COMPARISONS, INDEX, LESS, MADE_FROM, TRUTH, Native, known_as
-from framefuse.capture.values import Function
+from framefuse.ir.values import Function
 
 BYTES = (bytes, bytearray)
 STRINGS = (str, *BYTES)

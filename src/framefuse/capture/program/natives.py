@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack
 
-from framefuse.capture.values import Function
+from framefuse.ir.values import Function
 
 F = TypeVar("F", bound=Function)
 

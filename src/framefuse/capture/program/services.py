@@ -9,16 +9,17 @@ from typing import Protocol, TypeAlias
 from torch.nn import Module
 
 from framefuse.capture.program.breaks import Before
-from framefuse.capture.program.code import Code
+from framefuse.capture.program.decoded import Code
 from framefuse.capture.program.frame import Frame, InterpretedGenerator, Pending
 from framefuse.capture.program.markers import Outcome
-from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
 from framefuse.ir.source import Line, Site
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 Found: TypeAlias = tuple[Value] | Outcome  # (value,), or SWITCH after a frame was entered that gives it
 Attempt: TypeAlias = tuple[Function, Arguments, bool]  # a method, its arguments, whether its answer is negated
 Place: TypeAlias = tuple[CodeType, int]  # an instruction
 Why: TypeAlias = tuple[str, str]  # a row of the stops catalogue and a detail
+Memo: TypeAlias = dict[int, tuple[Value, Value]]  # by id: an object, kept alive, and what stands for it
 
 
 class AttributeProtocol(Protocol):

@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.leaves import INTERPRETED_OURS
 from framefuse.capture.program.markers import UNBOUND
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 OURS = ("framefuse.capture", "framefuse.errors")
 

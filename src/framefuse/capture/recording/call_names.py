@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir import torch_calls
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Arguments, Keywords, Value
 
 
 def call_name(function: Value) -> str:

@@ -8,10 +8,10 @@ import types
 from typing import Protocol
 
 from framefuse.capture.program.iterators import dict_behind
-from framefuse.capture.values import Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements
 from framefuse.ir.trace import Build
+from framefuse.ir.values import Value
 
 _tuplegetter: type = type(vars(collections.namedtuple("_tuplegetter", "a"))["a"])
 # Objects that lie in classes and are nothing but their parts.

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from framefuse.capture.facts.numbers import TRACKED, strip
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.state import casts_now
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
 from framefuse.ir.trace import Call, Ref
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 # Name -> the parameters whose tensors it writes, and those whose tensors it reads.
 ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

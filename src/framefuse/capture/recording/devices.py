@@ -8,7 +8,7 @@ import torch
 
 from framefuse.capture.facts.questions import QUESTIONS, answered
 from framefuse.capture.facts.sources import Sources
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 
 def random_states() -> tuple[torch.Tensor, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 
 def enter_made(recorder: Recorder, cls: type) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from framefuse.capture.facts.atoms import ATOMS
 from framefuse.capture.program.leaves import NATIVE_KINDS
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.numpy_numbers import SCALARS, is_numpy_number
+from framefuse.ir.values import Arguments, Keywords, Value
 
 # Functions of arrays that give one number for a sequence of numbers, or for one; others give arrays.
 OF_SEQUENCES = frozenset(

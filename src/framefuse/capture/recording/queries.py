@@ -9,8 +9,8 @@ import torch
 from framefuse.capture.facts.numbers import Float, Integer, bare
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.tensors import dense_order
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.torch_calls import TABLE
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 Answer = Callable[[Recorder, Function, str, Arguments, Keywords], Value]
 ANSWERING: dict[str, Answer] = {}  # what a row of the table says -> who answers

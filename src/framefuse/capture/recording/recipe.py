@@ -27,12 +27,12 @@ from framefuse.capture.recording.class_recipes import (
 )
 from framefuse.capture.recording.recorder import Recorder
 from framefuse.capture.recording.set_order import insertion_order
-from framefuse.capture.values import Value
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.containers import elements, entries
 from framefuse.ir.facts import Source
 from framefuse.ir.numpy_numbers import is_numpy_number
 from framefuse.ir.trace import Build, Ref
+from framefuse.ir.values import Value
 
 
 class Recipes:

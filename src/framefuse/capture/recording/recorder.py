@@ -24,14 +24,13 @@ from framefuse.capture.facts.sources import Sources
 from framefuse.capture.facts.texts import Text
 from framefuse.capture.program.frame import InterpretedGenerator
 from framefuse.capture.program.lookups import LOOKUPS, Lookup
-from framefuse.capture.program.services import Interpreter, Place
+from framefuse.capture.program.services import Interpreter, Memo, Place
 from framefuse.capture.recording import call_names, devices
 from framefuse.capture.recording.saved import Entrances, unreached_by_call
 from framefuse.capture.recording.scalars import Scalars
 from framefuse.capture.recording.state import Ambient, casts_now, global_state
 from framefuse.capture.recording.tensors import Entrance, describe, keys_of, lies_in_module, special, versions_of
 from framefuse.capture.recording.written_memory import Prepared, WrittenMemory
-from framefuse.capture.values import Arguments, Function, Keywords, Memo, Value
 from framefuse.errors import Reason
 from framefuse.ir.containers import elements
 from framefuse.ir.elements import ELEMENT, decided, float_word, integer_word
@@ -44,6 +43,7 @@ from framefuse.ir.source import Line
 from framefuse.ir.stops import reason
 from framefuse.ir.torch_calls import TABLE, is_in_place
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 PLAIN_ARGUMENTS = ATOMS | {torch.device}
 ODD = ("bool", "bool_")  # NumPy's truth, beside which torch makes ints to floats

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from framefuse.capture.recording.call_names import call_name
 from framefuse.capture.recording.queries import ANSWERS
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Function, Keywords, Value
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 
 class RecordingMode(TorchFunctionMode):

@@ -13,8 +13,8 @@ from framefuse.capture.facts.numbers import bare, plain_number
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.recipe import by_identity
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.facts import Source
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 
 class Repeated:

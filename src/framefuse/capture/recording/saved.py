@@ -11,8 +11,8 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
-from framefuse.capture.values import Function, Value
 from framefuse.ir.trace import Autograd, Holder
+from framefuse.ir.values import Function, Value
 
 PREFIX = "_saved_"
 SLICES = "torch::autograd::CopySlices"  # the name of torch's node for a write to a view

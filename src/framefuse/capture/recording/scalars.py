@@ -15,10 +15,10 @@ from framefuse.capture.facts.numbers import Integer, bare, integer
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.tensors import Entrance
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.numbers import Expr, Real, constant_real
 from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.trace import Call, Ref, TensorMeta
+from framefuse.ir.values import Arguments, Keywords, Value
 
 # In-place call -> the operation on floats that it does.
 ARITHMETIC = {

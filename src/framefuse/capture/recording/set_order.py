@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from framefuse.capture.values import Value
+from framefuse.ir.values import Value
 
 FEW = 5  # members of which every order is tried
 HASHED_BY_VALUE = frozenset((int, float, complex, bool, str, bytes, type(None)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from framefuse.capture.values import Value
 from framefuse.ir.facts import Casts, GlobalState
+from framefuse.ir.values import Value
 
 GUARDED = ("cpu", "cuda")  # whether autocast is on for these is part of the state to which every trace is bound
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 import torch
 
 from framefuse.capture.recording.tensors import versions_of
-from framefuse.capture.values import Arguments, Function, Keywords
 from framefuse.ir.torch_calls import is_in_place, uncounted
 from framefuse.ir.trace import TensorMeta
+from framefuse.ir.values import Arguments, Function, Keywords
 
 
 class Prepared(NamedTuple):

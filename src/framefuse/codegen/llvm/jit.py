@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import llvmlite.binding as llvm
 
-from framefuse.codegen.llvm.library import address
+from framefuse.codegen.llvm.math_calls import address
 from framefuse.codegen.llvm.target import Target
 from framefuse.errors import CompilerBug
 

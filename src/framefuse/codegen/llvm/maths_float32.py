@@ -10,7 +10,7 @@ import math
 
 from framefuse.codegen.llvm import coefficients as table
 from framefuse.codegen.llvm.builder import Builder, Reg
-from framefuse.codegen.llvm.library import function
+from framefuse.codegen.llvm.math_calls import function
 
 INFINITY = math.inf
 # ln 2, lg 2: the upper part has so few bits that its product with an exponent is exact.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from framefuse.codegen.llvm.builder import Builder, Reg
-from framefuse.codegen.llvm.library import function
+from framefuse.codegen.llvm.math_calls import function
 
 # Mike Giles, "Approximating the erfinv function", GPU Computing Gems (2011), the single-precision variant.
 ERFINV_CENTRE = (

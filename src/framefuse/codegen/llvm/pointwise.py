@@ -9,7 +9,7 @@ from functools import partial
 from framefuse.codegen.llvm import integers, maths_float32, maths_float64
 from framefuse.codegen.llvm.builder import Builder, Reg
 from framefuse.codegen.llvm.casts import cast, widened
-from framefuse.codegen.llvm.library import function
+from framefuse.codegen.llvm.math_calls import function
 from framefuse.errors import CompilerBug
 from framefuse.ir.dtypes import FLOAT32 as FLOAT32_ROW
 from framefuse.ir.dtypes import DType

@@ -15,10 +15,10 @@ from framefuse.fuse.addressing.layout import Order, lies_in, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
-from framefuse.fuse.grouping.calls import may_see_views
 from framefuse.fuse.grouping.cells import Cell, Group
 from framefuse.fuse.grouping.digits import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
+from framefuse.fuse.grouping.library_items import may_see_views
 from framefuse.fuse.grouping.products import product_order, product_view
 from framefuse.fuse.grouping.reductions import inner_index, may_join_reduction
 from framefuse.fuse.grouping.work import NUMBER, Weight, points, weights

@@ -110,7 +110,7 @@ _line(_Row(stop="tensor-attribute", gives_back=True), "refine_names")
 _line(_Row(stop="tensor-attribute", resizes=True), "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_",
       "unsqueeze_")  # fmt: skip
 _line(_Row(stop="transform"), "vmap", "jvp", "vjp")
-# Calls on a generator itself are recorded; of torch's own, those in capture/callables/generator_calls.py are too.
+# Calls on a generator itself are recorded; of torch's own, those in capture/callables/random_calls.py are too.
 _line(_Row(stop="random-state"), "seed", "initial_seed")
 _line(_Row(stop="random-state", generator=True), "manual_seed", "get_rng_state", "set_rng_state")
 _line(_Row(generator=True), "get_state", "set_state", "seed_word", "initial_seed_word")

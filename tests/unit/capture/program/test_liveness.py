@@ -1,6 +1,6 @@
 """live() tells the variables that may still be read: along jumps, around loops, in handlers, and where all are seen."""
 
-from framefuse.capture.program.code import decode
+from framefuse.capture.program.decoded import decode
 from framefuse.capture.program.liveness import live
 
 

@@ -214,7 +214,7 @@ def test_facts_about_callables_stand_in_their_rows_alone() -> None:
     assert {target for target in (list.append, [].append, dict.get) if type(row_of(target)) is not Method} == set()
     assert row_of(len) is NATIVES[len] and row_of(dict) is NATIVES[dict] and row_of(math.sin) is NATIVES[math.sin]
     folder = Path(unseen.__file__).parent
-    for file in (folder / "unseen.py", folder / "policy.py", folder / "native_calls.py", folder / "views.py"):
+    for file in (folder / "unseen.py", folder / "policy.py", folder / "native_calls.py", folder / "dict_views.py"):
         lists = [
             node
             for node in ast.walk(ast.parse(file.read_text()))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from framefuse.capture.program.code import HANDLERS, Code
+from framefuse.capture.program.decoded import HANDLERS, Code
 from framefuse.capture.program.versions import CURRENT, TABLES, listing, py312, py313
 
 assert CURRENT is not None

@@ -8,12 +8,12 @@ from collections import OrderedDict, defaultdict
 
 from framefuse.capture.interp.machine import Machine
 from framefuse.capture.program import equivalents
-from framefuse.capture.program.code import HANDLERS
+from framefuse.capture.program.decoded import HANDLERS
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, NULL
 from framefuse.capture.program.natives import known_as
-from framefuse.capture.values import Arguments, Function, Value
 from framefuse.ir.containers import entries
+from framefuse.ir.values import Arguments, Function, Value
 
 DICTS = frozenset((dict, OrderedDict, defaultdict))  # no method of theirs is the user's
 MADE_BY: dict[str, Value] = {

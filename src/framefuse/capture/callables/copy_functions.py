@@ -16,8 +16,8 @@ from framefuse.capture.program.frame import Frame, enter
 from framefuse.capture.program.lookups import type_get
 from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Keywords, Value
 from framefuse.ir.classes import written_in_c
+from framefuse.ir.values import Arguments, Keywords, Value
 
 SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
 PLAIN_CONTAINERS = (list, tuple, dict)

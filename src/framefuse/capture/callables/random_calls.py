@@ -12,8 +12,8 @@ from framefuse.capture.interp.registry import special
 from framefuse.capture.program.frame import Frame
 from framefuse.capture.program.markers import MISSING, Outcome
 from framefuse.capture.recording.recorder import Recorder
-from framefuse.capture.values import Arguments, Function, Keywords, Value
 from framefuse.ir.elements import initial_seed_word, seed_word
+from framefuse.ir.values import Arguments, Function, Keywords, Value
 
 STATES = ("manual_seed", "get_state", "set_state")
 
