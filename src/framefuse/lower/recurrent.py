@@ -11,7 +11,7 @@ from framefuse.lower.activations import relu
 from framefuse.lower.context import Lowering
 from framefuse.lower.element import Element
 from framefuse.lower.products import linear
-from framefuse.lower.rules import Shapes, Unsupported, register, rule
+from framefuse.lower.rules import Lowered, Rule, Shapes, Unsupported, register, rule
 
 GATES = "the gates of a recurrent cell"
 
@@ -37,7 +37,7 @@ def _products(
 @rule("gru_cell")
 def gru_cell(
     lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
-) -> Value:
+) -> Lowered:
     products = _products(lo, 3, input, hx, w_ih, w_hh, b_ih, b_hh)
     if products is None:
         return Shapes((hx.shape,))
@@ -52,7 +52,7 @@ def gru_cell(
 @rule("lstm_cell")
 def lstm_cell(
     lo: Lowering, input: Node, hx: Value, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
-) -> Value:
+) -> Lowered:
     hidden, cell = hx
     lo.same_size(cell.shape[0], hidden.shape[0], "the rows of a recurrent cell")
     lo.same_size(cell.shape[1], hidden.shape[1], GATES)
@@ -64,10 +64,10 @@ def lstm_cell(
     return lo.compute(lambda o, c: e.sigmoid(o) * e.tanh(c), out, kept), kept
 
 
-def _plain(activation: Callable[[Lowering, Node], Node]) -> Callable[..., Value]:
+def _plain(activation: Callable[[Lowering, Node], Node]) -> Rule:
     def lowered(
         lo: Lowering, input: Node, hx: Node, w_ih: Node, w_hh: Node, b_ih: Value = None, b_hh: Value = None
-    ) -> Value:
+    ) -> Lowered:
         products = _products(lo, 1, input, hx, w_ih, w_hh, b_ih, b_hh)
         if products is None:
             return Shapes((hx.shape,))
