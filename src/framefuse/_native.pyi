@@ -209,6 +209,11 @@ def switch_off(off: bool = ...) -> bool:
 def watch_switch(modules: dict[str, Any], tell: Callable[[], object]) -> None:
     """Sets where torch's compiler is looked for, for its stance, and what is called once when a tracer is met."""
 
+def profile_with(
+    variables: dict[str, Any], name: str, enter: Callable[[str], object], leave: Callable[[Any], object]
+) -> None:
+    """Sets the variable that says whether a profiler listens, and what opens and closes a range of it."""
+
 def open_door(dispatch: Dispatch, first: Any = None) -> None:
     """From now on calls of ``dispatch.function`` itself, from Python or C, reach ``dispatch``, until that dies.
 

@@ -259,7 +259,8 @@ class Plan:
     that declines puts their states back.
     The first ``body`` steps compute; those behind them hang results into autograd, write inputs and make views.
     ``written`` are the input slots that kernels write in place. ``region`` is set where the mode asks for captured
-    graphs; a text says why there is none.
+    graphs; a text says why there is none. ``labels`` gives what a profiler calls each step, "" for none, and behind
+    them the name of the whole.
     """
 
     name: str
@@ -277,6 +278,7 @@ class Plan:
     body: int = 0
     written: tuple[int, ...] = ()
     region: Region | str | None = None
+    labels: Callable[[], tuple[str, ...]] | None = None
 
 
 # Guard instructions, tuples with the name first. Registers hold borrowed Python objects; ``d`` is a destination

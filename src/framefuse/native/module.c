@@ -9,6 +9,7 @@
 #include "guard_set.h"
 #include "numbers.h"
 #include "plan_type.h"
+#include "profile.h"
 #include "steps.h"
 #include "switch.h"
 #include "tables.h"
@@ -25,6 +26,8 @@ static PyMethodDef functions[] = {
     {"switch_off", switch_py, METH_VARARGS, "switch_off(off=as it is): sets the process's switch; gives what it was."},
     {"watch_switch", watch_switch_py, METH_VARARGS,
      "watch_switch(modules, tell): where torch's compiler is looked for, and what is called once under a tracer."},
+    {"profile_with", profile_with_py, METH_VARARGS,
+     "profile_with(variables, name, enter, leave): where a profiler is looked for, and what opens and closes a range."},
     {"headroom", headroom_py, METH_O, "Lets this thread's calls go so many frames deeper, or as many less."},
     {"open_door", open_door_py, METH_VARARGS,
      "open_door(dispatch, first=None): calls of its function itself (with that first argument) reach it."},

@@ -32,6 +32,7 @@ from framefuse.ir.schedule import Allocate, Commit, Item, Memory, Release, RunCa
 from framefuse.ir.trace import Ref, Trace, refs
 from framefuse.ir.values import Function
 from framefuse.runtime.derivative import Derivative
+from framefuse.runtime.labels import Labels
 from framefuse.runtime.number_program import NumberProgram
 from framefuse.runtime.random_generators import kept_generators
 from framefuse.runtime.templates import RunTime, argument_template, result_template
@@ -138,6 +139,7 @@ class _Assembler:
         self.bound = number_count
         self.register_of = register_of
         self.slots: list[Slot | None] = []
+        self.items: dict[int, Item] = {}  # of the schedule, by the last step that each became
         self.slot_of_memory: dict[int, int] = {}
         self.steps: list[Step] = []
         self.written: set[int] = set()  # input slots
@@ -161,6 +163,7 @@ class _Assembler:
         self._check_written()
         for index, item in enumerate(self.schedule.items):
             self._item(item, kernels.get(index))
+            self.items[len(self.steps) - 1] = item
         body = len(self.steps)
         self._versions()
         self.carried = self._carried()
@@ -190,6 +193,7 @@ class _Assembler:
             arenas=arenas,
             body=body,
             written=tuple(sorted(self.written)),
+            labels=Labels(self.trace, self.schedule, self.items, len(self.steps)),
         )
 
     def _generators(self) -> Iterator[Template]:

@@ -1,0 +1,72 @@
+"""Names what a plan does for torch's profiler: the call, its kernels, products and library calls, by their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from os.path import basename
+
+import torch
+
+from framefuse import _native
+from framefuse.ir.schedule import Item, Memory, RunCall, RunKernel, RunMatmul, Schedule
+from framefuse.ir.source import Line
+from framefuse.ir.trace import Trace
+
+
+class Labels:
+    """The names of a plan's steps, made when a profiler first asks: :attr:`framefuse.ir.plan.Plan.labels`."""
+
+    def __init__(self, trace: Trace, schedule: Schedule, items: Mapping[int, Item], count: int) -> None:
+        self.trace, self.schedule, self.items, self.count = trace, schedule, items, count
+
+    def __call__(self) -> tuple[str, ...]:
+        return self.names
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """By step; behind them that of the whole."""
+        whole = f"framefuse: {self.trace.name}{_where((self.trace.line,))}"
+        steps = (self.items.get(place) for place in range(self.count))
+        return (*("" if item is None else self._name(item) for item in steps), whole)
+
+    def _name(self, item: Item) -> str:
+        if isinstance(item, RunKernel):
+            pairs = zip(item.kernel.buffers, item.buffers, strict=True)
+            stored = [memory for buffer, memory in pairs if buffer.written]
+            return f"framefuse kernel {item.kernel.title}{self._shapes(stored)}{_where(item.kernel.lines)}"
+        if isinstance(item, RunMatmul):
+            return f"framefuse product{self._shapes([item.out])}"
+        if isinstance(item, RunCall):
+            line = item.node.line
+            shapes = self._shapes([memory for _, memory in item.outs])
+            return f"framefuse call {item.node.attr('name')}{shapes}{_where(() if line is None else (line,))}"
+        return ""
+
+    def _shapes(self, memories: Sequence[int]) -> str:
+        return "".join(f" {_shape(self.schedule.memories[memory])}" for memory in memories)
+
+
+def _shape(memory: Memory) -> str:
+    return f"{memory.dtype}[{', '.join(map(str, memory.sizes))}]"
+
+
+def _where(lines: Sequence[Line]) -> str:
+    """The user's lines, those of one file together: `` model.py:12,13``."""
+    found: dict[str, list[int]] = {}
+    for line in lines:
+        found.setdefault(basename(line.file), []).append(line.line)
+    return "".join(f" {file}:{','.join(map(str, sorted(set(places))))}" for file, places in found.items())
+
+
+def _enter(label: str) -> torch.autograd.profiler.record_function:
+    found = torch.autograd.profiler.record_function(label)
+    found.__enter__()
+    return found
+
+
+def _leave(found: torch.autograd.profiler.record_function) -> None:
+    found.__exit__(None, None, None)
+
+
+_native.profile_with(vars(torch.autograd.profiler), "_is_profiler_enabled", _enter, _leave)

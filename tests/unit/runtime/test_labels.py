@@ -1,0 +1,87 @@
+"""torch's profiler names what compiled code does: the call, its kernels, products and library calls."""
+
+import json
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import framefuse
+from framefuse.runtime.function import compiled_function
+
+
+def block(x, w):
+    return torch.relu(x @ w).softmax(-1)
+
+
+def names(run) -> list[str]:
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        run()
+    return [event.name for event in found.events() if event.name.startswith("framefuse")]
+
+
+def compiled(function, inputs):
+    fast = framefuse.compile(function)
+    for _ in range(2):
+        fast(*inputs())
+    assert compiled_function(fast).dispatch.hits
+    return fast
+
+
+def inputs():
+    return torch.randn(5, 6), torch.randn(6, 7)
+
+
+def test_the_call_its_kernel_and_its_product_have_names_and_lines():
+    fast = compiled(block, inputs)
+    found = names(lambda: fast(*inputs()))
+    line = block.__code__.co_firstlineno
+    assert found[0] == f"framefuse: block test_labels.py:{line}"
+    assert any(name.startswith("framefuse product f32[") for name in found)
+    assert any(name.startswith("framefuse kernel ") and name.endswith(f"test_labels.py:{line + 1}") for name in found)
+
+
+def test_nothing_is_told_when_nobody_listens_and_results_are_equal_when_somebody_does():
+    fast = compiled(block, inputs)
+    x, w = inputs()
+    with profile(activities=[ProfilerActivity.CPU]):
+        while_told = fast(x, w)
+    torch.testing.assert_close(while_told, fast(x, w), rtol=0, atol=0)
+    torch.testing.assert_close(while_told, block(x, w))
+
+
+def test_backward_has_names_of_its_own():
+    fast = compiled(block, lambda: [each.requires_grad_() for each in inputs()])
+    x, w = (each.requires_grad_() for each in inputs())
+    fast(x, w).sum().backward()
+    loss = fast(x, w).sum()
+    found = names(loss.backward)
+    assert sum(name.startswith("framefuse: ") for name in found) == 1
+    assert any(name.startswith(("framefuse kernel", "framefuse product")) for name in found)
+
+
+def test_an_exported_trace_shows_the_ranges(tmp_path):
+    fast = compiled(block, inputs)
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        fast(*inputs())
+    found.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert any(event.get("name", "").startswith("framefuse: block") for event in events)
+
+
+def test_a_call_that_declines_under_a_profiler_closes_its_ranges():
+    def pick(x, index):
+        return torch.relu(x)[index] * 2
+
+    fast = framefuse.compile(pick)
+    x = torch.randn(6)
+    for _ in range(2):
+        fast(x, torch.tensor([1, 2]))
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        with pytest.raises(IndexError):
+            fast(x, torch.tensor([1, 9]))
+        fast(x, torch.tensor([0, 3]))
+    wholes = [event for event in found.events() if event.name.startswith("framefuse: ") and ".pick " in event.name]
+    assert len(wholes) == 2
+    assert all(event.time_range.end >= event.time_range.start for event in wholes)
+    assert wholes[0].time_range.end <= wholes[1].time_range.start
