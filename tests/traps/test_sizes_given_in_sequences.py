@@ -45,3 +45,12 @@ def test_sizes_given_in_sequences(name: str, kind: type) -> None:
             yield f(torch.arange(6.0) + number, kind(sizes))
 
     hold(Trap(program, traces=4, hits=2))
+
+
+def test_an_operand_that_a_call_gives_back_is_that_of_its_numbers() -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(lambda x, sizes: x.sum_to_size(sizes) * 2)
+        for number, sizes in enumerate([(2, 3), (2, 3), (1, 3), (2, 1), (2, 3), (1, 1), (1, 3)]):
+            yield f(torch.arange(6.0).view(2, 3) + number, sizes)
+
+    hold(Trap(program, traces=5, hits=2))

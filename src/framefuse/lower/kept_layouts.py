@@ -10,6 +10,7 @@ import torch
 from framefuse.errors import Stop
 from framefuse.ir.builder import ONE, ZERO, Builder, Shape, Unprovable
 from framefuse.ir.graph import Node
+from framefuse.ir.nested import numbers_in
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, dense_strides, unclear
@@ -51,14 +52,19 @@ def _names_format(call: Call) -> bool:
 
 
 def _settle_given_back(lo: Builder, call: Call, values: Values) -> None:
-    """Fixes the sizes of an operand that is itself what the call gave: with others the call may compute."""
+    """Fixes the sizes of an operand that is itself what the call gave, and the numbers that the call was given: with
+    others it may compute.
+    """
     if TABLE[call.name].gives_back and not _names_format(call):
         return
     given = set(refs(call.result))
-    for value in refs((call.args, call.kwargs)):
-        if value in given:
-            for size in values.contents[value].shape:
-                _agree(lo, size, expr(lo.size(size)))
+    found = [value for value in refs((call.args, call.kwargs)) if value in given]
+    for value in found:
+        for size in values.contents[value].shape:
+            _agree(lo, size, expr(lo.size(size)))
+    for number in numbers_in((call.args, call.kwargs)) if found else ():
+        if isinstance(number, Expr):
+            _agree(lo, number, expr(lo.size(number)))
 
 
 def _settle_cut(lo: Builder, call: Call, values: Values) -> None:

@@ -325,11 +325,10 @@ def norm(
         p = 2
     if isinstance(p, str) or not input.dtype.is_float or dtype is not None:
         raise Unsupported("a matrix norm or integers")
-    if isinstance(p, Expr) and lo.size(p) == 0:  # its gradient is none
-        lo.require("==", p, expr(0), "the order of a norm")
-        p = 0
-    elif isinstance(p, Expr):
-        lo.require("!=", p, expr(0), "the order of a norm")
+    if isinstance(p, Expr):  # each has formulas of its own
+        order = lo.size(p)
+        lo.require("==", p, expr(order), "the order of a norm")
+        p = order
     axes = lo.axes(dim, len(input.shape))
     return lo.cast(power_norm(lo, lo.widen(input), p, axes, keepdim), input.dtype)
 
