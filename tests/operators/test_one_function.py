@@ -1,5 +1,5 @@
-"""One compiled function of an operator is called with all its samples, one behind the other: what one call compiled must
-not serve another whose sizes, numbers or words are different ones.
+"""One compiled function of an operator is called with all its samples, one behind the other: what one call compiled
+must not serve another whose sizes, numbers or words are different ones.
 """
 
 from __future__ import annotations
