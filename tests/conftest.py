@@ -65,7 +65,7 @@ def compiled_code_runs(request: pytest.FixtureRequest) -> Iterator[None]:
     def ended(state: function.CompiledFunction) -> None:
         if id(state) in made:
             made.remove(id(state))
-            places = [state, *state.continuations]
+            places = [state, *state.resume_dispatches]
             hits[len(hits)] = sum(place.dispatch.hits - place.dispatch.declines for place in places)
 
     function.listeners.append(compiled)

@@ -82,7 +82,7 @@ class Compiler:
             record = there()
             if record is not None:
                 hits = max(0, record.dispatch.hits - record.dispatch.declines)
-                stretches = sum(1 for point in record.continuations if point.bound.made)  # no compilations more
+                stretches = sum(1 for point in record.resume_dispatches if point.bound.made)  # no compilations more
                 self.counts[number] = (len(record.products) - stretches, hits, list(record.reasons))
 
 

@@ -14,8 +14,8 @@ import torch
 
 from framefuse.capture import opcodes
 from framefuse.capture.callables import autocast
-from framefuse.capture.exits.points import Point, Points
 from framefuse.capture.exits.resume import rebuild
+from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.exits.snapshot import Unrepresentable, take
 from framefuse.capture.facts.settle import settle
 from framefuse.capture.facts.sources import Sources
@@ -48,9 +48,9 @@ class Segment:
     """
 
     trace: Trace
-    start: Point | None
+    start: ResumePoint | None
     bound: tuple[Value, ...]
-    follow: Point | None
+    follow: ResumePoint | None
 
 
 @dataclass(slots=True)
@@ -77,16 +77,16 @@ class Tree(Protocol):
     """What compiles segments while a run goes on, so that a loop over a point that was met before runs compiled."""
 
     @property
-    def points(self) -> Points | None:
+    def points(self) -> ResumePoints | None:
         """The points of the function; None where a break ends the recording."""
 
     def compile(self, segments: Sequence[Segment]) -> bool:
         """Compiles segments that follow each other; False when one of them cannot be."""
 
-    def enter(self, point: Point, values: Sequence[Value]) -> Value:
+    def enter(self, point: ResumePoint, values: Sequence[Value]) -> Value:
         """Runs compiled code from ``point`` to the end of the call."""
 
-    def moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
+    def moving(self, start: ResumePoint | None, values: Sequence[Value]) -> frozenset[Source]:
         """The places of numbers that become symbols, since earlier recordings from there found others."""
 
 
@@ -160,7 +160,7 @@ def record(
 
 
 def resume(
-    point: Point, values: Sequence[Value], *, dynamic: bool | None = None, tree: Tree | None = None,
+    point: ResumePoint, values: Sequence[Value], *, dynamic: bool | None = None, tree: Tree | None = None,
     error: BaseException | None = None,
 ) -> Recording:  # fmt: skip
     """Goes on at ``point`` for real and records what follows; without ``tree`` it is only run.
@@ -214,7 +214,7 @@ class Closed(NamedTuple):
     it.
     """
 
-    point: Point
+    point: ResumePoint
     target: Function | None
     args: Arguments
     kwargs: Keywords
@@ -230,7 +230,7 @@ class _Run:
         name: str,
         dynamic: bool | None,
         tree: Tree | None,
-        start: Point | None,
+        start: ResumePoint | None,
         values: Sequence[Value],
         known_moving: frozenset[Source] = frozenset(),
     ) -> None:
@@ -243,13 +243,13 @@ class _Run:
         self.known_moving = known_moving
         self.renew(start, values)
 
-    def renew(self, start: Point | None, values: Sequence[Value]) -> None:
+    def renew(self, start: ResumePoint | None, values: Sequence[Value]) -> None:
         """A fresh recorder and machine for the segment that begins at ``start`` with these values."""
         moving = self.tree.moving(start, values) if self.tree is not None else self.known_moving
         self.recorder = Recorder(self.dynamic, moving)
         self.machine = interpreter(self.recorder, self.tree.points if self.tree is not None else None)
         self.recorder.attach(self.machine, RecordingMode(self.recorder))
-        self.start: Point | None = None
+        self.start: ResumePoint | None = None
         self.bound: tuple[Value, ...] = ()
         self.error: BaseException | None = None
         self.owed: tuple[Value, Value] | None = None
@@ -270,7 +270,7 @@ class _Run:
         if owner is not None and type_get(type(owner), "__call__") is function:  # its class gave what is run
             sources.guard_type(owner)
 
-    def resume(self, point: Point, values: tuple[Value, ...], error: BaseException | None) -> None:
+    def resume(self, point: ResumePoint, values: tuple[Value, ...], error: BaseException | None) -> None:
         """Begins at a point."""
         mode = refusal()
         if mode is not None:
@@ -280,7 +280,7 @@ class _Run:
         self.machine.handled = state.handled
         self.start, self.bound, self.line, self.error = point, values, point.line, error
         if point.has_outcome and error is None:
-            self.owed = (state.outcome, state.then)
+            self.owed = (state.outcome, state.continuation)
         if error is not None:
             self.recorder.kill("raises", type(error).__name__)
 
@@ -294,8 +294,8 @@ class _Run:
                 # A dead recorder stays off the stack: the program's own modes come and go above it.
                 with recorder.mode if recorder.alive else nullcontext():
                     if self.owed is not None:
-                        (outcome, then), self.owed = self.owed, None
-                        machine.exits.settle_outcome(outcome, then)
+                        (outcome, continuation), self.owed = self.owed, None
+                        machine.exits.settle_outcome(outcome, continuation)
                     error, self.error = self.error, None
                     value = machine.loop(0, error)
             except Break as raised:
@@ -359,7 +359,7 @@ class _Run:
             self.recorder, self.machine = recorder, machine
             recorder.blame(fault)
             self.error = error
-            self.owed = (outcome[0], stop.then) if target is not None and error is None else None
+            self.owed = (outcome[0], stop.continuation) if target is not None and error is None else None
         else:
             _let_go(generators)
             machine.release()
@@ -371,11 +371,11 @@ class _Run:
             return
         args, kwargs = self.machine.exits.hand_over(stop.args_of_target, stop.kwargs, {})
         try:
-            self.owed = (self.machine.natives.handling(stop.target, args, kwargs), stop.then)
+            self.owed = (self.machine.natives.handling(stop.target, args, kwargs), stop.continuation)
         except BaseException as raised:
             self.error = raised
 
-    def _compiled(self, point: Point, values: tuple[Value, ...]) -> Recording:
+    def _compiled(self, point: ResumePoint, values: tuple[Value, ...]) -> Recording:
         """The rest of the call by compiled code."""
         assert self.tree is not None
         try:
@@ -390,7 +390,7 @@ class _Run:
         assert self.tree is not None and self.tree.points is not None
         line = recorder.line() or self.line
         try:
-            taken = take(self.machine, recipes, stop.then, stop.target is not None)
+            taken = take(self.machine, recipes, stop.continuation, stop.target is not None)
             point = self.tree.points.find(taken, self.name, line, why)
         except Unrepresentable as found:
             recorder.kill("snapshot", str(found))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from framefuse import _native
-from framefuse.capture.exits.points import Point, Points
+from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.record import Recording, Segment, record, resume
 from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug
@@ -22,7 +22,7 @@ from framefuse.ir.stops import detail
 from framefuse.ir.values import Arguments, FxBackend, Keywords, Value
 from framefuse.runtime import function
 from framefuse.runtime.compilation import Compilation
-from framefuse.runtime.function import CompiledFunction, Compiler, Continuation, Outcome, Product
+from framefuse.runtime.function import CompiledFunction, Compiler, Outcome, Product, ResumeDispatch
 
 CUT = frozenset(("run-time-size",))  # reasons that a break before the operation heals
 WHOLE = frozenset(("autocast", "autocast-cache"))  # that no break heals: what autocast keeps is kept across it
@@ -62,12 +62,12 @@ class _Compiler:
     def resume(
         self,
         state: CompiledFunction,
-        point: function.Point,
+        point: function.ResumePoint,
         values: Sequence[Value],
         record: bool,
         error: BaseException | None = None,
     ) -> Outcome:
-        assert isinstance(point, Point)
+        assert isinstance(point, ResumePoint)
         if not record:
             recording = resume(point, values, error=error)
             return Outcome(recording.value, recording.exception)
@@ -77,7 +77,7 @@ class _Compiler:
 
     def tree(self, state: CompiledFunction) -> _Tree:
         if state.points is None:
-            state.points = Points(limit=state.options.point_limit, replayed=state.options.graphs)
+            state.points = ResumePoints(limit=state.options.point_limit, replayed=state.options.graphs)
         return _Tree(self.passes, state)
 
     def outcome(self, tree: _Tree, recording: Recording) -> Outcome:
@@ -103,9 +103,9 @@ class _Tree:
     misses: dict[int, str | None] = field(default_factory=dict)  # by start: what its last trace did not hold for
 
     @property
-    def points(self) -> Points | None:
+    def points(self) -> ResumePoints | None:
         found = self.state.points
-        assert found is None or isinstance(found, Points)
+        assert found is None or isinstance(found, ResumePoints)
         return None if self.state.options.fullgraph else found
 
     def refuse(self, reason: Reason) -> None:
@@ -122,7 +122,7 @@ class _Tree:
                 return False
             made.append((segment, *found))
         for segment, product, entry in made:
-            self.state.add(continuation_of(segment.start), product, entry)
+            self.state.add(resume_dispatch_of(segment.start), product, entry)
             publish(self.state.function, product, None, self.state.options)
         return True
 
@@ -137,7 +137,7 @@ class _Tree:
             plan = _native.PlanProgram(made.plan)
             follow = None
             if segment.follow is not None:
-                follow = self.state.continuation(segment.follow, segment.follow.count).dispatch
+                follow = self.state.resume_dispatch(segment.follow, segment.follow.count).dispatch
             entry = _native.Compiled(guards, plan, follow)
         except Stop as stop:
             self.refuse(stop.reason)
@@ -149,7 +149,7 @@ class _Tree:
             self.fault(error, trace.line, made)
             return None
         made.forget_call()
-        start = continuation_of(segment.start)
+        start = resume_dispatch_of(segment.start)
         return Product(made, seconds, why=self.misses.get(id(start))), entry
 
     def fault(self, error: Exception, line: Line, made: Compilation) -> None:
@@ -174,7 +174,7 @@ class _Tree:
             site = site.caller
         self.learnt |= site is not None
 
-    def moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
+    def moving(self, start: ResumePoint | None, values: Sequence[Value]) -> frozenset[Source]:
         """The places whose numbers are not what earlier traces from ``start`` were made for."""
         if start is not None and start.handle is None:
             return frozenset()
@@ -185,8 +185,8 @@ class _Tree:
             self.reason = report_bug(error, line, self.state.options)
             return frozenset()
 
-    def _moving(self, start: Point | None, values: Sequence[Value]) -> frozenset[Source]:
-        handle = continuation_of(start)
+    def _moving(self, start: ResumePoint | None, values: Sequence[Value]) -> frozenset[Source]:
+        handle = resume_dispatch_of(start)
         made = [product for product in self.state.products if product.start is handle]
         if not made:
             return frozenset()
@@ -195,21 +195,21 @@ class _Tree:
         self.misses[id(handle)] = missed(self.state.guarded(handle), tuple(values), names, found)
         return found
 
-    def enter(self, point: Point, values: Sequence[Value]) -> Value:
+    def enter(self, point: ResumePoint, values: Sequence[Value]) -> Value:
         """Runs compiled code from ``point`` to the end of the call."""
         before = _native.bypass(False)
         try:
-            found = continuation_of(point)
+            found = resume_dispatch_of(point)
             assert found is not None
             return found.dispatch(*values)
         finally:
             _native.bypass(before)
 
 
-def continuation_of(point: Point | None) -> Continuation | None:
+def resume_dispatch_of(point: ResumePoint | None) -> ResumeDispatch | None:
     """The native half of a point, where compiled code leads to it."""
     handle = None if point is None else point.handle
-    assert handle is None or isinstance(handle, Continuation)
+    assert handle is None or isinstance(handle, ResumeDispatch)
     return handle
 
 

@@ -34,7 +34,7 @@ class Product:
 
     stages: Compilation
     seconds: dict[str, float]
-    start: Continuation | None = None  # where it begins; None: at the function's beginning
+    start: ResumeDispatch | None = None  # where it begins; None: at the function's beginning
     why: str | None = None  # what the trace before it did not hold for
 
 
@@ -52,7 +52,7 @@ class Outcome:
     declined: bool = False
 
 
-class Point(Protocol):
+class ResumePoint(Protocol):
     """A place where compiled code hands over, as the recorder keeps it; ``handle`` is what is kept of it here."""
 
     why: Reason
@@ -68,7 +68,7 @@ class Compiler(Protocol):
     def resume(
         self,
         state: CompiledFunction,
-        point: Point,
+        point: ResumePoint,
         values: Sequence[Value],
         record: bool,
         error: BaseException | None = None,
@@ -77,7 +77,7 @@ class Compiler(Protocol):
 
 
 @dataclass(eq=False, repr=False)
-class Continuation:
+class ResumeDispatch:
     """A point of a function where compiled code goes on after a break: its native half is ``dispatch``.
 
     ``slow`` counts the times that the interpreter went on from here without a recording, ``raised`` those after an
@@ -85,7 +85,7 @@ class Continuation:
     """
 
     parent: CompiledFunction
-    point: Point
+    point: ResumePoint
     count: int
     bound: Bound = field(init=False)
     slow: int = 0
@@ -179,7 +179,7 @@ class CompiledFunction:
     raises: dict[bool, int] = field(default_factory=dict)
     waits: dict[bool, int] = field(default_factory=dict)
     points: object | None = None
-    continuations: list[Continuation] = field(default_factory=list)
+    resume_dispatches: list[ResumeDispatch] = field(default_factory=list)
     breaks: dict[Reason, int] = field(default_factory=dict)
     recorder: int | None = None
     recompile: Function | None = None
@@ -217,7 +217,7 @@ class CompiledFunction:
                 found[f"args[1][{place}]"] = found[f"args[2][{name!r}]"] = name
         return found
 
-    def guarded(self, start: Continuation | None) -> list[tuple[_native.GuardSet, Sequence[Fact]]]:
+    def guarded(self, start: ResumeDispatch | None) -> list[tuple[_native.GuardSet, Sequence[Fact]]]:
         """The guard sets of the traces that begin at a point, or at the beginning, with the facts they were made of."""
         stages = {id(p.stages.guards.program): p.stages for p in self.products if p.start is start}
         sets = [entry.guards for entry in (self if start is None else start).dispatch.entries]
@@ -291,16 +291,16 @@ class CompiledFunction:
         self.waits[mode] = max(0, left - 1)
         return left > 0
 
-    def continuation(self, point: Point, count: int) -> Continuation:
+    def resume_dispatch(self, point: ResumePoint, count: int) -> ResumeDispatch:
         """The native half of a point, made when it is first reached; it takes ``count`` values."""
         found = point.handle
-        if not isinstance(found, Continuation):
-            found = point.handle = Continuation(self, point, count)
-            self.continuations.append(found)
+        if not isinstance(found, ResumeDispatch):
+            found = point.handle = ResumeDispatch(self, point, count)
+            self.resume_dispatches.append(found)
             self.breaks.setdefault(point.why, 0)
         return found
 
-    def add(self, start: Continuation | None, product: Product, entry: _native.Compiled) -> None:
+    def add(self, start: ResumeDispatch | None, product: Product, entry: _native.Compiled) -> None:
         """Takes compiled code that starts at a point, or at the function's beginning."""
         product.start = start
         self.products.append(product)
@@ -340,7 +340,7 @@ class CompiledFunction:
         self.reasons[reason("limit", fact, line, advice)] = 1
         logger.warning("%s: %s %s", line, fact, advice)
 
-    def file(self, outcome: Outcome, start: Continuation | None = None) -> None:
+    def file(self, outcome: Outcome, start: ResumeDispatch | None = None) -> None:
         """Takes note of a recording that gave nothing."""
         if outcome.reason is None:
             return
@@ -361,7 +361,7 @@ class CompiledFunction:
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
         self.waits[mode] = NEVER if outcome.reason.code == "fault" else PATIENCE**failed
 
-    def prune(self, point: Continuation) -> None:
+    def prune(self, point: ResumeDispatch) -> None:
         """Drops the compiled code that leads to a point from which only the interpreter goes on, and what then leads
         nowhere: eager is faster.
         """
@@ -369,13 +369,13 @@ class CompiledFunction:
         while gone:
             target = gone.pop()
             target.dispatch.clear()
-            holders: list[CompiledFunction | Continuation] = [self, *self.continuations]
+            holders: list[CompiledFunction | ResumeDispatch] = [self, *self.resume_dispatches]
             for holder in holders:
                 entries = holder.dispatch.entries
                 for entry in entries:
                     if entry.follow is target.dispatch:
                         holder.dispatch.remove(entry)
-                if entries and not holder.dispatch.entries and isinstance(holder, Continuation):
+                if entries and not holder.dispatch.entries and isinstance(holder, ResumeDispatch):
                     gone.append(holder)
         mode = torch.is_grad_enabled()
         self.failures[mode] = failed = self.failures.get(mode, 0) + 1
@@ -385,9 +385,9 @@ class CompiledFunction:
         """Drops all compiled code; the next call compiles anew."""
         with self.lock:
             self.dispatch.clear()
-            for point in self.continuations:
+            for point in self.resume_dispatches:
                 point.dispatch.clear()
-            self.continuations.clear()
+            self.resume_dispatches.clear()
             self.points = None
             self.breaks.clear()
             self.bound = self.new_bound()
@@ -414,7 +414,7 @@ def _hide_from_torch_compile() -> None:
     frames = torch._C._dynamo.eval_frame
     try:
         skip = frames._FrameAction.SKIP
-        for function in (CompiledFunction.miss, Continuation.miss, Continuation.run, Continuation.failed):
+        for function in (CompiledFunction.miss, ResumeDispatch.miss, ResumeDispatch.run, ResumeDispatch.failed):
             frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     except AttributeError:  # a torch without it: slower and, at worst, an error of torch.compile's own
         pass

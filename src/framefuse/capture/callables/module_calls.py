@@ -78,7 +78,7 @@ def _calls(code: types.CodeType) -> list[int]:
     return [at for at, pair in enumerate(itertools.pairwise(names)) if pair == ("call_function_ex", "return_value")]
 
 
-def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, then: Pending | None) -> bool:
+def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, continuation: Pending | None) -> bool:
     """Pushes the frames of a call of ``nn.Module.__call__`` up to that of ``forward``; False where the two functions
     must be interpreted: the first call of a recording, which states what all have in common, and modules with hooks.
     """
@@ -100,7 +100,7 @@ def enter_module(machine: Machine, args: Arguments, kwargs: Keywords, then: Pend
             inner.locals[place] = types.CellType()
         else:
             inner.locals[place] = types.CellType(given[which]) if in_cell else given[which]
-    outer.step, inner.step, outer.continuation = shape.outer, shape.inner, then
+    outer.step, inner.step, outer.continuation = shape.outer, shape.inner, continuation
     machine.push(outer)
     machine.push(inner)
     _state_reads(machine, module)

@@ -50,23 +50,23 @@ class Natives:
         self.refused = ""  # the row of the stops catalogue for the native call under way
 
     def call(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None = None
     ) -> None:
         """Calls native code and finishes with its result; what stands on no list is an opaque step."""
         recorder = self.recorder
         if not recorder.alive:
             if looks(target) or says_once(target):
                 target, args, kwargs = from_here(self.machine, target, strip_shallow(args), kwargs)
-            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), then)
+            self.machine.finish(frame, self.handling(target, strip_shallow(args), kwargs), continuation)
             return
         if recorder.moving or recorder.sources.volatile:
             args = given(self.machine, target, args)
-        done = self._of_container(frame, target, args, kwargs, then)
+        done = self._of_container(frame, target, args, kwargs, continuation)
         if done is not MISSING:
-            self.machine.finish(frame, done, then)
+            self.machine.finish(frame, done, continuation)
             return
         if looks(target) or FrameView in map(type, (*args, *kwargs.values())):
-            look(self.machine, frame, target, args, kwargs, then)
+            look(self.machine, frame, target, args, kwargs, continuation)
             return
         stop = stop_of(recorder, target)
         self.refused = stop or "native-call"
@@ -78,7 +78,7 @@ class Natives:
             stopped = TABLE[call_name(target)].stop
             settled = self._settled(target, args, kwargs) if stopped else None
             if settled is not None:
-                self.machine.finish(frame, settled, then)
+                self.machine.finish(frame, settled, continuation)
                 return
             if stopped and self.machine.exits.breakable():
                 policy, self.refused = None, stopped
@@ -88,15 +88,15 @@ class Natives:
                 if target in (int, float) and len(args) == 1 and not kwargs:
                     number = self._element(args[0], target is int)
                     if number is not None:
-                        self.machine.finish(frame, number, then)
+                        self.machine.finish(frame, number, continuation)
                         return
         if not callable(target):
             target(*args, **kwargs)  # raises what eager raises
         if policy is None:
             detail = leaves.title(target)
-            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, self.refused, detail)
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, continuation, self.refused, detail)
             return
-        self.machine.finish(frame, self._allowed(policy, target, args, kwargs), then)
+        self.machine.finish(frame, self._allowed(policy, target, args, kwargs), continuation)
 
     def _settled(self, target: Value, args: Arguments, kwargs: Keywords) -> Value:
         """What a call of torch that is a step elsewhere gives here without one; None where it must be a step."""
@@ -262,7 +262,7 @@ class Natives:
             return True
 
     def _of_container(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None
     ) -> Value:
         """The value of a call that is replayed, or of a method that changes a known container or reads entries of it;
         MISSING for any other call.
@@ -297,7 +297,7 @@ class Natives:
             if not dict.__contains__(holder, key):
                 return args[1] if len(args) > 1 else None
             return self.entry(holder, key)
-        if name in MADE_BY and not args and not kwargs and then is None:
+        if name in MADE_BY and not args and not kwargs and continuation is None:
             return view(self.machine, frame, holder, name)
         if name == "copy" and not args and not kwargs:
             return copied(self.machine, holder)

@@ -113,8 +113,8 @@ class Operations:
         for number, (method, args, negate) in enumerate(attempts):
             if type(method) is types.FunctionType:
                 if not negate and not nested:
-                    then = PushOperation(attempts[number + 1 :], function, left, right)
-                    return self.machine.calls.call(frame, method, args, {}, then)
+                    continuation = PushOperation(attempts[number + 1 :], function, left, right)
+                    return self.machine.calls.call(frame, method, args, {}, continuation)
                 value = self.machine.call_nested(method, args)
             elif isinstance(args[0], torch.Tensor):
                 with torch._C.DisableTorchFunction():
@@ -135,9 +135,9 @@ class Operations:
         """Whether ``bool(value)`` reads a tensor at a place where the recording can break."""
         return isinstance(value, torch.Tensor) and bool(self.machine.exits.breakable())
 
-    def decide(self, frame: Frame, value: Value, then: Pending | None) -> None:
+    def decide(self, frame: Frame, value: Value, continuation: Pending | None) -> None:
         """An opaque step that takes the truth of a tensor."""
-        self.machine.exits.opaque(frame, bool, (value,), {}, then, "branch", "bool of a tensor")
+        self.machine.exits.opaque(frame, bool, (value,), {}, continuation, "branch", "bool of a tensor")
 
     def truth(self, value: Value) -> bool:
         """``bool(value)``, with the fact that decided it."""

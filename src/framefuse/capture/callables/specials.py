@@ -237,8 +237,8 @@ def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Value:
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
         return MISSING
-    then = PushChecked(name, type(value)) if name in BUILTINS else None
-    return machine.calls.call(frame, method, (value,), {}, then)
+    continuation = PushChecked(name, type(value)) if name in BUILTINS else None
+    return machine.calls.call(frame, method, (value,), {}, continuation)
 
 
 def _unary_special(name: str) -> Special:
@@ -267,8 +267,8 @@ def _format(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -
     method = python_method(type(args[0]), "__format__") if 1 <= len(args) <= 2 and not kwargs else None
     if method is None or isinstance(args[0], torch.Tensor):
         return MISSING
-    then = PushChecked("__format__", type(args[0]))
-    return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, then)
+    continuation = PushChecked("__format__", type(args[0]))
+    return machine.calls.call(frame, method, (args[0], *(args[1:] or ("",))), {}, continuation)
 
 
 def _extreme(name: str) -> Special:

@@ -138,8 +138,8 @@ def step(machine: Machine, frame: Frame, handler: Handler, argument: int, why: t
     if handler in CALL_HANDLERS:
         machine.calls.forced = why
         return handler(machine, frame, argument)
-    target, args, then = BY_HANDLER[handler](frame, argument)
-    return machine.exits.opaque(frame, target, args, {}, then, *why)
+    target, args, continuation = BY_HANDLER[handler](frame, argument)
+    return machine.exits.opaque(frame, target, args, {}, continuation, *why)
 
 
 BY_HANDLER: dict[Handler, Taken] = {HANDLERS[name]: taken for name, taken in OPERATIONS.items()}

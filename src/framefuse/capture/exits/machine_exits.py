@@ -70,17 +70,17 @@ class Exits:
         target: Value,
         args: Arguments,
         kwargs: Keywords,
-        then: Pending | None,
+        continuation: Pending | None,
         code: str,
         detail: str,
     ) -> None:
         """Runs a call that cannot be recorded: as a step between two segments, else as the end of the recording."""
         if self.breakable():
-            raise Break(target, args, kwargs, then, code, detail)
+            raise Break(target, args, kwargs, continuation, code, detail)
         memo = self.recorder.settled()
         self.recorder.kill(code, detail)
         args, kwargs = self.hand_over(args, kwargs, memo)
-        self.machine.finish(frame, self.machine.natives.handling(target, args, kwargs), then)
+        self.machine.finish(frame, self.machine.natives.handling(target, args, kwargs), continuation)
 
     def hand_over(
         self, args: Arguments, kwargs: Keywords, memo: dict[int, Value]
@@ -187,12 +187,12 @@ class Exits:
             self.learnt = True
         self.recorder.kill("first-use", detail)
 
-    def settle_outcome(self, outcome: Value, then: Pending | None) -> None:
+    def settle_outcome(self, outcome: Value, continuation: Pending | None) -> None:
         """The top frame takes the outcome of an opaque step."""
-        if then is not None:  # what follows asks which object it is, and a tensor has only facts that were asked for
+        if continuation is not None:  # it asks which object this is, and a tensor has only facts that were asked for
             self.recorder.sources.guard_type(outcome)
         try:
-            self.machine.finish(self.frames[-1], outcome, then)
+            self.machine.finish(self.frames[-1], outcome, continuation)
         except Break:
             raise
         except BaseException as error:

@@ -6,7 +6,7 @@ import functools
 import types
 from collections.abc import Callable, Sequence
 
-from framefuse.capture.exits.points import Point
+from framefuse.capture.exits.resume_points import ResumePoint
 from framefuse.capture.exits.snapshot import Part
 from framefuse.capture.facts.numbers import plain_number
 from framefuse.capture.facts.settle import tuple_like
@@ -21,23 +21,23 @@ from framefuse.ir.values import Arguments, Value
 
 
 class Rebuilt:
-    """The state of the interpreter at a point: ``then`` is owed the outcome of the opaque step, if there was one."""
+    """The interpreter at a resume point: ``continuation`` is owed the outcome of the opaque step, if there was one."""
 
-    __slots__ = ("handled", "outcome", "then")
+    __slots__ = ("handled", "outcome", "continuation")
 
-    def __init__(self, then: Pending | None, handled: BaseException | None, outcome: Value) -> None:
-        self.then = then
+    def __init__(self, continuation: Pending | None, handled: BaseException | None, outcome: Value) -> None:
+        self.continuation = continuation
         self.handled = handled
         self.outcome = outcome
 
 
-def rebuild(point: Point, values: Sequence[Value], machine: Machine) -> Rebuilt:
+def rebuild(point: ResumePoint, values: Sequence[Value], machine: Machine) -> Rebuilt:
     """Fills ``machine.frames``; ``values`` are those of the point, and become the arguments of its recorder."""
     return _Builder(point, values, machine).build()
 
 
 class _Builder:
-    def __init__(self, point: Point, values: Sequence[Value], machine: Machine) -> None:
+    def __init__(self, point: ResumePoint, values: Sequence[Value], machine: Machine) -> None:
         self.point = point
         self.machine = machine
         self.sources, self.contents = machine.recorder.sources, machine.recorder.contents
@@ -67,9 +67,9 @@ class _Builder:
         return self.sources.guard_value(source, value, free=True)
 
     def build(self) -> Rebuilt:
-        then, handled, *frames = self.point.shape.parts
+        continuation, handled, *frames = self.point.shape.parts
         self.machine.frames.extend([self.part(frame) for frame in frames])
-        rebuilt = Rebuilt(self.part(then), self.part(handled), self.outcome)
+        rebuilt = Rebuilt(self.part(continuation), self.part(handled), self.outcome)
         for view, place in self.views:
             view.frame = self.machine.frames[place]
         return rebuilt

@@ -88,14 +88,14 @@ class Taken:
     moving: list[Value]
 
 
-def take(machine: Machine, recipes: Recipes, then: Pending | None, has_outcome: bool) -> Taken:
+def take(machine: Machine, recipes: Recipes, continuation: Pending | None, has_outcome: bool) -> Taken:
     """Takes all frames of ``machine`` apart; raises Unrepresentable with what stands against it."""
     taker = _Taker(machine.recorder, recipes)
     for caller, frame in itertools.pairwise(machine.frames):
         taker.targets[id(caller)] = _targets(frame.continuation) + _targets(frame.resumption)
-    taker.targets[id(machine.frames[-1])] = _targets(then)
+    taker.targets[id(machine.frames[-1])] = _targets(continuation)
     frames = tuple([taker.part(frame) for frame in machine.frames])
-    extra = (taker.owed(then), taker.part(machine.handled))
+    extra = (taker.owed(continuation), taker.part(machine.handled))
     shape = Part("machine", has_outcome, (*extra, *frames))
     return Taken(shape, taker.leaves, taker.numbers, frozenset(taker.open), taker.generators, taker.moving)
 

@@ -40,14 +40,14 @@ class Calls:
         self.forced: Why | None = None
 
     def call(
-        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None = None
+        self, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, continuation: Pending | None = None
     ) -> Outcome:
-        """Pushes the result of the call on ``frame``, or enters a frame that will; ``then`` says what becomes of the
-        result.
+        """Pushes the result of the call on ``frame``, or enters a frame that will; ``continuation`` says what becomes
+        of the result.
         """
         if self.forced is not None:
             why, self.forced = self.forced, None
-            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, then, *why)
+            self.machine.exits.opaque(frame, *unbound(target, args), kwargs, continuation, *why)
             return None
         sources, contents = self.recorder.sources, self.recorder.contents
         while True:
@@ -55,7 +55,7 @@ class Calls:
             if kind is types.FunctionType:
                 special = SPECIALS.get(target)
                 if special is not None:
-                    return self._special(special, frame, target, args, kwargs, then)
+                    return self._special(special, frame, target, args, kwargs, continuation)
                 if is_wrapper(target):
                     target = target.__wrapped__
                     continue
@@ -65,14 +65,14 @@ class Calls:
                         target = named[1]
                         continue
                     break
-                if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, then):
+                if target in SHORTCUTS and SHORTCUTS[target](self.machine, args, kwargs, continuation):
                     return SWITCH
                 self.recorder.functions.enter(target)
                 entered = enter(target, args, kwargs)
                 if entered.code.missing is not None:
                     self.recorder.kill("opcode", f"{entered.code.missing} in {target.__qualname__}")
                     break
-                entered.continuation = then
+                entered.continuation = continuation
                 self.machine.push(entered)
                 return SWITCH
             if kind is types.MethodType:
@@ -88,7 +88,7 @@ class Calls:
                     if special is not None:
                         args = (target.__self__, *args)
                 if special is not None:
-                    return self._special(special, frame, target, args, kwargs, then)
+                    return self._special(special, frame, target, args, kwargs, continuation)
                 in_python = equivalent_of(target, args, False)
                 if in_python is None:
                     break
@@ -116,7 +116,7 @@ class Calls:
                     target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
                     continue
             if isinstance(target, type):
-                outcome = self.construct(frame, target, args, kwargs, then)
+                outcome = self.construct(frame, target, args, kwargs, continuation)
                 if outcome is MISSING:
                     break
                 return outcome
@@ -128,10 +128,10 @@ class Calls:
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
             if kind is operator.attrgetter and len(args) == 1 and not kwargs:
-                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), then)
+                self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
                 return None
             if is_repeatable(target, args, kwargs, sources):
-                self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), then)
+                self.machine.finish(frame, call_repeated(self.recorder, target, args, kwargs), continuation)
                 return None
             method = type_get(kind, "__call__")
             if type(method) is types.FunctionType and not runs_natively(method):
@@ -143,7 +143,7 @@ class Calls:
                 args, target = (target, *args), method
                 continue
             break
-        self.machine.natives.call(frame, target, args, kwargs, then)
+        self.machine.natives.call(frame, target, args, kwargs, continuation)
         return None
 
     def _get_attributes(self, frame: Frame, getter: Value, holder: Value) -> Value:
@@ -157,29 +157,35 @@ class Calls:
         return given[0] if len(given) == 1 else tuple(given)
 
     def _special(
-        self, special: Special, frame: Frame, target: Value, args: Arguments, kwargs: Keywords, then: Pending | None
+        self,
+        special: Special,
+        frame: Frame,
+        target: Value,
+        args: Arguments,
+        kwargs: Keywords,
+        continuation: Pending | None,
     ) -> Outcome:
         depth = len(self.frames)
-        outcome = self._sealed(special, frame, args, kwargs, then)
+        outcome = self._sealed(special, frame, args, kwargs, continuation)
         if outcome is MISSING:
-            self.machine.natives.call(frame, target, args, kwargs, then)
+            self.machine.natives.call(frame, target, args, kwargs, continuation)
             return None
         if outcome is SWITCH:
-            if then is not None and len(self.frames) > depth:
+            if continuation is not None and len(self.frames) > depth:
                 if self.frames[-1].continuation is not None:
-                    self.machine.finish(frame, self.machine.entered_value(frame, depth), then)
+                    self.machine.finish(frame, self.machine.entered_value(frame, depth), continuation)
                     return None
-                self.frames[-1].continuation = then
+                self.frames[-1].continuation = continuation
             return SWITCH
-        if then is not None:
-            self.machine.finish(frame, frame.stack.pop(), then)
+        if continuation is not None:
+            self.machine.finish(frame, frame.stack.pop(), continuation)
         return None
 
     def _sealed(
-        self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, then: Pending | None
+        self, special: Special, frame: Frame, args: Arguments, kwargs: Keywords, continuation: Pending | None
     ) -> Outcome:
         """Runs a special; where more than a push follows it, no break may lose that."""
-        if then is None:
+        if continuation is None:
             return special(self.machine, frame, args, kwargs)
         self.machine.exits.sealed += 1
         try:
@@ -189,26 +195,28 @@ class Calls:
 
     # Classes --------------------------------------------------------------------------------------------------------
 
-    def construct(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
+    def construct(
+        self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, continuation: Pending | None
+    ) -> Outcome:
         """Calls a class; MISSING when native code shall do it."""
         if has_finalizer(cls):
             self.recorder.kill("finalizer", f"{cls.__name__}.__del__")
         special = SPECIALS.get(cls)
         if special is not None:
-            outcome = self._sealed(special, frame, args, kwargs, then)
+            outcome = self._sealed(special, frame, args, kwargs, continuation)
             if outcome is not MISSING:
-                if outcome is None and then is not None:
-                    self.machine.finish(frame, frame.stack.pop(), then)
+                if outcome is None and continuation is not None:
+                    self.machine.finish(frame, frame.stack.pop(), continuation)
                 return outcome
         in_python = equivalent_of(cls, (*args, *kwargs.values()), self.recorder.relations.tracked)
         if in_python is not None:
-            return self.call(frame, in_python, args, kwargs, then)
+            return self.call(frame, in_python, args, kwargs, continuation)
         method = python_method(type(cls), "__call__")
         if method is not None:
-            return self.call(frame, method, (cls, *args), kwargs, then)
-        return self.make(frame, cls, args, kwargs, then)
+            return self.call(frame, method, (cls, *args), kwargs, continuation)
+        return self.make(frame, cls, args, kwargs, continuation)
 
-    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, then: Pending | None) -> Outcome:
+    def make(self, frame: Frame, cls: type, args: Arguments, kwargs: Keywords, continuation: Pending | None) -> Outcome:
         """An instance as ``type.__call__`` makes it; MISSING when native code shall do it."""
         self.recorder.sources.guard_version(cls)
         init: Value = type_get(cls, "__init__")
@@ -236,7 +244,7 @@ class Calls:
         else:
             instance = new(cls, *args, **kwargs)
         if not isinstance(instance, cls):
-            self.machine.finish(frame, instance, then)
+            self.machine.finish(frame, instance, continuation)
             return None
         if python_init:
             self.recorder.functions.enter(init)
@@ -244,16 +252,16 @@ class Calls:
             if entered.code.missing is not None:
                 self.recorder.kill("opcode", f"{entered.code.missing} in {init.__qualname__}")
                 init(instance, *args, **kwargs)
-                self.machine.finish(frame, instance, then)
+                self.machine.finish(frame, instance, continuation)
                 return None
-            if then is not None:
+            if continuation is not None:
                 self.machine.call_nested(init, (instance, *args), kwargs)
-                self.machine.finish(frame, instance, then)
+                self.machine.finish(frame, instance, continuation)
                 return None
             entered.continuation = PushInstance(instance)
             self.machine.push(entered)
             return SWITCH
         if init is not object.__init__ and init is not type.__init__:
             init(instance, *args, **kwargs)
-        self.machine.finish(frame, instance, then)
+        self.machine.finish(frame, instance, continuation)
         return None

@@ -333,13 +333,13 @@ class Machine:
             del self.frames[base:]
             self.handled = handled
 
-    def finish(self, frame: Frame, value: Value, then: Pending | None) -> None:
-        """Does with a returned value what ``then`` says; without one the value is pushed."""
-        if then is None:
+    def finish(self, frame: Frame, value: Value, continuation: Pending | None) -> None:
+        """Does with a returned value what ``continuation`` says; without one the value is pushed."""
+        if continuation is None:
             frame.stack.append(value)
         else:
-            assert isinstance(then, Continuation)
-            then.finish(self, frame, value)
+            assert isinstance(continuation, Continuation)
+            continuation.finish(self, frame, value)
 
     def recover(self, frame: Frame, recovery: Pending) -> None:
         """Goes on in ``frame`` after the lookup that it waited for raised AttributeError."""
@@ -349,7 +349,7 @@ class Machine:
     def entered_value(self, frame: Frame, depth: int) -> Value:
         """Runs the frame that was just entered above ``depth`` to its end, and gives what it would push."""
         entered = self.frames[-1]
-        then, recovery = entered.continuation, entered.recovery
+        continuation, recovery = entered.continuation, entered.recovery
         entered.continuation, entered.recovery, entered.bottom = None, None, True
         try:
             value = self.loop(depth)
@@ -360,7 +360,7 @@ class Machine:
             return frame.stack.pop()
         finally:
             del self.frames[depth:]
-        self.finish(frame, value, then)
+        self.finish(frame, value, continuation)
         return frame.stack.pop()
 
 

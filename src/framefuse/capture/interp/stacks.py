@@ -83,7 +83,7 @@ def look(
     target: Function,
     args: Arguments,
     kwargs: Keywords,
-    then: Pending | None,
+    continuation: Pending | None,
     base: bool = False,
 ) -> None:
     """An opaque step: a call that looks at its callers or at frame objects of interpreted frames; on the frame that
@@ -94,7 +94,7 @@ def look(
     if any(type(part) is FrameView for part in (*args, *kwargs.values())):
         target, args, kwargs = _with_frames, _without_views(machine, target, args, kwargs), {}
     machine.recorder.sources.root(call)
-    machine.exits.opaque(frame, call, (target, args, kwargs, local), {}, then, "stack", leaves.title(target))
+    machine.exits.opaque(frame, call, (target, args, kwargs, local), {}, continuation, "stack", leaves.title(target))
 
 
 def from_here(

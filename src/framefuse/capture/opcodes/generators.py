@@ -16,11 +16,11 @@ def return_generator(machine: Machine, frame: Frame, argument: int) -> Outcome:
     generator = InterpretedGenerator(machine, frame)
     machine.recorder.generators = True
     machine.frames.pop()
-    then, frame.continuation = frame.continuation, None
+    continuation, frame.continuation = frame.continuation, None
     if frame.bottom:
         machine.returned = generator
         return DONE
-    machine.finish(machine.frames[-1], generator, then)
+    machine.finish(machine.frames[-1], generator, continuation)
     return SWITCH
 
 

@@ -17,8 +17,8 @@ ASKING = (torch.autograd.grad, torch.Tensor.register_hook, torch.Tensor.retain_g
 class Break(BaseException):
     """Raised by an instruction that cannot be recorded, where all frames can be taken apart.
 
-    ``target(*args, **kwargs)`` is the opaque step, None for a cut at which nothing runs; ``then`` says what the top
-    frame does with its outcome (see ``Machine.finish``). ``code`` and ``detail`` name the row of the stops catalogue.
+    ``target(*args, **kwargs)`` is the opaque step, None for a cut at which nothing runs; ``continuation`` says what the
+    top frame does with its outcome (``Machine.finish``). ``code`` and ``detail`` name the row of the stops catalogue.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Break(BaseException):
         target: Function | None,
         args: Arguments,
         kwargs: Keywords,
-        then: Pending | None,
+        continuation: Pending | None,
         code: str,
         detail: str,
     ) -> None:
@@ -34,7 +34,7 @@ class Break(BaseException):
         self.target = target
         self.args_of_target = args
         self.kwargs = kwargs
-        self.then = then
+        self.continuation = continuation
         self.code = code
         self.detail = detail
 

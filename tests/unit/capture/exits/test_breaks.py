@@ -205,11 +205,11 @@ def test_program(name: str) -> None:
             assert equal(expected, found, exact=False)
             assert ours.getvalue() == theirs.getvalue()
         state = compiled_function(compiled)
-        before = [point.dispatch.misses for point in state.continuations], state.dispatch.misses
+        before = [point.dispatch.misses for point in state.resume_dispatches], state.dispatch.misses
         for args in case.calls:
             compiled(vector(*args))
     assert not state.reasons, [str(reason) for reason in state.reasons]
-    assert ([point.dispatch.misses for point in state.continuations], state.dispatch.misses) == before
+    assert ([point.dispatch.misses for point in state.resume_dispatches], state.dispatch.misses) == before
     assert 2 <= len(state.products) <= case.graphs, [str(reason) for reason in state.breaks]
 
 
@@ -297,7 +297,7 @@ def test_what_is_read_no_more_is_not_carried_over_a_break():
     compiled = framefuse.compile(f)
     with torch.no_grad():
         assert f(vector(1.0)) == compiled(vector(1.0)) == compiled(vector(1.0))
-    (point,) = compiled_function(compiled).continuations
+    (point,) = compiled_function(compiled).resume_dispatches
     assert point.count == 1 + 1  # the outcome, and n
 
 

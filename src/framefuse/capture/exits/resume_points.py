@@ -28,7 +28,7 @@ READS = frozenset(HANDLERS[name] for name in ("LOAD_ATTR", "LOAD_METHOD"))
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Point:
+class ResumePoint:
     """A place where compiled code hands over: frames of this ``shape``, filled with values.
 
     The values of a point are the outcome of the opaque step (where the shape has one), then the leaves, then the
@@ -78,7 +78,7 @@ def _stepping(handler: Handler, why: tuple[str, str]) -> Handler:
 
 
 @dataclass(slots=True)
-class Points:
+class ResumePoints:
     """All points of one compiled function, and the instructions at which its next recordings break.
 
     ``learnt`` are steps of code objects: with None the recording is cut before them, with a reason they are opaque
@@ -86,14 +86,14 @@ class Points:
     holds a number of a tensor, reading one is a step.
     """
 
-    by_shape: dict[Hashable, list[Point]] = field(default_factory=dict)
+    by_shape: dict[Hashable, list[ResumePoint]] = field(default_factory=dict)
     learnt: dict[CodeType, dict[int, tuple[str, str] | None]] = field(default_factory=dict)
     limit: int = 64
     replayed: bool = False
     waited: dict[CodeType, int] = field(default_factory=dict)
     cut_codes: dict[CodeType, tuple[int, Code]] = field(default_factory=dict)
 
-    def find(self, taken: Taken, name: str, line: Line, why: Reason) -> Point:
+    def find(self, taken: Taken, name: str, line: Line, why: Reason) -> ResumePoint:
         """The point for a state of the frames: a known one, else one with fewer fixed numbers than those alike.
 
         Raises Unrepresentable when there are too many.
@@ -111,7 +111,7 @@ class Points:
                 if place not in taken.open and same:
                     fixed[place] = value
         free = tuple([place for place in range(len(taken.numbers)) if place not in fixed])
-        point = Point(name, line, taken.shape, len(taken.leaves), free, fixed, why)
+        point = ResumePoint(name, line, taken.shape, len(taken.leaves), free, fixed, why)
         alike.append(point)
         return point
 
