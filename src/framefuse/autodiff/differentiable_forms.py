@@ -64,7 +64,7 @@ class _Rebuilding:
             return
         inputs = tuple(self.made[operand] for operand in node.inputs)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        self._keep(node, node if same else replace(node, inputs=inputs))
+        self._keep(node, node if same else node.over(inputs))
 
     def _keep(self, old: Node, new: Node) -> None:
         self.made[old] = new
@@ -72,7 +72,7 @@ class _Rebuilding:
 
     def _differentiable(self, node: Node) -> None:
         inputs = tuple(self.made[operand] for operand in node.inputs)
-        moved = replace(node, inputs=inputs)
+        moved = node.over(inputs)
         results = self.users.get(node, [])
         if isinstance(node.attr("target"), Taped):
             self.made.update({part: part for part in results if part.attr("path")[0] != 0})  # nobody reads them again

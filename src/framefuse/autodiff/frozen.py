@@ -69,7 +69,7 @@ def _over(node: Node, given: Mapping[Node, Node], further: dict[Node, Node]) -> 
     """What the node computes from others in place of its operands."""
     if node.op in MARKS:
         return given[node.inputs[0]]
-    made = replace(node, inputs=tuple(given.get(part, part) for part in node.inputs))
+    made = node.over(tuple(given.get(part, part) for part in node.inputs))
     further[made] = node
     return made
 

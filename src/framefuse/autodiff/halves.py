@@ -9,7 +9,7 @@ from framefuse.autodiff.cut import choose_saved
 from framefuse.autodiff.differentiable_forms import with_differentiable_forms
 from framefuse.autodiff.divide import Division, Part, divide
 from framefuse.autodiff.frozen import frozen
-from framefuse.autodiff.holding import Group, Holding, holds
+from framefuse.autodiff.holding import Group, Holding, holds, united
 from framefuse.autodiff.joint import NOTHING, Joint, names_of
 from framefuse.autodiff.library import copied
 from framefuse.autodiff.order import late
@@ -76,6 +76,7 @@ class _Maker:
         """Decides what a piece saves."""
         part = self.division.parts[number]
         groups = [] if self.holding is None else [*self.holding.groups[number].values()]
+        kept = united(groups)
         primal = part.graph
         everything = [True] * len(part.outputs), [True] * len(primal.differentiable)
         given = {node: self._given(part, node, place) for place, node in enumerate(primal.inputs)}
@@ -84,7 +85,7 @@ class _Maker:
             for place, output in zip(part.outputs, primal.outputs, strict=True)
         }
         seen = {**given, **shown}
-        free = {node for node, entry in seen.items() if self._may_be_saved(entry, groups)}
+        free = {node for node, entry in seen.items() if self._may_be_saved(entry, kept)}
         others = {node for node in free if seen[node].kind == "input" or seen[node].place < self.seen}
         cold = frozen(primal, others)
         primal = cold.graph
@@ -102,7 +103,7 @@ class _Maker:
             seen=others,
             hints=primal.hints,
         )
-        known = {node: self._kept(seen[node], groups) for node in free}
+        known = {node: self._kept(seen[node], kept) for node in free}
         again = Joint.of(primal, *everything, True) if any(map(_differs_again, primal.nodes)) else joint
         roots = self._roots(primal, again)
         own = [node for node in chosen if node not in known]
@@ -117,10 +118,13 @@ class _Maker:
         needed = needed_for(own, set(primal.nodes))
         further = [node for node in joint.made if node in needed]
         moved = {old: new for old, new in joint.moved.items() if new in needed or old in cold.now}
-        further = [each for node in further for each in (*(old for old in moved if moved[old] is node), node)]
-        names = names_of([(node.shape, node.strides) for node in primal.inputs])
-        for node in (*primal.nodes, *joint.made):
-            names |= names_of(node)
+        before: dict[Node, list[Node]] = {}
+        for old, new in moved.items():
+            before.setdefault(new, []).append(old)
+        further = [each for node in further for each in (*before.get(node, ()), node)]
+        everywhere = (*primal.inputs, *primal.nodes, *joint.made)
+        names = names_of([*{(node.shape, node.strides) for node in everywhere}])  # a few shapes, of all nodes
+        names |= names_of([attr for node in everywhere for _, attr in node.attrs])
         for relation in joint.relations:
             names |= relation.left.symbols | relation.right.symbols
         hints = {symbol: hint for symbol, hint in primal.hints.items() if symbol in names}
@@ -151,16 +155,16 @@ class _Maker:
             return entry
         return replace(entry, history=given.place)
 
-    def _may_be_saved(self, entry: Saved, groups: Sequence[Group]) -> bool:
+    def _may_be_saved(self, entry: Saved, kept: Group) -> bool:
         """Whether to save a tensor that others see, or nobody, as itself."""
         if entry.kind == "input":
             place = self.bases.get(entry.place, entry.place)
-            return place in self.inputs and (self.holding is None or any(place in group.saved for group in groups))
-        return entry.place >= self.seen or any(entry.place in group.shown for group in groups)
+            return place in self.inputs and (self.holding is None or place in kept.saved)
+        return entry.place >= self.seen or entry.place in kept.shown
 
-    def _kept(self, entry: Saved, groups: Sequence[Group]) -> Saved:
+    def _kept(self, entry: Saved, kept: Group) -> Saved:
         """The entry as eager keeps it: a view is of the memory that the input had."""
-        if entry.kind != "input" or self.holding is None or any(entry.place in group.selves for group in groups):
+        if entry.kind != "input" or self.holding is None or entry.place in kept.selves:
             return entry
         return replace(entry, memory=True)
 

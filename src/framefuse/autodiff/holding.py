@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from framefuse.autodiff.divide import Division, homes_of
@@ -21,12 +21,20 @@ class Group:
     shown: set[int] = field(default_factory=set)
     frees: bool = False
 
-    def take(self, holder: Holder) -> None:
+    def take(self, holder: Holder | Group) -> None:
         """Adds a node."""
         self.saved |= holder.saved
         self.selves |= holder.selves
         self.shown |= holder.shown
         self.frees |= holder.frees
+
+
+def united(groups: Iterable[Group]) -> Group:
+    """What any of the groups keeps."""
+    whole = Group(0)
+    for group in groups:
+        whole.take(group)
+    return whole
 
 
 class Holding:

@@ -69,11 +69,11 @@ class Joint:
         for node in self.made:
             if node.op == "derived" and node.attr("name") == ANEW and node.inputs[0] in now:
                 result = node.inputs[0]
-                moved[node] = replace(result, inputs=tuple(now.get(operand, operand) for operand in result.inputs))
+                moved[node] = result.over(tuple(now.get(operand, operand) for operand in result.inputs))
                 continue
             inputs = tuple(moved.get(operand, operand) for operand in node.inputs)
             if inputs != node.inputs and node not in moved:
-                moved[node] = replace(node, inputs=inputs)
+                moved[node] = node.over(inputs)
         made = [moved.get(node, node) for node in self.made]
         self.builder.nodes[len(self.builder.nodes) - len(made) :] = made
         results = tuple(node and moved.get(node, node) for node in self.results)

@@ -57,7 +57,7 @@ def extract(
                 made[node] = replayed(node, inputs, leaves[states[node]])
                 continue
             same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-            made[node] = node if same else replace(node, inputs=inputs)
+            made[node] = node if same else node.over(inputs)
     return made
 
 

@@ -34,7 +34,7 @@ def apart(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:
             views[leaves[node]] = _plain(inputs[0])
             return (leaves[node],)
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        return (node if same else replace(node, inputs=inputs),)
+        return (node if same else node.over(inputs),)
 
     found = rebuilt(graph, change)
     further = tuple(leaves.values())
@@ -76,7 +76,7 @@ def together(graph: Graph, leaves: Collection[Node]) -> Graph:
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        made[node] = made[views[node]] if node in views else node if same else replace(node, inputs=inputs)
+        made[node] = made[views[node]] if node in views else node if same else node.over(inputs)
         return (made[node],)
 
     inputs = tuple(node for node in graph.inputs if node not in views)

@@ -270,7 +270,7 @@ def with_cuts(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Mapping[st
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         if node.op == "result" and node in found and not found[node].requires_grad:
-            kept = replace(node, inputs=inputs)
+            kept = node.over(inputs)
             return (kept, detached(kept))
         cut = []
         if node in results:
@@ -280,7 +280,7 @@ def with_cuts(graph: Graph, tensors: Sequence[torch.Tensor], numbers: Mapping[st
         changed = tuple(detached(operand) if place in cut else operand for place, operand in enumerate(inputs))
         fresh = [new for new, old in zip(changed, inputs, strict=True) if new is not old]
         same = all(new is old for new, old in zip(changed, node.inputs, strict=True))
-        return (*fresh, node if same else replace(node, inputs=changed))
+        return (*fresh, node if same else node.over(changed))
 
     return rebuilt(graph, change)
 

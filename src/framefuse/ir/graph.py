@@ -43,6 +43,10 @@ class Node:
                 return value
         raise KeyError(name)
 
+    def over(self, inputs: tuple[Node, ...]) -> Node:
+        """The same operation on other operands."""
+        return Node(self.op, inputs, self.attrs, self.dtype, self.shape, self.strides, self.line, self.device)
+
     def __repr__(self) -> str:
         # Operands are not shown: a graph is a DAG, and following every path would never end.
         return f"<{self.op} {self.dtype}[{', '.join(map(str, self.shape))}]>"

@@ -86,9 +86,9 @@ class Expr:
         return total
 
     def __add__(self, other: Expr | int) -> Expr:
-        if not isinstance(other, (Expr, int)):
-            return NotImplemented
-        return _sum(self, expr(other))
+        if type(other) is Expr:  # by far the most common
+            return _sum(self, other)
+        return _sum(self, expr(other)) if isinstance(other, int) else NotImplemented
 
     __radd__ = __add__
 
@@ -104,9 +104,9 @@ class Expr:
         return expr(other) - self
 
     def __mul__(self, other: Expr | int) -> Expr:
-        if not isinstance(other, (Expr, int)):
-            return NotImplemented
-        return _multiply(self, expr(other))
+        if type(other) is Expr:
+            return _multiply(self, other)
+        return _multiply(self, expr(other)) if isinstance(other, int) else NotImplemented
 
     __rmul__ = __mul__
 

@@ -35,7 +35,7 @@ def replaced(
         found = None if node.op == "input" else change(node, operands, builder, now)
         if found is None:
             same = all(new is old for new, old in zip(operands, node.inputs, strict=True))
-            found = node if same else replace(node, inputs=operands)
+            found = node if same else node.over(operands)
             builder.adopt((found,))
         elif found.dtype is not node.dtype or not _same_shape(builder, found, node):
             raise UserError(f"{found!r} cannot come in the place of {node!r}. Give a node of its dtype and shape")

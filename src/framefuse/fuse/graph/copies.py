@@ -23,7 +23,7 @@ def with_single_copies(graph: Graph) -> Graph:
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         source = node.inputs[0] if node.op == "reshape" else None
         if source is None or source not in copied:
-            return (node if inputs == node.inputs else replace(node, inputs=inputs),)
+            return (node if inputs == node.inputs else node.over(inputs),)
         made: list[Node] = []
         if source not in copies:
             shaped = replace(node, inputs=inputs, shape=copied[source].shape)

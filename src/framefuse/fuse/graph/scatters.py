@@ -22,10 +22,10 @@ def with_own_sums(graph: Graph) -> Graph:
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         if node.op != "scatter_add":
-            return (node if inputs == node.inputs else replace(node, inputs=inputs),)
+            return (node if inputs == node.inputs else node.over(inputs),)
         begun = node.inputs[0]
         if begun.op == "scatter_add" and readers[begun] == 1 and begun not in outside:
-            return (replace(node, inputs=inputs),)
+            return (node.over(inputs),)
         copy = Node("expand", inputs[:1], (), node.dtype, node.shape, None, node.line, node.device)
         return copy, replace(node, inputs=(copy, *inputs[1:]))
 
