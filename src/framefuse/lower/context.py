@@ -59,14 +59,23 @@ class Lowering(Builder):
 
     def axis(self, dim: Value, rank: int) -> int:
         """A dimension number made non-negative; 0-d tensors have one axis as far as dimension numbers go."""
-        if isinstance(dim, Expr):
-            dim = dim.constant
+        dim = self.fixed(dim, "a dimension")
         if not isinstance(dim, int):
             raise Unsupported("a dimension that is no number")
         limit = max(rank, 1)
         if not -limit <= dim < limit:
             raise Unsupported("a dimension out of range")
         return dim % limit
+
+    def fixed(self, value: Value, why: str) -> Value:
+        """The recorded value of a run-time int, which guards hold from now on: one that says which operation it is,
+        as a dimension does, and not how much of it. Anything else is itself.
+        """
+        if not isinstance(value, Expr):
+            return value
+        known = self.size(value)
+        self.require("==", value, expr(known), why)
+        return known
 
     def axes(self, dims: Value, rank: int) -> tuple[int, ...]:
         """One or several dimension numbers as sorted axes; None or an empty tuple means all."""

@@ -23,6 +23,7 @@ from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
 from framefuse.lower.autocast import Autocast
 from framefuse.lower.context import Lowering
+from framefuse.lower.dimensions import with_dimensions
 from framefuse.lower.equal_sizes import with_equal_sizes
 from framefuse.lower.failing import failing
 from framefuse.lower.foreach import each
@@ -173,6 +174,7 @@ class _Lowerer:
             self._write(index, call, written, fresh)
             return
         self.casts = self.autocast.casts(call, [self._meta(value) for _, value in fresh])
+        call = with_dimensions(self.builder, call, self._number)
         nodes = self._by_rule(call, fresh)
         if nodes is None:
             nodes = self._by_library(call, fresh)

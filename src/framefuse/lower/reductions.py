@@ -90,7 +90,7 @@ def _variance(
         dim, unbiased = None, dim
     if unbiased is not None:
         correction = 1 if unbiased else 0
-    correction = 1 if correction is None else correction
+    correction = 1 if correction is None else lo.fixed(correction, "a correction")
     if not input.dtype.is_float or not isinstance(correction, int) or correction < 0:
         raise Unsupported("integers or a fractional correction")
     axes = lo.axes(dim, len(input.shape))
@@ -345,7 +345,7 @@ def vector_or_matrix_norm(
     dtype: Value = None,
 ) -> Node:
     """That of all elements, or of vectors: along one axis, or of a tensor that has one."""
-    single = isinstance(dim, int) or (isinstance(dim, tuple) and len(dim) == 1)
+    single = isinstance(dim, (int, Expr)) or (isinstance(dim, tuple) and len(dim) == 1)
     if ord is not None and not single and (dim is not None or len(input.shape) != 1):
         raise Unsupported("a matrix norm")
     return norm(lo, input, 2 if ord is None else ord, dim, keepdim, dtype=dtype)

@@ -252,8 +252,7 @@ def split(lo: Lowering, tensor: Node, split_size_or_sections: Value, dim: Value 
 
 @rule("chunk", "unsafe_chunk")
 def chunk(lo: Lowering, input: Node, chunks: Value, dim: Value = 0) -> tuple[Node, ...]:
-    if not isinstance(chunks, int):
-        raise Unsupported("a run-time count")
+    chunks = lo.fixed(chunks, "a count of pieces")
     axis = lo.axis(dim, len(input.shape))
     size = input.shape[axis]
     if lo.size(size) == 0:
