@@ -79,7 +79,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "costs": set(),
         "setting": set(),
         "addressing": {"costs"},
-        "graph": {"costs", "addressing"},
+        "graph": {"costs", "setting", "addressing"},
         "layouts": {"costs", "setting", "addressing", "graph"},
         "grouping": {"costs", "setting", "addressing", "graph"},
         "nest": {"costs", "addressing", "grouping"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from framefuse.fuse.graph.biases import with_biases_apart
 from framefuse.fuse.graph.copies import with_single_copies
 from framefuse.fuse.graph.empty import without_empty
 from framefuse.fuse.graph.named_sizes import with_named_sizes
@@ -46,6 +47,7 @@ STAGES = {
 PASSES = (
     Pass("empty values", GRAPH, _alone(without_empty)),
     Pass("named sizes", GRAPH, _alone(with_named_sizes)),
+    Pass("biases apart", GRAPH, with_biases_apart),
     Pass("layouts", GRAPH, with_layouts),
     Pass("single copies", GRAPH, _alone(with_single_copies)),
     Pass("own sums", GRAPH, _alone(with_own_sums)),

@@ -152,7 +152,7 @@ def test_a_pass_of_ones_own_is_a_row():
     [
         ({}, ("own results", "mine", "grouping")),
         ({"before": "empty values"}, ("mine", "empty values", "named sizes")),
-        ({"after": "named sizes"}, ("named sizes", "mine", "layouts")),
+        ({"after": "named sizes"}, ("named sizes", "mine", "biases apart")),
         ({"before": "grouping"}, ("own results", "mine", "grouping")),
     ],
 )
