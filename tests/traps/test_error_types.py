@@ -18,6 +18,19 @@ TABLE = Table()
 trap = TABLE.trap
 
 
+@trap(traces=2, hits=3)
+def a_write_in_place_that_torch_does_not_differentiate(compiled):
+    def step(x):
+        y = x * 1
+        y.asinh_()
+        return (y * 2).sum()
+
+    f = compiled(step)
+    for number in range(4):
+        loss = f(torch.rand(3, generator=torch.Generator().manual_seed(number)).requires_grad_())
+        yield outcome(loss.backward)
+
+
 @trap(traces=1, hits=0, waits="gradient training S021")
 def a_second_derivative(compiled):
     f = compiled(lambda x: (x**3).sum())

@@ -109,6 +109,7 @@ _line(_Row(stop="tensor-attribute", lies=True, counts=True), "resize_")
 _line(_Row(stop="tensor-attribute", gives_back=True), "refine_names")
 _line(_Row(stop="tensor-attribute", resizes=True), "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_",
       "unsqueeze_")  # fmt: skip
+_line(_Row(stop="gradient"), "acosh_", "arccosh_", "asinh_", "arcsinh_", "atanh_", "arctanh_")  # torch refuses theirs
 _line(_Row(stop="transform"), "vmap", "jvp", "vjp")
 # Calls on a generator itself are recorded; of torch's own, those in capture/callables/random_calls.py are too.
 _line(_Row(stop="random-state"), "seed", "initial_seed")

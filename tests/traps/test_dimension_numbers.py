@@ -1,0 +1,44 @@
+"""Dimension numbers that are arguments: another one is another result, of other sizes or of fewer dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.traps.trap import Trap, hold
+from torch import Tensor
+
+
+def _squeezed_in_place(x: Tensor, dim: int) -> Tensor:
+    y = x.clone()
+    y.squeeze_(dim)
+    return y
+
+
+CALLS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "squeeze": lambda x, dim: x.squeeze(dim),
+    "squeeze_": _squeezed_in_place,
+    "unsqueeze": lambda x, dim: x.unsqueeze(dim) * 2,
+    "sum": lambda x, dim: x.sin().sum(dim),
+    "softmax": lambda x, dim: x.softmax(dim),
+    "norm of order 0": lambda x, dim: x.norm(0, dim) + 0 * x.sum(),
+    "cat": lambda x, dim: torch.cat([x, x * 2], dim),
+    "select": lambda x, dim: x.select(dim, 0) * 2,
+    "movedim": lambda x, dim: x.movedim(dim, 0) * 2,
+    "flatten": lambda x, dim: x.flatten(0, dim) * 2,
+    "size": lambda x, dim: x * x.size(dim),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_dimension_numbers(name: str) -> None:
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(CALLS[name])
+        for number, dim in enumerate([3, 2, 1, 0, -1, 3, 2, 1, 0, -1]):
+            x = torch.randn(5, 1, 4, 1, generator=torch.Generator().manual_seed(number)).requires_grad_()
+            y = f(x, dim)
+            yield y, torch.autograd.grad(y.sum(), x)[0].contiguous()
+
+    hold(Trap(program, traces=5, hits=5))
