@@ -18,7 +18,8 @@ Compiler = Callable[..., Function]
 
 def with_framefuse(function: Function, dynamic: bool | None, mode: str | None = None) -> Function:
     """`function` compiled by framefuse; `dynamic` and `mode` as in framefuse.compile."""
-    return framefuse.compile(function, dynamic=dynamic, mode=mode)
+    compiled: Function = framefuse.compile(function, dynamic=dynamic, mode=mode)
+    return compiled
 
 
 def with_torch(function: Function, dynamic: bool | None, mode: str | None = None) -> Function:

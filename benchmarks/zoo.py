@@ -84,7 +84,8 @@ def transformer(cls: str, config: str, **sizes: Any) -> Callable[[], nn.Module]:
 
     def make() -> nn.Module:
         library = optional("transformers")
-        return getattr(library, cls)(getattr(library, config)(vocab_size=VOCABULARY, **sizes))
+        model: nn.Module = getattr(library, cls)(getattr(library, config)(vocab_size=VOCABULARY, **sizes))
+        return model
 
     return make
 

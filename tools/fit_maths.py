@@ -42,7 +42,8 @@ def sine(coefficients: np.ndarray, r: np.ndarray) -> np.ndarray:
     total = np.full_like(u, coefficients[0])
     for coefficient in coefficients[1:]:
         total = (total.astype(np.float64) * u + np.float32(coefficient)).astype(np.float32)
-    return ((u * r).astype(np.float64) * total + r).astype(np.float32)
+    result: np.ndarray = ((u * r).astype(np.float64) * total + r).astype(np.float32)
+    return result
 
 
 def settled(coefficients: list[float], steps: int = 3000) -> tuple[list[float], float]:

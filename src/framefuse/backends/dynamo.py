@@ -25,4 +25,5 @@ def framefuse_backend(
     Raises UserError for one that framefuse does not know.
     """
     _ = gm.code  # torch makes the Python function of a graph when its text is first asked for
-    return compile(gm.forward, mode=mode, options=options)
+    compiled: Function = compile(gm.forward, mode=mode, options=options)
+    return compiled

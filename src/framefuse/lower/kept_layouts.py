@@ -1,4 +1,4 @@
-"""Requires of sizes and strides that calls which give a view or a copy, as memory lies, give again what they gave."""
+"""Requires of sizes and strides that a call which gave a view gives a view again, and one that copied copies."""
 
 from __future__ import annotations
 

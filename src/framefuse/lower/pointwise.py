@@ -210,7 +210,8 @@ def _scaled(a: Element, b: Element, alpha: Value, dtype: DType) -> Element:
     if _is_one(alpha):
         return a + b
     if not dtype.is_float:
-        return a + b * alpha
+        whole: Element = a + b * alpha
+        return whole
     known = isinstance(alpha, (int, float))
     return fma(b, rounded(alpha, dtype) if known else _rounded(a.number(alpha), dtype), a)
 
@@ -575,7 +576,7 @@ def isclose(
         raise Unsupported("integers or 16-bit floats")
 
     def formula(a: Element, b: Element) -> Element:
-        close = e.eq(a, b) | ((abs(a - b) <= atol + abs(b * rtol)) & (abs(a - b) < math.inf))
+        close: Element = e.eq(a, b) | ((abs(a - b) <= atol + abs(b * rtol)) & (abs(a - b) < math.inf))
         return close | (e.isnan(a) & e.isnan(b)) if equal_nan else close
 
     return lo.compute(formula, input, other)

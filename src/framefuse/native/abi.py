@@ -33,7 +33,8 @@ def _impl_length() -> int:
     except (AttributeError, OSError):
         return LEAST_WORDS
     usable.restype, usable.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
-    return max(LEAST_WORDS, min(usable(torch.empty(2)._cdata) // 8, 2 * LEAST_WORDS))
+    words = int(usable(torch.empty(2)._cdata)) // 8
+    return max(LEAST_WORDS, min(words, 2 * LEAST_WORDS))
 
 
 WORDS = _impl_length()

@@ -154,13 +154,16 @@ class _Writer:
             return self._real(value)
         if isinstance(value, Source):
             raise Stop(reason("argument", f"the object {value}, in the graph of a backend", self.trace.line))
-        if type(value) in (tuple, list):
-            return type(value)(self._argument(item) for item in value)
+        if type(value) is tuple:
+            return tuple([self._argument(item) for item in value])
+        if type(value) is list:
+            return [self._argument(item) for item in value]
         if type(value) is dict:
             return {key: self._argument(item) for key, item in value.items()}
         if type(value) is slice:
             return slice(*(self._argument(part) for part in (value.start, value.stop, value.step)))
-        return value
+        constant: Argument = value
+        return constant
 
     def _int(self, value: Expr) -> Argument:
         if value.constant is not None:
@@ -195,7 +198,8 @@ class _Writer:
 
     def _real(self, value: Real) -> Argument:
         if value.op == "const":
-            return value.args[0]
+            constant: float = value.args[0]
+            return constant
         if value in self.numbers:
             return self.numbers[value]
         if value.op == "int":

@@ -40,6 +40,6 @@ def compiled_module(module: nn.Module, dispatch: Function, recompile: Recompile,
     }
     metaclass: Value = type(cls)
     subclass = metaclass(cls.__name__, (cls,), body)
-    compiled = object.__new__(subclass)
+    compiled: nn.Module = object.__new__(subclass)
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled

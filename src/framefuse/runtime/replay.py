@@ -133,7 +133,7 @@ class Replay:
         if machine.capturing():
             return None
         if self.settings is not None and machine.settings() != self.settings:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]  # mypy takes it for Any
         if self.kept and self.counts() != self.alone:
             return None
         try:

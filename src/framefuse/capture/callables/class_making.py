@@ -16,7 +16,7 @@ from framefuse.capture.program import equivalents
 from framefuse.capture.program.frame import Frame, enter
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.lookups import is_python_metaclass, python_method, type_get
-from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.recording.made_classes import enter_made
 from framefuse.ir.values import Arguments, Function, Keywords, Value
 
@@ -56,10 +56,10 @@ def _run_body(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
 def _new(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``type.__new__(meta, name, bases, namespace, **kwargs)``."""
     cls = new_class(machine, type.__new__, args, kwargs)
-    if cls is not MISSING:
-        frame.stack.append(cls)
-        return None
-    return MISSING
+    if isinstance(cls, Marker):
+        return cls
+    frame.stack.append(cls)
+    return None
 
 
 @special(("__init__", type))

@@ -50,7 +50,8 @@ def mutate(machine: Machine, holder: Value, name: str, args: Arguments, kwargs: 
 def _native(holder: Value, name: str) -> Function:
     """The builtin method behind ``holder.name``, also where a subclass has one of its own."""
     kind = next(k for k in (OrderedDict, defaultdict, list, deque, dict, set) if isinstance(holder, k))
-    return getattr(kind, name).__get__(holder)
+    method: Function = getattr(kind, name).__get__(holder)
+    return method
 
 
 # Lists and deques -----------------------------------------------------------------------------------------------------

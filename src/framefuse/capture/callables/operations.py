@@ -149,7 +149,7 @@ class Operations:
                 method = python_method(kind, "__bool__")
                 if method is not None:
                     self.recorder.sources.guard_type(value)
-                    return checked("__bool__", kind, self.machine.call_nested(method, (value,)))
+                    return bool(checked("__bool__", kind, self.machine.call_nested(method, (value,))))
                 if type_get(kind, "__bool__") is MISSING:
                     method = python_method(kind, "__len__")
                     if method is not None:

@@ -127,7 +127,7 @@ def _issubclass(machine: Machine, frame: Frame, args: Arguments, kwargs: Keyword
 
 def _check_class(
     machine: Machine, frame: Frame, kind: type, value: Value, classes: Value, name: str, function: Callable[..., bool]
-) -> Value:
+) -> Outcome:
     """Asks a class or a tuple of them whether ``value``, of class ``kind``, belongs to it."""
     LOOKUPS.note(kind)
     listed = list(_flat(classes))
@@ -232,7 +232,7 @@ def _bool(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> 
     return None
 
 
-def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Value:
+def method_of(machine: Machine, frame: Frame, value: Value, name: str) -> Outcome:
     """Calls the Python method behind a builtin; MISSING where there is none."""
     method = python_method(type(value), name)
     if method is None or isinstance(value, torch.Tensor):
@@ -305,7 +305,7 @@ def _extreme_of_numbers(name: str, values: Sequence[Value]) -> Value:
     return best
 
 
-def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Arguments) -> Value:
+def _extreme_of_tensors(machine: Machine, frame: Frame, name: str, args: Arguments) -> Outcome:
     """One of tensors of one element and numbers, where a break is no choice: each comparison is checked at each run."""
     if not all(type(part) in NUMBERS or (isinstance(part, torch.Tensor) and part.numel() == 1) for part in args):
         return MISSING

@@ -101,7 +101,7 @@ class _Builder:
         if function is None:
             cells = tuple([types.CellType() for _ in code.co_freevars])
             function = types.FunctionType(code, variables, code.co_name, None, cells)
-        frame = self.keep(part, Frame(function, decode(code)))
+        frame: Frame = self.keep(part, Frame(function, decode(code)))
         frame.step, frame.keywords, frame.bottom = step, keywords, bottom
         frame.generator, frame.continuation, frame.recovery, frame.resumption, frame.handled, frame.space = [
             self.part(inner) for inner in part.parts[1:7]
@@ -111,7 +111,7 @@ class _Builder:
         return frame
 
     def generator(self, part: Part) -> InterpretedGenerator:
-        generator = self.keep(part, InterpretedGenerator.__new__(InterpretedGenerator))
+        generator: InterpretedGenerator = self.keep(part, InterpretedGenerator.__new__(InterpretedGenerator))
         generator.machine = self.machine
         self.machine.recorder.generators = True
         generator.state = part.value

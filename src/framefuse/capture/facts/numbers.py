@@ -315,7 +315,7 @@ def _real_operation(name: str, function: Function, left: Value, right: Value, ow
 DIVISIONS = ("div", "floordiv", "mod")
 
 
-def _real_unary(name: str, function: Function, value: Float) -> Value:
+def _real_unary(name: str, function: Function, value: Float) -> float:
     return floating(function(bare(value)), Real(name, (as_real(value),)), value.owner)
 
 

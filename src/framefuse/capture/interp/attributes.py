@@ -115,7 +115,7 @@ class Attributes:
         elif len(self.frames) > depth:
             frame.stack.append(self.machine.entered_value(frame, depth))
 
-    def attribute_now(self, frame: Frame, holder: Value, name: str) -> Outcome:
+    def attribute_now(self, frame: Frame, holder: Value, name: str) -> Value:
         """``holder.name`` as a value, computed at once."""
         depth = len(self.frames)
         value = self.attribute(frame, holder, name)
@@ -249,7 +249,7 @@ class Attributes:
             return (getattr(holder, name),)
         return (self._of_class(kind, name, on_class),)
 
-    def _of_class(self, kind: type, name: str, value: Value) -> Outcome:
+    def _of_class(self, kind: type, name: str, value: Value) -> Value:
         """A plain value that lies on a class; the fact on the class's version fixes which."""
         sources = self.recorder.sources
         if not self.recorder.alive or isinstance(value, (bool, str, type(None), types.FunctionType, type)):

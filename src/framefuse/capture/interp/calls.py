@@ -24,7 +24,7 @@ from framefuse.capture.program.frame import Frame, Pending, enter
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import is_wrapper, runs_natively
 from framefuse.capture.program.lookups import has_finalizer, is_python_metaclass, python_method, type_get
-from framefuse.capture.program.markers import MISSING, SWITCH, Outcome
+from framefuse.capture.program.markers import MISSING, SWITCH, Marker, Outcome
 from framefuse.capture.program.services import Why
 from framefuse.capture.recording.repeated import call_repeated, is_repeatable
 from framefuse.ir.values import Arguments, Keywords, Value
@@ -235,8 +235,8 @@ class Calls:
             return MISSING
         if new in CLASS_MAKERS:
             instance = CLASS_MAKERS[new](self.machine, new, (cls, *args), kwargs)
-            if instance is MISSING:
-                return MISSING
+            if isinstance(instance, Marker):
+                return instance
         elif python_new:
             instance = self.machine.call_nested(new, (cls, *args), kwargs)
         elif new is object.__new__:

@@ -78,7 +78,7 @@ def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:
         except RuntimeError as error:
             raise CompilerBug(f"LLVM refuses the code of a kernel: {error}") from error
         parsed = time.perf_counter()
-        data = _machine(target).emit_object(module)
+        data: bytes = _machine(target).emit_object(module)
         times["parse"] = parsed - begun
         times["generate"] = time.perf_counter() - parsed
         return data
@@ -87,7 +87,8 @@ def object_code(text: str, target: Target, times: dict[str, float]) -> bytes:
 def assembly(text: str, target: Target) -> str:
     """The module's machine code as assembly, for people and tests."""
     with LOCK:
-        return _machine(target).emit_assembly(llvm.parse_assembly(text))
+        written: str = _machine(target).emit_assembly(llvm.parse_assembly(text))
+        return written
 
 
 _machines: dict[Target, llvm.TargetMachine] = {}
