@@ -42,7 +42,8 @@ def test_what_tests_share_is_read_by_a_test():
 # Names that files of several rooms share, each for one idea that every stage has its part of.
 SHARED = {
     "attention": "fused attention", "attributes": "attributes of objects", "autocast": "torch's autocast",
-    "builder": "makes the values of one form of a program", "calls": "calls: of Python in capture, of torch's library in fuse",
+    "builder": "makes the values of one form of a program",
+    "calls": "calls: of Python in capture, of torch's library in fuse",
     "casts": "changes of dtype", "compile": "text to machine code", "convolution": "convolutions",
     "derivative": "what autodiff makes of a graph, and its place in autograd", "devices": "torch's devices",
     "emitter": "writes one form of a program", "faults": "the compiler's own faults", "functions": "Python functions",
