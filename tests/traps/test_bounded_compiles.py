@@ -262,7 +262,35 @@ def a_print_in_the_middle(compiled):
         yield f(ones(2))
 
 
-@trap(traces=4, hits=3)
+@trap(traces=6, hits=5)
+def backward_hooks_of_modules_in_one_another(compiled):
+    inner = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    for layer in inner:
+        nn.init.constant_(layer.weight, 0.5)
+    norms: list[float] = []
+    inner.register_full_backward_hook(lambda module, before, after: norms.append(before[0].sum().item()))
+    inner[1].register_full_backward_hook(lambda module, before, after: norms.append(after[0].sum().item()))
+    f = compiled(inner)
+    for call in range(6):
+        f((ones(1, 2) * (call + 1)).requires_grad_()).square().sum().backward()
+        yield list(norms), inner[0].weight.grad
+
+
+@trap(traces=2, hits=5)
+def a_node_of_autograd_that_is_looked_at(compiled):
+    weight = ones(2).requires_grad_()
+
+    @compiled
+    def f(x):
+        y = (x * weight).exp()
+        node = y.grad_fn
+        return (y * 2).sum(), node is not None
+
+    for call in range(6):
+        yield f(ones(2) * call)
+
+
+@trap(traces=4, hits=5)
 def a_full_backward_hook(compiled):
     model = nn.Linear(2, 2)
     nn.init.ones_(model.weight)

@@ -11,6 +11,7 @@ import weakref
 from typing import Literal, TypeAlias
 
 import torch
+from torch.utils.hooks import BackwardHook
 
 from framefuse.capture.callables.mutations import MUTATORS
 from framefuse.capture.callables.random_calls import records_generator
@@ -29,6 +30,8 @@ from framefuse.ir.values import Arguments, Keywords, Value
 # value. new: keeps what it is given, in something that the call made. collective, wait, generator: calls of the trace
 # that have an order of their own.
 Policy: TypeAlias = Literal["torch", "pure", "new", "collective", "wait", "generator"]
+# They look for the node of autograd that they hang a module's backward hooks on.
+HANGS_HOOKS = frozenset((BackwardHook.setup_input_hook, BackwardHook.setup_output_hook))
 GETTERS = (operator.itemgetter, operator.attrgetter)
 READ_ONLY = (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)
 # Of ``object`` itself, bound to an instance; and of classes: what only tells of them.
@@ -81,8 +84,15 @@ def _of_python(
             return None
         return "collective" if id(target) in collectives.COLLECTIVES else "torch"
     if module.partition(".")[0] == "torch":
-        return "torch"
+        return None if target in HANGS_HOOKS and _may_require_grad(recorder, args) else "torch"
     return "pure" if module in leaves.PURE_MODULES else None
+
+
+def _may_require_grad(recorder: Recorder, args: Arguments) -> bool:
+    """Whether gradients may flow to a tensor among the arguments or in a tuple there."""
+    parts = [part for given in args for part in (given if isinstance(given, tuple) else (given,))]
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    return torch.is_grad_enabled() and any(recorder.requires_grad(tensor) is not False for tensor in tensors)
 
 
 def _of_c(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywords) -> Policy | None:

@@ -25,18 +25,23 @@ from framefuse.ir.torch_calls import TABLE
 from framefuse.ir.values import Value
 
 STOPPED_READS = frozenset(name.removeprefix("get ") for name in TABLE.names("stop") if name.startswith("get "))
+LOOKED_AT = STOPPED_READS | {"grad_fn"}  # attributes of tensors that may end a segment
 EXACT = frozenset((list, tuple, dict, str, torch.Size, range, bytes, deque))
 
 
 @handles("LOAD_ATTR")
 def load_attr(machine: Machine, frame: Frame, argument: int) -> Outcome:
     holder, name = frame.stack.pop(), frame.code.names[argument]
-    if name in STOPPED_READS and isinstance(holder, torch.Tensor) and machine.recorder.alive:
+    if name in LOOKED_AT and isinstance(holder, torch.Tensor) and machine.recorder.alive:
         writes = own_writes(machine.recorder, holder) if name == "_version" else None
         if writes is not None:
             frame.stack.append(writes)
             return None
-        return machine.natives.call(frame, getattr, (holder, name), {})
+        if name in STOPPED_READS:
+            return machine.natives.call(frame, getattr, (holder, name), {})
+        if machine.recorder.requires_grad(holder) is not False:
+            machine.exits.opaque(frame, getattr, (holder, name), {}, None, "tensor-attribute", name)
+            return None
     attribute = machine.attributes.attribute(frame, holder, name)
     if isinstance(attribute, tuple):
         frame.stack.append(attribute[0])
