@@ -1,4 +1,4 @@
-"""The registry of what compiles kernels, by type of device: nothing else tells emitters apart."""
+"""The registry of what compiles kernels, by type of device: no other file distinguishes emitters."""
 
 from __future__ import annotations
 

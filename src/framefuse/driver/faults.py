@@ -1,4 +1,4 @@
-"""Reports the compiler's own faults: once for each kind, with a folder that tells of it; under ``check`` it raises."""
+"""Reports the compiler's own faults: once for each kind, with a folder that describes it; under ``check`` it raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every pass of fuse is told beside the value that it takes."""
+"""The setting of a compilation that every pass of fuse takes beside its value: targets, exactness, threads, offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the numbers of NumPy: objects without state, each of which is one value for good."""
+"""Recognises the numbers of NumPy: immutable objects without other state."""
 
 from __future__ import annotations
 

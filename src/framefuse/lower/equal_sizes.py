@@ -1,6 +1,4 @@
-"""Gives sizes of inputs that the program relies on to be equal one name, or the number that they are, so that what has
-one shape is seen to.
-"""
+"""Gives sizes of inputs that must be equal one symbol, or their constant, so that equal shapes compare equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records torch's older constructors (``torch.LongTensor``), which no function mode is told of, as calls that it is."""
+"""Records torch's older constructors (``torch.LongTensor``), which function modes do not see, as calls that they do."""
 
 from __future__ import annotations
 

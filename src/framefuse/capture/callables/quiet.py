@@ -1,4 +1,4 @@
-"""Asks torch about its function modes as if none recorded: what such a question tells decides what the program does."""
+"""Answers questions about torch's function modes as if none recorded, since programs branch on the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods of texts that tell little of them, asked in the interpreter's own terms: a fact on the answer is enough."""
+"""Records methods of tracked strings by their answer alone: a fact on the answer is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a run-time number or string tells of itself while the program computes with it."""
+"""The protocol by which a run-time number or string reports what the program learns of it."""
 
 from __future__ import annotations
 

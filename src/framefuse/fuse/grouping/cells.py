@@ -15,6 +15,8 @@ from framefuse.ir.ops import TABLE
 Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
 
 
+# Cells and groups are the working state of one pass: a cell is there before it is known what it becomes, as others
+# demand it, and is filled while its group grows, in this file. A frozen one would be made anew with all that refer to it.
 @dataclass(slots=True, eq=False)
 class Cell:
     """``node`` at ``index`` where ``mask`` holds; ``kind`` says how the kernel gets it.
@@ -230,6 +232,10 @@ class Group:
             cell.inner_index = tuple(position.substitute(values) for position in cell.inner_index)
             renewed[(cell.node, cell.index, cell.mask)] = cell
         self.cells = renewed
+
+    def begin_rows(self, cell: Cell) -> None:
+        """A reduction joins whose result ``cell`` reads: rows are the axes of its index."""
+        self.rows = self.covered(cell)
 
     def covered(self, cell: Cell) -> frozenset[Symbol] | None:
         """The axes over which the index of ``cell`` takes each element of its node exactly once, else None."""

@@ -303,7 +303,7 @@ class Grouping:
             if self.fits(group, cells[0]):
                 return cells[0]
             if group.rows is None and self.ends_a_reduction(group, cells[0]):
-                group.rows = group.covered(cells[0])
+                group.begin_rows(cells[0])
                 return cells[0]
         return None
 

@@ -1,4 +1,4 @@
-"""Turns kernels that differ in nothing but the length of their one loop into one kernel that is told the length."""
+"""Turns kernels that differ in nothing but the length of their one loop into one kernel with the length as a number."""
 
 from __future__ import annotations
 
