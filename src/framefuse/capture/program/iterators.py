@@ -1,4 +1,4 @@
-"""Iterators that can be taken apart: CPython's own, whose ``__reduce__`` makes them again, and one over run-time ranges."""
+"""Iterators that can be taken apart: CPython's own, made again by ``__reduce__``, and one over run-time ranges."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
 
 
 # Cells and groups are the working state of one pass: a cell is there before it is known what it becomes, as others
-# demand it, and is filled while its group grows, in this file. A frozen one would be made anew with all that refer to it.
+# demand it, and is filled while its group grows, in this file. A frozen one would be made anew with all that refer to
+# it.
 @dataclass(slots=True, eq=False)
 class Cell:
     """``node`` at ``index`` where ``mask`` holds; ``kind`` says how the kernel gets it.
