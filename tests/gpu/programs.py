@@ -154,6 +154,10 @@ def moved(x: Tensor) -> Any:
     return near, near.to(x.device) + x
 
 
+def scanned(x: Tensor) -> Any:
+    return (x.relu() * 2).cumsum(1) + x, x.cumsum(0), x.double().cumsum(1), x.sigmoid().cumprod(1), x.round().cummax(0)
+
+
 FUNCTIONS = (
     Program("chain", chain, matrix),
     Program("functions", functions, matrix, scale=4),
@@ -175,6 +179,7 @@ FUNCTIONS = (
     Program("random", random, matrix),
     Program("viewed", viewed, matrix),
     Program("pooled", pooled, pictures),
+    Program("scanned", scanned, matrix, 4),
     Program("chosen", chosen, matrix),
     Program("moved", moved, matrix),
 )

@@ -10,7 +10,7 @@ from framefuse.autodiff.joint import NOTHING
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED, sink_side
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Symbol
-from framefuse.ir.ops import CALL, CREATE, REDUCE, SCATTER, TABLE, VIEW
+from framefuse.ir.ops import CALL, CREATE, REDUCE, SCAN, SCATTER, TABLE, VIEW
 
 # Nanoseconds. The rates are those of memory beyond the caches, where the values of training live.
 MOVE = 0.05  # to read or write a byte
@@ -155,7 +155,7 @@ class _Prices:
         calls = 0
         for node in self.forward:
             kind = TABLE[node.op].kind
-            if kind in (CALL, REDUCE, SCATTER):
+            if kind in (CALL, REDUCE, SCATTER, SCAN):
                 self.in_memory.add(node)
             if kind == CALL:
                 self._in_memory(node.inputs)
@@ -225,7 +225,8 @@ class _Prices:
             elif node.op == "expand":
                 light = node.inputs[0] in found or self.count(node) != self.count(node.inputs[0])
             else:
-                light = kind not in (CALL, REDUCE, SCATTER) and all(operand in found for operand in _operands(node))
+                own = kind in (CALL, REDUCE, SCATTER, SCAN)
+                light = not own and all(operand in found for operand in _operands(node))
             if light:
                 found.add(node)
         return found
@@ -267,7 +268,7 @@ def _cut(
         if use is None or node.op == "full":
             continue
         kind = TABLE[node.op].kind
-        kept = kind in (CALL, SCATTER) or node.op == "input" or node in once
+        kept = kind in (CALL, SCATTER, SCAN) or node.op == "input" or node in once
         shared: list[tuple[Node, Use]] = []
         if not kept and kind != VIEW and node not in unread and node not in moving:
             shared = list(_shared(node, use, joint.uses))

@@ -382,6 +382,10 @@ class Builder:
             return result
         return self.reshape(result, tuple(ONE if axis in order else size for axis, size in enumerate(node.shape)))
 
+    def scan(self, op: str, node: Node, axis: int) -> Node:
+        """Of each element: the reduction of those up to it along ``axis``."""
+        return self.make(op, (node,), (("axis", axis),), node.dtype, node.shape)
+
     def matmul(self, left: Node, right: Node) -> Node:
         """(..., m, k) times (..., k, n) with equal leading dimensions and equal k."""
         return self.make("matmul", (left, right), (), left.dtype, (*left.shape[:-1], right.shape[-1]))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 #   view       moves indices only; fuse turns it into index arithmetic
 #   index      reads at computed positions
 #   scatter    adds at computed positions, in memory of its own, in any order
+#   scan       of each element: the reduction of those up to it along the axis in attr ``axis``
 #   reduce     removes or keeps (as size 1) the axes in attr ``axes``
 #   call       runs torch or BLAS
 POINTWISE, CREATE, VIEW, INDEX, REDUCE, CALL = "pointwise", "create", "view", "index", "reduce", "call"
-SCATTER = "scatter"
+SCATTER, SCAN = "scatter", "scan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,10 @@ def _reads() -> Iterable[Op]:
     for name in ("any", "all"):
         formula = f"torch.{name}(a, axes)"
         yield Op(name, REDUCE, 1, "bool", attrs=("axes",), formula=formula, derivative=(None,), cost=0.06)
+    # accumulated in the node's dtype, to which the operand was cast before; NaN wins
+    for name, formula in (("cumsum", "{}"), ("cumprod", "{}"), ("cummax", "{}[0]"), ("cummin", "{}[0]")):
+        formula = formula.format(f"torch.{name}(a, axis)")
+        yield Op(name, SCAN, 1, "first", "number", formula, ("scan_backward(g)",), attrs=("axis",), cost=0.1)
     # one axis, or all (the index into the flattened operand); the first of equal extremes, and NaN before all
     for name in ("argmax", "argmin"):
         formula = f"torch.{name}(a, axis)"

@@ -123,6 +123,7 @@ def _matmul_fits(node: Node, given: list[tuple[int, ...]], mine: tuple[int, ...]
 
 SHAPES: dict[str, Callable[[Node, list[tuple[int, ...]], tuple[int, ...]], bool]] = {
     "iota": lambda node, given, mine: len(mine) == 1,
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), lambda node, given, mine: mine == given[0]),
     "detach": lambda node, given, mine: mine == given[0],
     "derived": lambda node, given, mine: mine == given[0],
     "expand": _expand_fits,

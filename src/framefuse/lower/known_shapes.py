@@ -14,14 +14,14 @@ from framefuse.lower.rules import Shapes, Unsupported, register, rule
 
 # Calls that give one tensor of their first operand's shape.
 SAME = (
-    "cumsum", "cumprod", "logcumsumexp", "argsort", "masked_scatter", "scatter",
+    "logcumsumexp", "argsort", "masked_scatter", "scatter",
     "index_copy", "index_fill", "index_put", "bernoulli", "rand_like", "randn_like", "randint_like",
     "empty_like", "renorm", "i0", "bucketize", "msort", "put", "diagonal_scatter",
     "select_scatter", "slice_scatter", "matrix_exp", "special.i0e", "special.i1",
     "special.i1e", "special.ndtr", "special.ndtri", "special.entr", "local_response_norm", "gumbel_softmax",
 )  # fmt: skip
 # Calls that give two tensors of their first operand's shape.
-PAIRS = ("sort", "cummax", "cummin")
+PAIRS = ("sort",)
 
 
 def _like_first(count: int) -> Callable[..., Shapes]:

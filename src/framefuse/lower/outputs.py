@@ -13,6 +13,7 @@ from framefuse.ir.graph import Late, Node, Output, Write
 from framefuse.ir.ops import CALL, TABLE
 from framefuse.ir.stops import reason
 from framefuse.ir.strides import dense_order, unclear
+from framefuse.ir.torch_calls import TABLE as CALLS
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, refs
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
@@ -297,6 +298,8 @@ class Outputs:
         own, or where a library lies its ``own`` result out, those of what the library read.
         """
         meta, made = self.trace.metas[value], computed(node)
+        if not own and CALLS[self.definer[value].call.name].row_major:
+            return
         if own and made.op == "result":
             sizes = self.builder.lying.get(made.inputs[0], ())
         else:

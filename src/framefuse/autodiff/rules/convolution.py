@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from framefuse.autodiff.library import arguments, call, calls, inside, order_in, order_of
+from framefuse.autodiff.library import arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
 from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Node
@@ -164,21 +164,7 @@ def interpolate(builder: Builder, node: Node, given: Given, need: Sequence[bool]
     return [calls(builder, target, (g, *numbers), results, orders={g: order}, given=[order])[0]]
 
 
-# ---- sums along an axis ----------------------------------------------------------------------------------------------
-
-
-@inside
-def sums_from_the_end(g: torch.Tensor, axis: int) -> torch.Tensor:
-    """Each element and those behind it along ``axis``."""
-    return g.flip(axis).cumsum(axis).flip(axis)
-
-
-@vjp_call("cumsum")
-def cumsum(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
-    args, ((_, g),) = arguments(node, "input dim dtype=None"), given.items()
-    if args is None or not isinstance(args["dim"], int) or g.dtype is not node.inputs[0].dtype:
-        return None
-    return [call(builder, sums_from_the_end, (g, args["dim"]), like=g)]
+# ---- copies ----------------------------------------------------------------------------------------------------------
 
 
 @vjp_call("clone", "contiguous")

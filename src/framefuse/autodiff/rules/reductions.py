@@ -13,6 +13,7 @@ from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
 from framefuse.autodiff.tapes import Hole, Vjp
 from framefuse.ir.builder import ONE, Builder
 from framefuse.ir.graph import Node
+from framefuse.ir.numbers import expr
 
 
 def spread(builder: Builder, node: Node, reduce: Node) -> Node:
@@ -34,6 +35,19 @@ def extreme(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequ
     hit = builder.cast(builder.pointwise("eq", source, spread(builder, node, node)), source.dtype)
     count = spread(builder, builder.reduce("sum", hit, node.attr("axes")), node)
     return [run(builder, "div(mul(g, a), b)", {"g": spread(builder, g, node), "a": hit, "b": count})]
+
+
+@vjp("cumsum")
+def cumsum(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """The sum of the gradients from each element on."""
+    axis = node.attr("axis")
+    return [_turned(builder, builder.scan("cumsum", _turned(builder, g, axis), axis), axis)]
+
+
+def _turned(builder: Builder, node: Node, axis: int) -> Node:
+    """From the end to the start of an axis."""
+    starts = [size - 1 if place == axis else expr(0) for place, size in enumerate(node.shape)]
+    return builder.slice(node, starts, [-1 if place == axis else 1 for place in range(len(starts))], node.shape)
 
 
 @vjp("prod")

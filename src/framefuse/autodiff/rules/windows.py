@@ -111,6 +111,11 @@ def _summed(
     return total
 
 
+def _beside(builder: Builder, gradient: Node, source: Node) -> Node:
+    """The gradient, of which that of the input is zeros, as from eager's own calls."""
+    return builder.derived(gradient, "replaced", (gradient, source))
+
+
 @vjp_derived("max_pool")
 def max_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     """Of the greatest element of each window, whose number in it operand b names."""
@@ -121,7 +126,7 @@ def max_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seq
         winner = builder.cast(_gathered(builder, kept, axes, turns, UNUSED), INT32)
         return builder.pointwise("eq", winner, _number(builder, axes, turns, source.shape, g.device))
 
-    return [None, _summed(builder, g, axes, hit), None]
+    return [None, _beside(builder, _summed(builder, g, axes, hit), source), None]
 
 
 @vjp_derived("average_pool")
@@ -138,4 +143,4 @@ def average_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) ->
         number = _number(builder, axes, turns, source.shape, g.device)
         return builder.pointwise("ge", number, builder.full(0, INT32, number.shape, g.device))
 
-    return [None, _summed(builder, share, axes, hit), None]
+    return [None, _beside(builder, _summed(builder, share, axes, hit), source), None]

@@ -156,7 +156,7 @@ class Loops:
         values = self.values
         before = None if scope else Region("")
         scope = scope or Scope(before or Region(""))
-        sums = [r for r in fed if r.op == "sum" and r.compared.is_float]
+        sums = [r for r in fed if r.op == "sum" and r.compared.is_float and not r.accumulator.running]
 
         def turn(index: Reg) -> None:
             values.bind(statement.axis, values.fresh("computed", INT64, lambda group: index, values.depth))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from framefuse.codegen.specialisation import Choice
-from framefuse.ir.loops import Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement
+from framefuse.ir.loops import Accumulator, Apply, Index, Kernel, Let, Load, Loop, LoopKind, Statement
 from framefuse.ir.loops.walk import statements, values_of
 from framefuse.ir.numbers import Atom, Expr, Floordiv, Maximum, Minimum, Modulo, Symbol
 from framefuse.ir.ops import TABLE
@@ -17,6 +17,7 @@ WARP = 32
 BUSY, TILE = 512, 2048
 # A row up to this many elements is held as one tile (at 16 warps: 32 registers a value), a longer one goes in turns.
 ROW, TURN = 16384, 8192
+SCANNED = 2048  # elements of a row that one turn of a scan takes: chosen, 16 for each thread of 4 warps
 # Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
 # bytes of shared memory that the elements under way may take.
 ACROSS = 64, 32
@@ -116,6 +117,8 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     short = longest <= ROW * share // 8
     turn = max(1, TURN * share // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
+    if any(isinstance(s, Accumulator) and s.running for s in statements(body)):
+        width = min(width, SCANNED)
     points = 1
     across = parallel is not None and is_across(kernel, parallel, loops)
     if choice is not None:

@@ -222,6 +222,11 @@ def floor_rest(x, y):
 
 
 @triton.jit
+def add(x, y):
+    return x + y
+
+
+@triton.jit
 def multiply(x, y):
     return x * y
 

@@ -90,9 +90,11 @@ class Loops:
     # ---- accumulators
 
     def accumulator(self, statement: Accumulator) -> None:
-        self.running[statement.name] = Running(statement, [], self.open, self.open)
+        self.running[statement.name] = running = Running(statement, [], self.open, self.open)
         self.values.locals.pop(statement.name, None)
         self.lanes.pop(statement.name, None)
+        if statement.running:
+            self.start(running, self.open)
 
     def start(self, running: Running, axes: frozenset[int], turns: str = "") -> None:
         """Gives an accumulator its parts, before the outermost loop that feeds it; ``turns`` counts the turns of that
@@ -119,6 +121,9 @@ class Loops:
         if running.op == "squares":
             self._accumulate_square(running, value)
             return
+        if running.accumulator.running:
+            self._scan(running, value)
+            return
         if not running.parts:
             self.start(running, self.open)
         if running.axes != self.open:
@@ -131,6 +136,25 @@ class Loops:
         (part,) = running.parts
         joined = reductions.joined(running.op, [part], [value.typed])
         self.b.line(f"{part} = tl.where({mask}, {joined}, {part})" if mask else f"{part} = {joined}")
+
+    def _scan(self, running: Running, value: Tile) -> None:
+        """What the terms up to each point of a turn come to, behind those of the turns before; the last of them is
+        what the turns behind it begin with.
+        """
+        name, (carry,) = running.accumulator.name, running.parts
+        (place,) = self.open - running.own
+        text, mask = value.typed, self.values.mask(self.open - running.own).text
+        if place not in value.axes:
+            text = f"tl.broadcast_to({text}, {self.values.tile_shape(value.axes | {place})})"
+        if mask:
+            text = f"tl.where({mask}, {text}, {reductions.identity(running.op, running.compared)})"
+        here = self.b.named(reductions.joined(running.op, [carry], [reductions.scanned(running.op, text, place)]), name)
+        dimension = next(d for d in self.blocks.loops.values() if d.place == place)
+        last = f"{self._range(dimension)} == BLOCK{place} - 1"
+        total = f"tl.sum(tl.where({last}, {here}, {reductions.nothing(running.compared)}), {place})"
+        wide = "" if self.values.rank < 2 else "[:, None]" if place == 1 else "[None, :]"
+        self.b.line(f"{carry} = {total}{wide}")
+        self.values.locals[name] = Tile(here, running.accumulator.dtype, self.open)
 
     def _accumulate_position(self, running: Running, value: Tile, index: Expr, mask: str) -> None:
         at = self.values.indices.index(index)
@@ -180,7 +204,7 @@ class Loops:
 
     def finish(self, running: Running) -> None:
         """Folds what the loops left along the dimensions that are closed again."""
-        if running.result:
+        if running.result or running.accumulator.running:
             return
         if not running.parts:
             self.start(running, running.own)

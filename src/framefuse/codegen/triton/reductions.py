@@ -13,6 +13,7 @@ from framefuse.codegen.triton.values import literal
 from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.loops import Accumulator
 
+SCANS = {"sum": "add", "prod": "multiply", "max": "largest", "min": "smallest"}
 FOLDS = {"prod": "multiply", "max": "largest", "min": "smallest", "argmax": "larger_first", "argmin": "smaller_first"}
 
 
@@ -59,6 +60,16 @@ def identity(op: str, dtype: DType) -> str:
         return str(not lowest)
     limits = torch.iinfo(dtype.torch)
     return str(limits.min if lowest else limits.max)
+
+
+def nothing(dtype: DType) -> str:
+    """The zero that changes no zero."""
+    return literal(-0.0 if dtype.is_float else 0)
+
+
+def scanned(op: str, text: str, axis: int) -> str:
+    """Of each element along a dimension: those up to it made one."""
+    return f"tl.associative_scan({text}, {axis}, device.{SCANS[op]})"
 
 
 def joined(op: str, parts: Sequence[str], more: Sequence[str]) -> str:

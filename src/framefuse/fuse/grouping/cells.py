@@ -22,11 +22,11 @@ Mask = tuple[Expr, ...]  # the point exists where every expression is at least 0
 class Cell:
     """``node`` at ``index`` where ``mask`` holds; ``kind`` says how the kernel gets it.
 
-    ``load`` from the memory of ``node``; ``op`` from ``kids``; ``reduce`` over the axes ``inner`` from its one kid; an
-    empty kind is not decided yet. ``tests`` are the conditions under which each kid of a pad or cat, or the data of a
-    take or gather, exists. ``position`` is the symbol of the index that a take, gather or scatter_add reads;
-    ``inner_index`` the index along the dimensions that a reduction removes, or along that which a scatter_add replaces
-    by its position: its cell is what it adds to, its kids are the position and what it adds.
+    ``load`` from the memory of ``node``; ``op`` from ``kids``; ``reduce`` over the axes ``inner`` from its one kid;
+    ``scan`` along them; an empty kind is not decided yet. ``tests`` are the conditions under which each kid of a pad or
+    cat, or the data of a take or gather, exists. ``position`` is the symbol of the index that a take, gather or
+    scatter_add reads; ``inner_index`` the index along the dimensions that a reduction removes, or along that which a
+    scatter_add replaces by its position: its cell is what it adds to, its kids are the position and what it adds.
     """
 
     node: Node
@@ -59,6 +59,7 @@ class Group:
     roots: dict[Node, Cell] = field(default_factory=dict)
     cells: dict[tuple[Node, Index, Mask], Cell] = field(default_factory=dict)
     reduces: list[Cell] = field(default_factory=list)
+    scans: list[Cell] = field(default_factory=list)
     counter: int = 0
     adds: bool = False
 
@@ -135,6 +136,17 @@ class Group:
                 kept = iter(cell.index)
                 index = tuple(held[axis] if axis in held else next(kept) for axis in range(len(source.shape)))
                 cell.kids = (self.demand(source, index, ()),)
+                return
+            except Split as split:
+                self.split(split)
+
+    def expand_scan(self, cell: Cell, axes: tuple[Symbol, ...]) -> None:
+        """Decides that the kernel scans along ``axes``."""
+        cell.kind, cell.inner = "scan", axes
+        self.scans.append(cell)
+        while True:
+            try:
+                cell.kids = (self.demand(cell.node.inputs[0], cell.index, ()),)
                 return
             except Split as split:
                 self.split(split)
@@ -255,6 +267,15 @@ class Group:
         for axis in axes:
             total *= estimate(self.axes[axis], self.hints)
         return total
+
+
+def scanned_axes(group: Group, cell: Cell) -> tuple[Symbol, ...] | None:
+    """The axes along which the kernel would scan, in the order of positions; None where its loops are not those."""
+    if cell.mask or group.covered(cell) != frozenset(group.domain):
+        return None
+    axis = cell.node.attr("axis")
+    found = dense_axes(cell.index[axis], cell.node.shape[axis], group.axes)
+    return None if found is None else tuple(reversed(found))
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:

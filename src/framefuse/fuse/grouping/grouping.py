@@ -15,7 +15,7 @@ from framefuse.fuse.addressing.layout import Order, lies_in, preferred_orders
 from framefuse.fuse.addressing.ranges import ZERO
 from framefuse.fuse.addressing.strided import Strides, View, strided
 from framefuse.fuse.graph.results import wanted
-from framefuse.fuse.grouping.cells import Cell, Group
+from framefuse.fuse.grouping.cells import Cell, Group, scanned_axes
 from framefuse.fuse.grouping.digits import divided
 from framefuse.fuse.grouping.groups import Groups, strides_of
 from framefuse.fuse.grouping.library_items import may_see_views
@@ -105,6 +105,8 @@ class Grouping:
             self.joined(node)
         elif node.op == "scatter_add":
             self.scatter(node)
+        elif TABLE[node.op].kind == "scan":
+            self.scan(node, users, required)
         elif self.divides(node, users):
             self.keep(node, users, apart=True)
         elif not required and self.may_inline(node, users):
@@ -188,6 +190,29 @@ class Grouping:
         self.read(group, node, 0, None)
         self.publish(node, group)
 
+    def scan(self, node: Node, users: dict[Group, list[Cell]], required: bool) -> None:
+        """In the kernel of its one reader, whose loops have each element once and in order, or in one of its own."""
+        for group, cells in users.items():
+            alone = len(cells) == 1 and group.node is None and not (group.adds or group.reduces)
+            if alone and group.rows is None and len(users) == 1 and self.may_scan(group, cells[0]):
+                if required and not self.may_host(group, node, users):
+                    continue
+                self.compute(group, cells[0])
+                if required:
+                    group.roots[node], self.home[node] = cells[0], group
+                    self.publish(node, group)
+                return
+        group = self.open(None)
+        cell = group.open(node)
+        group.roots[node], self.home[node] = cell, group
+        self.compute(group, cell)
+        self.publish(node, group)
+
+    def may_scan(self, group: Group, cell: Cell) -> bool:
+        """Whether the loops of a kernel have the elements of a scan in order, and those of its other scans."""
+        axes = scanned_axes(group, cell)
+        return axes is not None and all(axes == other.inner for other in group.scans)
+
     def read(self, group: Group, node: Node, number: int, view: View | None) -> None:
         """Notes that ``group`` needs an operand in memory: as a view of its base, or (None) by itself."""
         if view is None:
@@ -260,7 +285,7 @@ class Grouping:
         return group.size_hint(outer[:needed])
 
     def may_reduce(self, group: Group, cells: Sequence[Cell]) -> bool:
-        if group.node is not None or group.adds or len(cells) != 1:
+        if group.node is not None or group.adds or group.scans or len(cells) != 1:
             return False
         target = self.setting.targets(cells[0].node.device)
         few = costs.CPU_FEW_ROWS if self.setting.threads else None
@@ -279,6 +304,8 @@ class Grouping:
         if TABLE[cell.node.op].kind == "reduce":
             inner, axes = inner_index(group, cell)
             group.expand_reduce(cell, inner, axes)
+        elif TABLE[cell.node.op].kind == "scan":
+            group.expand_scan(cell, scanned_axes(group, cell) or ())
         else:
             group.expand(cell)
 

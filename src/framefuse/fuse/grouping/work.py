@@ -66,7 +66,7 @@ def weights(graph: Graph) -> dict[Node, Weight]:
         if node.op == "full" or (elementwise and all(found[operand] is NUMBER for operand in node.inputs)):
             found[node] = NUMBER
             continue
-        if row.kind in ("call", "reduce", "scatter") or node.op == "input":
+        if row.kind in ("call", "reduce", "scatter", "scan") or node.op == "input":
             found[node] = loaded
             continue
         time, loads = op_time(node), 0

@@ -27,6 +27,8 @@ from framefuse.fuse.nest.values import (
 from framefuse.ir.dtypes import BOOL, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.loops import (
+    Accumulate,
+    Accumulator,
     Apply,
     AtomicAdd,
     Check,
@@ -71,6 +73,7 @@ class Emitter:
     uses: dict[Cell, int] = field(default_factory=dict)
     counter: int = 0
     settled: dict[Expr, bool] = field(default_factory=dict)  # tests whose outcome the open loops decide
+    running: dict[Cell, Accumulator] = field(default_factory=dict)  # of scans
     floor: int = 0  # scopes outside the parallel loop, which may hold nothing but it
 
     def fresh(self, prefix: str) -> str:
@@ -147,6 +150,8 @@ class Emitter:
             return self._load(cell)
         if cell.kind == "reduce":
             raise CompilerBug(f"{node.op} is read before its loop ended")
+        if cell.kind == "scan":
+            return self._scan(cell)
         if TABLE[node.op].kind == "pointwise":
             return operate(node, [self.value(kid) for kid in cell.kids])
         match node.op:
@@ -163,6 +168,14 @@ class Emitter:
                 return self.value(cell.kids[1])
             case _:
                 return self.value(cell.kids[0])
+
+    def _scan(self, cell: Cell) -> Computed:
+        """What the scan has come to at this point of its loop."""
+        running, body = self.running[cell], self.scopes[-1].body
+        body.append(Accumulate(running.name, cast(self.value(cell.kids[0]).value, running.dtype)))
+        name = self.fresh("v")
+        body.append(Let(name, Local(running.name, running.dtype)))
+        return Computed(Local(name, running.dtype))
 
     def _load(self, cell: Cell) -> Computed:
         name = self.parameters.buffer(cell.node, cell.node.dtype)

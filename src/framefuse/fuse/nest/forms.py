@@ -20,7 +20,8 @@ def title_of(group: Group) -> str:
     """A short name from the operations that tell most."""
     names: dict[str, int] = {}
     for cell in group.cells.values():
-        if cell.kind in ("op", "reduce") and cell.node.op not in ("full", "cast", "expand", "reshape", "permute"):
+        moved = cell.node.op in ("full", "cast", "expand", "reshape", "permute")
+        if cell.kind in ("op", "reduce", "scan") and not moved:
             names[cell.node.op] = names.get(cell.node.op, 0) + 1
     reduces = [cell.node.op for cell in reversed(group.reduces)]
     rest = [name for name in reversed(names) if name not in reduces][: 5 - min(3, len(reduces))]

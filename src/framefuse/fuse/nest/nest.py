@@ -33,6 +33,7 @@ from framefuse.ir.loops import (
 )
 from framefuse.ir.numbers import Expr, Real, Symbol, ceildiv, expr, minimum, product
 
+SCANS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 ACCUMULATORS = {"amax": "max", "amin": "min"}
 
 
@@ -156,6 +157,13 @@ class Nest:
             return Accumulator(name, node.op, BOOL)
         dtype = node.dtype if node.op in ("sum", "prod") else node.inputs[0].dtype
         return Accumulator(name, ACCUMULATORS.get(node.op, node.op), compute(dtype))
+
+    def begin_scans(self) -> None:
+        """Declares the accumulators of scans at the end of the innermost scope."""
+        for cell in self.group.scans:
+            running = Accumulator(self.emitter.fresh("a"), SCANS[cell.node.op], cell.node.dtype, running=True)
+            self.emitter.running[cell] = running
+            self.emitter.scopes[-1].body.append(running)
 
     def result(self, reduce: Cell, value: Value) -> Computed:
         """What a reduction's accumulator means to the cells that use it."""

@@ -67,7 +67,7 @@ def shape_of(group: Group) -> Shape:
         kids = cell.kids if cell.kind != "load" else ()
         used = shape_axes(shape, {s for e in (*cell.mask, *(t for ts in cell.tests for t in ts)) for s in e.symbols})
         level = 0
-        if cell.kind == "load" or cell.node.op == "iota":
+        if cell.kind in ("load", "scan") or cell.node.op == "iota":
             used |= shape_axes(shape, {symbol for position in cell.index for symbol in position.symbols})
         for kid in kids:
             used |= shape.axes[kid]

@@ -131,12 +131,15 @@ class Accumulator:
     Declared outside the loop that feeds it and read as ``Local(name)`` after that loop. Declared inside a vector loop
     it is one accumulator per lane. ``dtype`` is the accumulation dtype (argmax: int64 result, ``dtype`` of the
     compared values in ``of``).
+
+    What a ``running`` one has come to is read inside its loop as well, behind the term of the point: a scan.
     """
 
     name: str
     op: str
     dtype: DType
     of: DType | None = None
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)

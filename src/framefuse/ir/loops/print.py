@@ -72,8 +72,8 @@ def _statement(statement: Statement) -> Iterator[str]:
     match statement:
         case Let(name, value):
             yield f"{name} = {value_text(value)}"
-        case Accumulator(name, op, dtype, of):
-            yield f"{name} = {op}_of_{of or dtype}()"
+        case Accumulator(name, op, dtype, of, running):
+            yield f"{name} = {'running_' if running else ''}{op}_of_{of or dtype}()"
         case Accumulate(name, value, index):
             yield f"{name} <- {value_text(value)}" + (f" at {index}" if index is not None else "")
         case Store(buffer, index, value):

@@ -82,7 +82,6 @@ POOLS = {
         "upsample_bilinear2d_backward",
     ),
     "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), "upsample_bicubic2d_backward"),
-    "cumsum": (lambda x: x.cumsum(1), "sums_from_the_end"),
 }
 
 

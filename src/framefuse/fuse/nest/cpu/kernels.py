@@ -9,6 +9,7 @@ from framefuse.fuse.addressing.strided import Strides
 from framefuse.fuse.grouping.cells import Group
 from framefuse.fuse.nest.cpu.column_tiles import column_tiles, may_tile
 from framefuse.fuse.nest.cpu.loops import around
+from framefuse.fuse.nest.cpu.scans import scan_kernel
 from framefuse.fuse.nest.cpu.square_tiles import square_tiles
 from framefuse.fuse.nest.cpu.two_stages import may_stage, two_stages
 from framefuse.fuse.nest.forms import Runs, crossing_axis, primary, rows_of, runs_of, title_of, work_of
@@ -27,6 +28,9 @@ def build_kernels(
     shape = shape_of(group)
     nest = Nest(group, shape, strides_of)
     title = title_of(group)
+    if group.scans:
+        sweeps = sweeps_of(shape)
+        return [scan_kernel(nest, sweeps[0], title, work_of(nest, sweeps))]
     if group.rows is None:
         return [_pointwise(nest, title)]
     sweeps = sweeps_of(shape)

@@ -1,0 +1,124 @@
+"""Scans by kernels: values, places, strides and gradients are eager's, for sizes other than the recorded ones."""
+
+import pytest
+import torch
+
+import framefuse
+from framefuse.api import compiled_function
+from framefuse.ir.schedule import RunCall, RunKernel
+from framefuse.lower import scans
+
+
+def parts(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def agree(function, *shapes, dtype=torch.float32, twice=False):
+    """Compares compiled code with eager on inputs of each shape; the first one records."""
+    near = {"rtol": 2e-2, "atol": 0.2} if dtype.itemsize == 2 else {"rtol": 1e-4, "atol": 1e-4}
+    fast = framefuse.compile(function)
+    for number, shape in enumerate((shapes[0], shapes[0], *shapes[1:])):
+        torch.manual_seed(number)
+        x = (torch.randn(shape) * 2).to(dtype)
+        ours, theirs = (x.clone().requires_grad_(dtype.is_floating_point) for _ in range(2))
+        results, expected = parts(fast(ours)), parts(function(theirs))
+        for mine, other in zip(results, expected, strict=True):
+            assert mine.stride() == other.stride()
+            torch.testing.assert_close(mine, other, **near)
+        if expected[0].requires_grad:
+            share = torch.randn_like(expected[0])
+            found = [torch.autograd.grad((value[0] * share).sin().sum(), leaf, create_graph=twice)
+                     for value, leaf in ((results, ours), (expected, theirs))]  # fmt: skip
+            torch.testing.assert_close(*found, **near)
+            if twice:
+                again = [torch.autograd.grad(value[0].sin().sum(), leaf)
+                         for value, leaf in zip(found, (ours, theirs), strict=True)]  # fmt: skip
+                torch.testing.assert_close(*again, **near)
+    state = compiled_function(fast)
+    assert state.dispatch.hits >= len(shapes) and not state.reasons
+    items = [product.stages.code.schedule.items for product in state.products]
+    return [item for each in items for item in each if isinstance(item, (RunKernel, RunCall))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.uint8])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_sums_along_each_axis(axis, dtype):
+    items = agree(lambda x: x.cumsum(axis), (3, 37, 5), (4, 20, 33), (2, 1, 1), dtype=dtype)
+    assert [type(item) for item in items] == [RunKernel]
+
+
+FUSED = {
+    "around": lambda x: (x.relu() * 2).cumsum(1).sigmoid() + x,
+    "of the one before": lambda x: x.cumsum(1) - x,
+    "from the end": lambda x: x.flip(1).cumsum(1).flip(1) + 1,
+    "of what is stored too": lambda x: (lambda y: (y, y * 2))((x * 2).cumsum(1)),
+    "of a share": lambda x: x.softmax(1).cumsum(1),
+    "then a sum": lambda x: (x.cumsum(1) * 2).sum(1),
+    "of two": lambda x: x.cumsum(1).cumsum(0),
+    "of several axes as one": lambda x: (x * 2).reshape(-1).cumsum(0).reshape(x.shape) + 1,
+    "of a transpose": lambda x: (x.t() * 2).cumsum(0),
+    "of a constant": lambda x: torch.ones_like(x).cumsum(1) + x,
+    "of a test": lambda x: (x > 0).cumsum(1) * 2,
+    "beside": lambda x: (x.cumsum(1), x.exp().cumsum(1)),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_is_around_a_scan(name):
+    items = agree(FUSED[name], (5, 37), (3, 70), (1, 9), dtype=torch.float64, twice=True)
+    assert all(isinstance(item, RunKernel) for item in items)
+
+
+def test_what_is_around_a_scan_is_in_its_kernel():
+    items = agree(FUSED["around"], (5, 37), (3, 70))
+    assert sum("cumsum" in item.kernel.title for item in items) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_products_and_extremes(axis, dtype):
+    with torch.no_grad():
+        agree(lambda x: (x.to(dtype) * 0.1 + 1).cumprod(axis), (5, 37), (3, 70))
+        for function in (lambda x: x.round().cummax(axis), lambda x: x.round().cummin(axis)):
+            fast = framefuse.compile(function)
+            for shape in ((5, 37), (5, 37), (30, 70)):
+                x = (torch.randn(shape) * 2).to(dtype)
+                if dtype.is_floating_point:
+                    x[2, 3] = float("nan")
+                for mine, other in zip(fast(x), function(x), strict=True):
+                    torch.testing.assert_close(mine, other, equal_nan=True)
+            assert compiled_function(fast).dispatch.hits >= 2
+
+
+def test_gradients_of_products_and_extremes():
+    agree(lambda x: (x * 0.1 + 1).cumprod(1), (5, 37), (3, 70))
+    agree(lambda x: x.cummax(1), (5, 37), (3, 70))
+
+
+def test_nothing_and_one():
+    fast = framefuse.compile(lambda x: x.cumsum(0) * 2)
+    for x in (torch.ones(3, 2), torch.ones(3, 2), torch.ones(0, 2), torch.ones(3, 0), torch.ones(1, 1)):
+        assert torch.equal(fast(x), x.cumsum(0) * 2)
+    scalar = framefuse.compile(lambda x: x.cumsum(0) * 2)
+    for _ in range(3):
+        assert torch.equal(scalar(torch.tensor(2.0)), torch.tensor(4.0))
+
+
+def test_no_digits_are_lost_over_a_long_row():
+    fast = framefuse.compile(lambda x: x.cumsum(0))
+    for _ in range(3):
+        x = torch.rand(100_000)
+        exact = x.double().cumsum(0)
+        assert (fast(x) - exact).abs().max() <= (x.cumsum(0) - exact).abs().max()
+
+
+@pytest.mark.parametrize("shape", [(2, 64), (2, 70), (70, 2), (100,), (1, 17)])
+def test_segments_of_long_rows(shape, monkeypatch):
+    monkeypatch.setattr(scans, "PLACED", {})
+    monkeypatch.setattr(scans, "ROWS", 8)
+    monkeypatch.setattr(scans, "SEGMENT", 2)
+    for axis in range(len(shape)):
+        longer = tuple(size * 2 + 1 for size in shape)
+        items = agree(lambda x, axis=axis: (x * 2).cumsum(axis) + 1, shape, longer, twice=True)
+        assert all(isinstance(item, RunKernel) for item in items)
+        assert len(items) > 1 or shape[axis] < 16
