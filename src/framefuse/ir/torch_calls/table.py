@@ -204,7 +204,7 @@ _line(
     "linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot",
 )  # fmt: skip
 _line(_Row(row_major=True, total=True, inside=True), "cumsum", "cumprod")
-_line(_Row(row_major=True, total=True), "logcumsumexp")
+_line(_Row(row_major=True, total=True), "logcumsumexp", "cummax", "cummin")
 _line(_Row(row_major=True, sparse=(4, 6)), "embedding")
 _line(_Row(sparse=(7,)), "embedding_bag")
 _line(_Row(total=True), "clone", "permute", "msort", "empty_like", "integer_word", "float_word", "i0", "special_i0e",
