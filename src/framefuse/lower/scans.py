@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from framefuse.ir.builder import ONE
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, ceildiv, expr
+from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import row, sum_dtype
-from framefuse.lower.rules import Shapes, register
+from framefuse.lower.rules import Lowered, Rule, Shapes, register
 
 # Fewer rows than the first do not fill a GPU; those longer than the second are cut into segments of its multiples.
 # Chosen: eager's own kernel runs 8 rows of 16 M elements on one program each, at 42 GB/s of an H100's 3,000.
@@ -38,8 +36,8 @@ def _in_segments(lo: Lowering, node: Node, axis: int, segment: int) -> Node:
     shape, size = node.shape, node.shape[axis]
     count = ceildiv(size, expr(segment))
     lo.require("<", expr(0), size, "a scan of nothing")
-    zeros: list[Any] = [0] * len(shape)
-    after = list(zeros)
+    zeros: list[Expr | int] = [0] * len(shape)
+    after: list[Expr | int] = [0] * len(shape)
     after[axis] = count * segment - size
     wide = lo.pad(node, zeros, after, 0.0 if node.dtype.is_float else 0)
     long = (*shape[:axis], count * segment, *shape[axis + 1 :])
@@ -56,8 +54,8 @@ def _wide(input: Node, dtype: DType) -> DType:
     return BY_NAME["float64"] if dtype.name == "float32" and input.device == "cpu" else BY_NAME[dtype.compute]
 
 
-def _running(op: str) -> Callable[..., Any]:
-    def lowered(lo: Lowering, input: Node, dim: Any, *, dtype: Any = None, out: Any = None) -> Any:
+def _running(op: str) -> Rule:
+    def lowered(lo: Lowering, input: Node, dim: Value, *, dtype: Value = None, out: Value = None) -> Lowered:
         result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
         axis = lo.axis(dim, len(input.shape))
         if result is BOOL or result.llvm is None or (op == "cumprod" and lo.differentiable and result.is_float):
@@ -73,8 +71,8 @@ def _running(op: str) -> Callable[..., Any]:
     return lowered
 
 
-def _extreme(op: str) -> Callable[..., Any]:
-    def lowered(lo: Lowering, input: Node, dim: Any, *, out: Any = None) -> Any:
+def _extreme(op: str) -> Rule:
+    def lowered(lo: Lowering, input: Node, dim: Value, *, out: Value = None) -> Lowered:
         known = Shapes((input.shape, input.shape))
         axis = lo.axis(dim, len(input.shape))
         if input.dtype is BOOL or (lo.differentiable and input.dtype.is_float):
