@@ -112,6 +112,10 @@ def test_no_digits_are_lost_over_a_long_row():
         assert (fast(x) - exact).abs().max() <= (x.cumsum(0) - exact).abs().max()
 
 
+def doubled_along(axis):
+    return lambda x: (x * 2).cumsum(axis) + 1
+
+
 @pytest.mark.parametrize("shape", [(2, 64), (2, 70), (70, 2), (100,), (1, 17)])
 def test_segments_of_long_rows(shape, monkeypatch):
     monkeypatch.setattr(scans, "PLACED", {})
@@ -119,6 +123,6 @@ def test_segments_of_long_rows(shape, monkeypatch):
     monkeypatch.setattr(scans, "SEGMENT", 2)
     for axis in range(len(shape)):
         longer = tuple(size * 2 + 1 for size in shape)
-        items = agree(lambda x, axis=axis: (x * 2).cumsum(axis) + 1, shape, longer, twice=True)
+        items = agree(doubled_along(axis), shape, longer, twice=True)
         assert all(isinstance(item, RunKernel) for item in items)
         assert len(items) > 1 or shape[axis] < 16
