@@ -94,7 +94,8 @@ def _formula_rule(texts: Sequence[str | None]) -> Vjp:
 
 INF, NAN = float("inf"), float("nan")
 HARDSIGMOID = _formula_rule(("where(bit_and(gt(a, -3.0), lt(a, 3.0)), mul(g, 0.1666666716337204), zero)",))
-ASIDE = ("shifted", "aside", "max_pool", "average_pool")  # rules that are about more nodes where gradients are differentiated again
+# Rules that are about more nodes where gradients are differentiated again.
+ASIDE = ("shifted", "aside", "max_pool", "average_pool")
 DERIVED.update({name: _formula_rule(texts) for name, texts in FORMULAS.items()})
 
 
