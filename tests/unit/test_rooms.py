@@ -54,6 +54,7 @@ SHARED = {
     "patterns": "graphs to find and replace", "pointwise": "pointwise primitives", "pooling": "pooling",
     "products": "matrix products", "reductions": "reductions", "registry": "what decorators fill",
     "rewrite": "one form of a program made out of another", "saved": "what a forward keeps for its backward",
+    "scans": "running sums",
     "target": "a device that code is made for", "tuning": "measured choices", "two_stages": "reductions in two kernels",
     "values": "the values of one form of a program", "verify": "the rules of one form of a program",
     "views": "views of tensors",
