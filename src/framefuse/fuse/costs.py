@@ -108,13 +108,14 @@ COPIED = 0.12, 0.0008  # of a value that is copied in the other order
 TURNED = 0.08, 0.00005  # what a kernel takes longer that reads a value in one order and writes another in the other one
 TURNED_VOLUME = 0.08, 0.0007  # the same of five dimensions
 REDUCED_ACROSS = 0.01, 0.0003  # what a reduction takes longer across memory,
-REDUCED_GROUPS = 0.3, 0.003  # and one over groups of channels with all their points
+REDUCED_GROUPS = 0.3, 0.003  # one over groups of channels with all their points,
+REDUCED_COLUMNS = 0.01, 0.006  # and one that leaves the channels: of batch norm's backward, with what is read again
 # What a convolution takes longer, for each byte of its operand and result, with all contiguous: libraries turn what
 # their matrix units read, and turn back what they write. A product of channels alone is taken as it lies. "exact" are
-# those of a GPU in float32 that may not round to TF32: chosen.
+# those of a GPU in float32 that may not round to TF32; below 0: what takes longer channels-last.
 CONVOLUTION = {
     "plain": (0.1, 0.00075), "product": (0.05, 0.0001), "grouped": (0.03, 0.00075), "depthwise": (0.1, 0.00075),
-    "exact": (0.1, 0.0),
+    "exact": (0.1, -0.001),
 }  # fmt: skip
 CONVOLUTION_CALL = 0, 4000  # nanoseconds of a call with all contiguous: launches of what turns
 WEIGHT = 0.2, 0.0008  # of a contiguous weight that a library turns channels-last,

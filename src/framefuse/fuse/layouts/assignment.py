@@ -208,7 +208,9 @@ class Assignment:
             place, same = self.places[read], len(read.shape) == len(source.shape)
             rank = len(read.shape)
             ends = reduced if same else {rank + axis for axis in last}  # of other rows only the end is known
-            price = self.move(read, costs.REDUCED_ACROSS if same else costs.REDUCED_GROUPS)
+            columns = same and {0, rank - 1} <= reduced and 1 not in reduced
+            rates = costs.REDUCED_COLUMNS if columns else costs.REDUCED_ACROSS if same else costs.REDUCED_GROUPS
+            price = self.move(read, rates)
             if not place.is_fixed:
                 self.prices.charge(place.vertex, *(price * (order[-1] not in ends) for order in place.orders))
 

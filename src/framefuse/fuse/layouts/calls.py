@@ -102,20 +102,22 @@ def _convolution(
     parts = sum(1 for result in results if len(result.shape) == size) if backward else 1
     calls = parts * share if backward else 1 + 2 * share * trains
     moved = size_of(picture, hints) + size_of(made, hints)
-    each = rate(costs.CONVOLUTION_CALL, target) + moved * rate(_kind(call, picture, weight, target), target)
+    more = moved * rate(_kind(call, picture, weight, target), target)
+    each = rate(costs.CONVOLUTION_CALL, target) + max(more, 0.0)
     turned = rate(costs.WEIGHT_CALL, target) + size_of(weight, hints) * rate(costs.WEIGHT, target)
-    return Flexible(calls * each, parts * turned if _has_layouts(weight) else 0.0, weight)
+    turned = parts * turned if _has_layouts(weight) else 0.0
+    return Flexible(calls * each, turned + calls * max(-more, 0.0), weight)
 
 
 def _kind(call: Node, picture: Node, weight: Node, target: Target) -> tuple[float, float]:
     """The row of a convolution in the table of costs."""
+    if target.device != "cpu" and not _on_tensor_cores(picture):
+        return costs.CONVOLUTION["exact"]
     groups = _argument(call, 9 if call.attr("name") == BACKWARD else 6, "groups", 1)
     if groups != 1:
         return costs.CONVOLUTION["depthwise" if weight.shape[1].constant == 1 else "grouped"]
-    if all(size.constant == 1 for size in weight.shape[2:]):
-        return costs.CONVOLUTION["product"]
-    exact = target.device != "cpu" and not _on_tensor_cores(picture)
-    return costs.CONVOLUTION["exact" if exact else "plain"]
+    alone = all(size.constant == 1 for size in weight.shape[2:])
+    return costs.CONVOLUTION["product" if alone else "plain"]
 
 
 def _has_layouts(weight: Node) -> bool:
