@@ -1,4 +1,6 @@
-"""Fixes run-time numbers that say along which dimension a call without a rule works: they are no sizes."""
+"""Fixes run-time numbers that say along which dimension a call without a rule works, or to which power: they are no
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ NAMES = ("dim", "dims", "axis")
 PLACES = {
     1: ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "argsort", "median", "nanmedian", "mode",
         "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_reduce", "unfold",
-        "renorm"),
+        "renorm", "squeeze_copy", "matrix_power", "linalg_matrix_power"),
     2: ("topk", "kthvalue", "quantile", "nanquantile", "diff", "take_along_dim"),
 }  # fmt: skip
 PLACE_OF = {name: place for place, names in PLACES.items() for name in names}

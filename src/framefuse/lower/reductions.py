@@ -325,10 +325,7 @@ def norm(
         p = 2
     if isinstance(p, str) or not input.dtype.is_float or dtype is not None:
         raise Unsupported("a matrix norm or integers")
-    if isinstance(p, Expr):  # each has formulas of its own
-        order = lo.size(p)
-        lo.require("==", p, expr(order), "the order of a norm")
-        p = order
+    p = lo.fixed(p, "the order of a norm")
     axes = lo.axes(dim, len(input.shape))
     return lo.cast(power_norm(lo, lo.widen(input), p, axes, keepdim), input.dtype)
 
