@@ -24,7 +24,8 @@ os.environ.setdefault("FRAMEFUSE_CHECK", "1")
 
 # Folders whose tests are held to call what they compile until compiled code runs.
 HELD = (
-    "tests/unit/autodiff/", "tests/unit/lower/", "tests/unit/native/", "tests/unit/runtime/", "tests/unit/training/",
+    "tests/unit/autodiff/", "tests/unit/capture/", "tests/unit/lower/", "tests/unit/native/", "tests/unit/runtime/",
+    "tests/unit/training/",
 )  # fmt: skip
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -338,7 +338,7 @@ def test_points_are_bounded():
 
     compiled = framefuse.compile(f, options={"point_limit": 4})
     with torch.no_grad():
-        for n in range(1, 12):
+        for n in (1, 1, *range(2, 12)):
             assert equal(f(vector(0.1), n), compiled(vector(0.1), n), exact=False)
     state = compiled_function(compiled)
     assert len(state.points) <= 4

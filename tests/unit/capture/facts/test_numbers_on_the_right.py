@@ -31,7 +31,7 @@ PLACES = {module.__name__: module for module in (bisect, functools, itertools, m
 
 
 @pytest.mark.parametrize("text", [text.strip() for text in EXPRESSIONS if text.strip()])
-@pytest.mark.parametrize("values", [(3, 2, 5, 1, 3, 4), (3.5, 2.5, 5.5, 1.0, 3.5)], ids=["ints", "floats"])
+@pytest.mark.parametrize("values", [(3, 2, 5, 1, 3, 4), (3.5, 2.5, 5.5, 1.0, 3.5, 1.0)], ids=["ints", "floats"])
 def test_expressions(text, values):
     space = dict(PLACES)
     exec(f"def f(s):\n    return {text}\n", space)

@@ -305,6 +305,9 @@ def captured_sequence_by_subclass():
     return f
 
 
-@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+ROWS = [pytest.param(case, id=case.name, marks=[pytest.mark.first_call] * bool(case.eager)) for case in TABLE]
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_patterns(case: Row) -> None:
     check(case)
