@@ -42,9 +42,8 @@ _known(slice, property, classmethod, staticmethod, pure=True, keeps=True)
 
 # ---- types of Python and of the standard library --------------------------------------------------------------------
 
-_known(
-    types.MethodType, types.SimpleNamespace, types.CellType, functools.partial, torch.Size, pure=True, keeps=True
-)  # fmt: skip
+_known(types.MethodType, types.CellType, functools.partial, torch.Size, pure=True, keeps=True)
+_known(types.SimpleNamespace, pure=True, keeps=True, iterates=True, compares=("__hash__", "__eq__"))  # of a dict: 3.13
 _known(types.MappingProxyType, types.GenericAlias, pure=True)
 _known(collections.OrderedDict, pure=True, iterates=True, takes="all")
 _known(collections.deque, collections.defaultdict, pure=True, iterates=True)
@@ -75,7 +74,10 @@ _known(re.sub, re.subn, calls=True)
 
 _known(
     *_of(math, "cbrt dist erf erfc exp2 factorial fma frexp gamma gcd hypot isclose isqrt lcm ldexp lgamma modf "
-    "remainder perm comb nextafter sumprod ulp fsum"), pure=True, asks=CONVERSIONS,
+    "remainder perm comb nextafter ulp fsum"), pure=True, asks=CONVERSIONS,
+)  # fmt: skip
+_known(
+    *_of(math, "sumprod"), pure=True, asks=(*CONVERSIONS, "__mul__", "__rmul__", "__add__", "__radd__"),
 )  # fmt: skip
 _known(math.prod, pure=True, keeps_numbers=True, asks=(*CONVERSIONS, "__mul__", "__rmul__"))
 

@@ -97,9 +97,11 @@ METHODS: dict[str, Method] = {
     "format_map": Method(shows=True),
     "__mod__": Method(shows=True),
     **dict.fromkeys(
-        "center endswith expandtabs find ljust rfind rindex rjust rsplit split splitlines startswith zfill".split(),
+        "center endswith expandtabs find ljust rfind rindex rjust rsplit split startswith zfill".split(),
         Method(indexes=STRINGS),
     ),
+    "splitlines": Method(asks=TRUTH, indexes=STRINGS),  # 3.12 asks for a truth, 3.11 for a number
+    "__buffer__": Method(asks=INDEX),  # since 3.12
     "translate": Method(asks=("__getitem__", "__missing__")),
     "hex": Method(asks=MADE_FROM),
     "sub": Method(calls=True),
