@@ -12,11 +12,12 @@ from framefuse.autodiff.rules import (
     pooling,
     products,
     reductions,
+    selected,
     views,
     windows,
 )
 
 __all__ = [
     "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
-    "pooling", "products", "reductions", "views", "windows",
+    "pooling", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

@@ -67,6 +67,31 @@ def test_padding_on_one_side_more_is_called_again():
     check_lowered(lambda x, w: F.conv2d(x, w, padding="same"), rand(2, 4, 9, 8), rand(6, 4, 2, 2))
 
 
+SELECTIONS = {
+    "topk": lambda x: x.topk(2, 1)[0],
+    "smallest": lambda x: torch.topk(x, k=2, dim=-1, largest=False).values,
+    "sort": lambda x: x.sort(0)[0],
+    "descending": lambda x: torch.sort(x, dim=1, descending=True)[0],
+    "kthvalue": lambda x: x.kthvalue(2, 1)[0],
+    "median": lambda x: x.median(1, keepdim=True)[0],
+    "nanmedian": lambda x: x.nanmedian(-1).values,
+    "mode": lambda x: x.mode(1)[0],
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+@pytest.mark.parametrize("shape", [(4, 5, 6), (3, 5), (2, 5, 3, 4)])
+def test_what_selects_elements_along_a_dimension(name, shape):
+    x = rand(*shape)
+    backward = check_lowered(lambda x: SELECTIONS[name](x * 2).sin(), x)
+    assert calls(backward)[-1] == "selected_backward" and len(calls(backward)) <= 2
+
+
+def test_positions_of_what_was_selected_have_no_gradient():
+    backward = check_lowered(lambda x: (lambda top: top[0].sin() * top[1])(x.topk(2, 1)), rand(4, 5, 6))
+    assert calls(backward)[-1] == "selected_backward" and len(calls(backward)) <= 2
+
+
 POOLS = {
     "max": (lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2), "max_pool2d_with_indices_backward"),
     "max cut": (lambda x: F.max_pool2d(x, (9, 8), 1, (4, 3), ceil_mode=True), "max_pool2d_with_indices_backward"),

@@ -1,0 +1,48 @@
+"""Gradients of what selects elements along a dimension: each goes to the position that the library told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from framefuse.autodiff.library import arguments, calls, order_of
+from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
+from framefuse.ir.builder import Builder
+from framefuse.ir.dtypes import INT64
+from framefuse.ir.graph import Node
+
+BACKWARD = torch.ops.aten.value_selecting_reduction_backward.default
+# The parameters of each; a result has one element for each of the dimension where ``keepdim`` is none of them.
+PARAMETERS = {
+    "topk": "input k dim=-1 largest=True sorted=True",
+    "sort": "input dim=-1 descending=False",
+    "kthvalue": "input k dim=-1 keepdim=False",
+    "median": "input dim keepdim=False",
+    "nanmedian": "input dim keepdim=False",
+    "mode": "input dim=-1 keepdim=False",
+}
+
+
+def _selected(names: str) -> CallVjp:
+    def rule(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+        args, parts = arguments(node, names), builder.results(node)
+        if args is None or set(given) != {(0,)} or len(node.inputs) != 1 or not isinstance(args["dim"], int):
+            return None
+        input, g, value = args["input"], given[(0,)], parts[(0,)]
+        if not input.shape:
+            return None
+        places = parts.get((1,)) or builder.opaque(
+            "result", (node,), (("path", (1,)),), INT64, value.shape, value.strides, value.device
+        )
+        kept = args.get("keepdim", True)
+        numbers = (args["dim"], places, list(input.shape), kept)
+        results = [((), input.dtype, input.shape)]
+        orders = {places: order_of(builder, places)}
+        return [calls(builder, BACKWARD, (g, *numbers), results, name="selected_backward", orders=orders)[0]]
+
+    return rule
+
+
+for _name, _names in PARAMETERS.items():
+    vjp_call(_name)(_selected(_names))
