@@ -12,7 +12,7 @@ import torch
 
 from framefuse import _native
 from framefuse.backends import registry
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.native import abi
 from framefuse.options import Options, disabled, resolve
 from framefuse.runtime.doors import Door, OwnedCall
@@ -68,7 +68,7 @@ def compile(
             compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
         )
     if not callable(model):
-        raise UserError(f"a {type(model).__name__} is not callable. Give a function, a method or an nn.Module")
+        raise UserError(f"{kind_of(model)} is not callable. Give a function, a method or an nn.Module")
     if disable or isinstance(model, type):
         return model
     recompile = functools.partial(_recompile, fullgraph, dynamic, backend, mode, options)
@@ -115,7 +115,7 @@ def install(
     if isinstance(target, torch.nn.Module) and _has_bytecode(target):
         return Door(target, OwnedCall(type(target).__call__, target, settings, compiler))
     if not isinstance(target, types.FunctionType):
-        raise UserError(f"a {type(target).__name__} cannot be installed. Give a Python function or an nn.Module")
+        raise UserError(f"{kind_of(target)} cannot be installed. Give a Python function or an nn.Module")
     if _is_lazy(target):
         raise UserError(f"{target.__qualname__} is a generator or coroutine. Install the functions that it calls")
     return Door(target, CompiledFunction(target, None, settings, compiler))

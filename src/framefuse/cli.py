@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from framefuse.api import install
+from framefuse.backends.registry import compiler_of
 from framefuse.demo import demo
+from framefuse.errors import UserError
 from framefuse.explain.op_matrix import ops_text
 from framefuse.run.everywhere import Everywhere
 from framefuse.run.script import run_script
@@ -49,7 +51,7 @@ def call_ops(options: argparse.Namespace) -> int:
 def declare_script(parser: argparse.ArgumentParser) -> None:
     """The script and its own arguments."""
     parser.add_argument("script", help="a Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets as its arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, default=[], help="what the script gets as its arguments")
 
 
 def call_explain(options: argparse.Namespace) -> int:
@@ -79,13 +81,18 @@ def declare_run(parser: argparse.ArgumentParser) -> None:
 def call_run(options: argparse.Namespace) -> int:
     """Runs the script with its models compiled; the summary goes to stderr, the exit status is the script's."""
     settings = {"report": options.report} if options.report else None
+    try:
+        compiler_of(options.backend)
+    except UserError as error:
+        print(f"framefuse: {error}", file=sys.stderr)
+        return 2
     how = {"dynamic": False if options.static else None, "backend": options.backend, "options": settings}
     everywhere = Everywhere(functools.partial(install, **how), options.function)
     with Ledger() as ledger:
         status = run_script(options.script, options.arguments, everywhere.start)
         everywhere.stop()
         found = ledger.explanations()
-    if not options.quiet:
+    if not options.quiet and (found or status == 0):
         sys.stdout.flush()
         print(summary(found), file=sys.stderr)
     return status
@@ -112,7 +119,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        parser().print_help()
+        return 0
+    options = parser().parse_args(given)
     status: int = options.call(options)
     return status
 

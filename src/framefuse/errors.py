@@ -12,6 +12,12 @@ class UserError(ValueError):
     """A wrong argument given to framefuse itself; the text ends with one thing to do."""
 
 
+def kind_of(value: object) -> str:
+    """The type of ``value`` with its article, for the text of an error: a Tensor, an int."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why a piece of the program stays eager: catalogue ``code``, the user's ``line``, one sentence of ``fact``, one

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.ir.marks import DIMENSIONS, graph_break
 from framefuse.runtime.function import compiled_function
 from framefuse.runtime.switch import Switch
@@ -45,9 +45,12 @@ def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) ->
 
 def _mark(tensor: Any, dim: Any, varies: bool) -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise UserError(f"a {type(tensor).__name__} has no dimensions. Mark a tensor")
+        raise UserError(f"{kind_of(tensor)} has no dimensions. Mark a tensor")
     found = dict(getattr(tensor, DIMENSIONS, {}))
-    for number in (dim,) if isinstance(dim, int) else dim:
+    numbers = (dim,) if isinstance(dim, int) else tuple(dim) if isinstance(dim, Iterable) else (dim,)
+    for number in numbers:
+        if not isinstance(number, int):
+            raise UserError(f"a dimension is {number!r}. Give a whole number, or several")
         if not -tensor.ndim <= number < tensor.ndim:
             raise UserError(f"dimension {number} of a tensor of {tensor.ndim} dimensions. Give one that it has")
         found[number % tensor.ndim] = varies
@@ -87,7 +90,7 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
     """
     if function is None:
         return Switch(True, disable)
-    state = compiled_function(function)
+    state = compiled_function(_callable(function))
     if state is not None:
         return state.owner if isinstance(function, torch.nn.Module) else state.function
 
@@ -111,5 +114,5 @@ def _recorder() -> ModuleType:
 
 def _callable(function: Any) -> Any:
     if not callable(function):
-        raise UserError(f"a {type(function).__name__} is not callable. Give a function")
+        raise UserError(f"{kind_of(function)} is not callable. Give a function")
     return function

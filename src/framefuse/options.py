@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 
 
 def _row(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -107,6 +107,7 @@ TABLE = tuple(
 BY_NAME = {option.name: option for option in TABLE}
 
 
+KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 DISABLE = "FRAMEFUSE_DISABLE"  # 1: everything runs eagerly until framefuse.enable()
 
 
@@ -129,16 +130,18 @@ def resolve(
     """Checks and completes what the user gave; raises UserError naming the choices."""
     if mode is not None and mode not in MODES:
         raise UserError(f"unknown mode {mode!r}. Choose one of: {', '.join(MODES)}")
+    if not isinstance(fullgraph, bool):
+        raise UserError(f"fullgraph is {fullgraph!r}. Choose True or False")
     if dynamic is not None and not isinstance(dynamic, bool):
         raise UserError(f"dynamic is {dynamic!r}. Choose None, True or False")
     if options is not None and not isinstance(options, Mapping):
-        raise UserError(f"options is a {type(options).__name__}. Give a dict such as {{'trace_limit': 32}}")
+        raise UserError(f"options is {kind_of(options)}. Give a dict such as {{'trace_limit': 32}}")
     values = {option.name: environment(option.name) for option in TABLE}
     for name, value in (options or {}).items():
         if name not in BY_NAME:
-            raise UserError(f"unknown option {name!r}. Choose from: {', '.join(BY_NAME)}")
+            raise UserError(f"unknown option {name!r}. Choose one of: {', '.join(BY_NAME)}")
         values[name] = _parse(BY_NAME[name], value, f"option {name!r}")
-    return Options(dynamic=dynamic, fullgraph=bool(fullgraph), mode=mode or "default", **values)
+    return Options(dynamic=dynamic, fullgraph=fullgraph, mode=mode or "default", **values)
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:
@@ -150,7 +153,7 @@ def _parse(option: Option, value: Any, where: str) -> Any:
         with suppress(TypeError, ValueError):
             return float(value)
     if type(value) is not option.type:
-        raise UserError(f"{where} is {value!r}. Give a value of type {option.type.__name__}: {option.text}")
+        raise UserError(f"{where} ({option.text.rstrip('.')}) is {value!r}. Give {KINDS[option.type]}")
     if option.choices and value not in option.choices:
         raise UserError(f"{where} is {value!r}. Choose one of: {', '.join(map(repr, option.choices))}")
     return value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.ir.values import Function
 
 if TYPE_CHECKING:  # imported with the compiler, when the first pass is registered
@@ -74,7 +74,7 @@ def register_pass(
     if stage not in stages:
         raise UserError(f"unknown stage {stage!r}. Choose one of: {', '.join(stages)}")
     if not callable(function):
-        raise UserError(f"a pass must be callable, not a {type(function).__name__}. Give (graph) -> graph")
+        raise UserError(f"a pass must be callable, not {kind_of(function)}. Give (graph) -> graph")
     handle = Registered()
     title = str(name or getattr(function, "__name__", type(function).__name__))
     handle.rows.append(_add(stage, title, function, before, after))
@@ -162,7 +162,7 @@ def _compare(pattern: Function, replacement: Function, inputs: Sequence[Any]) ->
         expected, found = pattern(*inputs), replacement(*inputs)
     for given, what in ((expected, "pattern"), (found, "replacement")):
         if not isinstance(given, torch.Tensor):
-            raise UserError(f"the {what} gives a {type(given).__name__}. Write functions that give one tensor")
+            raise UserError(f"the {what} gives {kind_of(given)}. Write functions that give one tensor")
     try:
         torch.testing.assert_close(found, expected, equal_nan=True)
     except AssertionError as error:

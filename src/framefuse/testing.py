@@ -24,6 +24,8 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
         AssertionError: another number was compiled; the text names the line and the cause of each.
         UserError: something in ``compiled`` was not compiled by framefuse.
     """
+    if not isinstance(count, int):
+        raise UserError(f"the number of compilations is {count!r}. Give a whole number")
     watched = [compiled_function(f.func if type(f) is functools.partial else f) for f in compiled]
     if None in watched:
         found = compiled[watched.index(None)]
@@ -40,9 +42,10 @@ def assert_compiles(count: int, *compiled: Any) -> Iterator[None]:
     finally:
         listeners.remove(listen)
     if len(seen) != count:
+        were = "trace was" if len(seen) == 1 else "traces were"
         found = "\n".join(seen) or "  nothing: every call hit, or ran eagerly (framefuse.explain tells why)"
         advice = "Make what changes an argument that computes, not one that decides; or change the expected number."
-        raise AssertionError(f"{len(seen)} traces were compiled, {count} expected\n{found}\n{advice}")
+        raise AssertionError(f"{len(seen)} {were} compiled, {count} expected\n{found}\n{advice}")
 
 
 def _told(product: Product) -> str:

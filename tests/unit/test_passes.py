@@ -115,7 +115,7 @@ def test_a_pass_that_raises_or_breaks_the_graph_is_named(handles):
     for function, text in (
         (broken, "the pass 'broken' raised IndexError: here"),
         (other, "cannot come in the place of"),
-        (lambda graph: 3, "gave a int"),
+        (lambda graph: 3, "gave an int"),
     ):
         with framefuse.register_pass("lowered", function), pytest.raises(UserError, match=text):
             framefuse.compile(lambda x: torch.sin(x) + 1)(torch.randn(3))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.fx
 
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.ir.values import Function, FxBackend, Value
 from framefuse.runtime.function import Compiler
 
@@ -42,7 +42,7 @@ def register_backend(function: FxBackend | None = None, *, name: str | None = No
     if function is None:
         return lambda given: register_backend(given, name=name)
     if not callable(function):
-        raise UserError(f"a backend must be callable, not a {type(function).__name__}. Give (gm, inputs) -> callable")
+        raise UserError(f"a backend must be callable, not {kind_of(function)}. Give (gm, inputs) -> callable")
     name = name or function.__name__
     if name in (*OWN, "eager"):
         raise UserError(f"the name {name!r} is framefuse's own. Choose another name=")
@@ -59,7 +59,7 @@ def compiler_of(backend: str | FxBackend) -> Compiler:
             raise UserError(f"unknown backend {backend!r}. Choose one of: {', '.join(list_backends())}, or a callable")
         backend = _named[backend]
     if not callable(backend):
-        raise UserError(f"backend is a {type(backend).__name__}. Give a name or (gm, inputs) -> callable")
+        raise UserError(f"backend is {backend!r:.60}. Give a name or (gm, inputs) -> callable")
     made: Compiler = _driver().through(backend)
     return made
 

@@ -337,12 +337,15 @@ def through_backend(backend: FxBackend) -> tuple[Pass, ...]:
     """The passes that hand the captured FX graph to ``backend(gm, example_inputs) -> callable``."""
 
     def call(captured: Captured, examples: Arguments, options: Options) -> Function:
+        name = getattr(backend, "__name__", type(backend).__name__)
         try:
-            return backend(captured.module, list(examples))
+            made = backend(captured.module, list(examples))
         except Exception as error:
-            name = getattr(backend, "__name__", type(backend).__name__)
             text = f"the backend {name} raised {type(error).__name__}: {error}. Mend it, or choose backend='eager'"
             raise UserError(text) from error
+        if not callable(made):
+            raise UserError(f"the backend {name} gave {made!r:.60}. Have it give a callable, such as gm.forward")
+        return made
 
     return (
         Pass("fx", _captured, "captured"),

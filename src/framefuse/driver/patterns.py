@@ -9,7 +9,7 @@ import torch
 
 from framefuse.driver.passes import AOT_EAGER
 from framefuse.driver.tree import compiler
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.ir.facts import Source
 from framefuse.ir.patterns import Exchange, Template
 from framefuse.ir.values import Function, Value
@@ -43,7 +43,7 @@ def _example(value: Value, trains: bool) -> Value:
 def _template(function: Function, inputs: Sequence[Value], what: str) -> Template:
     """The lowered graph of one call, by the function's parameters."""
     if not inspect.isfunction(function):
-        raise UserError(f"the {what} is a {type(function).__name__}. Write a Python function of tensors and floats")
+        raise UserError(f"the {what} is {kind_of(function)}. Write a Python function of tensors and floats")
     state = CompiledFunction(function, None, Options(dynamic=True, fullgraph=True), compiler(AOT_EAGER))
     trains = any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
     with torch.set_grad_enabled(trains):

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch.fx
 
 from framefuse.codegen.fx import graph_module
-from framefuse.errors import Stop, UserError
+from framefuse.errors import Stop, UserError, kind_of
 from framefuse.ir.graph import Graph
 from framefuse.ir.printer import graph_text
 from framefuse.ir.trace import Trace
@@ -66,7 +66,7 @@ def graphs(function: Function) -> list[Graphs]:
     """What :func:`framefuse.graphs` gives."""
     state = compiled_function(function)
     if state is None:
-        raise UserError(f"a {type(function).__name__} has no graphs. Give what framefuse.compile returned")
+        raise UserError(f"{kind_of(function)} has no graphs. Give what framefuse.compile returned")
     found = []
     for product in state.products:
         stages, name = product.stages, product.stages.trace.name

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from framefuse.errors import CompilerBug, Stop, UserError
+from framefuse.errors import CompilerBug, Stop, UserError, kind_of
 from framefuse.ir.graph import Graph
 from framefuse.ir.passes import Pass, Stage, Step, placed, run
 from framefuse.ir.printer import graph_text
@@ -96,7 +96,7 @@ def _checked(name: str, change: Callable[[Graph], Graph | None], graph: Graph) -
 def _wrong(graph: object, before: Graph) -> str:
     """What of a graph does not fit in the place of another; "" where all does."""
     if not isinstance(graph, Graph):
-        return f"a {type(graph).__name__}"
+        return kind_of(graph)
     try:
         verify(graph, "the pass")
     except CompilerBug as error:

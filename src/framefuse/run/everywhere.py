@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from framefuse import _native
-from framefuse.errors import UserError
+from framefuse.errors import UserError, kind_of
 from framefuse.ir.values import Value
 from framefuse.runtime.doors import Door
 
@@ -100,7 +100,7 @@ class Everywhere:
             found = getattr(found, name)
         found = getattr(found, "__func__", found)
         if not isinstance(found, types.FunctionType):
-            raise UserError(f"{module.__name__}:{qualname} is a {type(found).__name__}. Name a Python function")
+            raise UserError(f"{module.__name__}:{qualname} is {kind_of(found)}. Name a Python function")
         self.install(found)
 
 
