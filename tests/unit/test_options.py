@@ -31,8 +31,8 @@ def test_a_row_has_a_sentence_and_a_variable_and_cannot_be_changed():
     [
         ({"mode": "fastest"}, MODES),
         ({"options": {"speed": 1}}, [option.name for option in TABLE]),
-        ({"options": {"trace_limit": "many"}}, ["trace_limit", "int"]),
-        ({"options": {"threads": 3}}, ["threads", "bool"]),
+        ({"options": {"trace_limit": "many"}}, ["trace_limit", "Give a whole number"]),
+        ({"options": {"threads": 3}}, ["threads", "Give True or False"]),
         ({"options": {"log": "everything"}}, ["'calls'", "'graphs'"]),
         ({"options": [("threads", True)]}, ["dict"]),
         ({"dynamic": "yes"}, ["None, True or False"]),

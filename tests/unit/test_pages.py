@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "framefuse"
 INTERNALS = ROOT / "docs" / "internals"
 STAGES = ("capture", "guards", "lower", "autodiff", "fuse", "codegen", "runtime", "native")
-PAGES = [*ROOT.glob("*.md"), ROOT / "docs" / "using.md", ROOT / "docs" / "performance.md", *INTERNALS.glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *INTERNALS.glob("*.md")]
 FILE = re.compile(r"`((?:[\w.]+/)*[\w]+(?:/|\.(?:py|c|h)))`")
 WIDTH = 120
 
