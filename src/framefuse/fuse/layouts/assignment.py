@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, estimate, order_of_strides
-from framefuse.fuse.layouts.calls import Flexible, flexible, rate, size_of
+from framefuse.fuse.layouts.calls import Flexible, elements, flexible, rate
 from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
+from framefuse.ir.builder import Shape
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED
 from framefuse.ir.graph import Graph, Node
 from framefuse.ir.ops import CALL, CREATE, POINTWISE, REDUCE, TABLE, VIEW
@@ -76,6 +77,8 @@ class Assignment:
     memory: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.choices: dict[Shape, bool] = {}
+        self.counts: dict[Shape, int] = {}  # of elements
         self.rows: set[Node] = set()  # what is computed from a reduction, in a kernel that walks along rows
         self.results: dict[Node, list[Node]] = {}
         self.users: dict[Node, int] = {}
@@ -102,7 +105,10 @@ class Assignment:
         """Time for each byte of a value, by the rate of a CPU and of a GPU; in training its gradient goes the same way
         back.
         """
-        price = size_of(node, self.graph.hints) * rate(rates, self.setting.targets(node.device))
+        count = self.counts.get(node.shape)
+        if count is None:
+            count = self.counts[node.shape] = elements(node, self.graph.hints)
+        price = count * node.dtype.size * rate(rates, self.setting.targets(node.device))
         return 2 * price if self.setting.trains else price
 
     def turn(self, node: Node, made: Node) -> float:
@@ -122,8 +128,11 @@ class Assignment:
         """Whether the two orders differ: there are channels, and several points of each."""
         if len(node.shape) not in (4, 5):
             return False
-        sizes = [estimate(size, self.graph.hints) for size in node.shape]
-        return sizes[1] > 1 and any(size > 1 for size in sizes[2:])
+        found = self.choices.get(node.shape)
+        if found is None:
+            sizes = [estimate(size, self.graph.hints) for size in node.shape]
+            found = self.choices[node.shape] = sizes[1] > 1 and any(size > 1 for size in sizes[2:])
+        return found
 
     # ---- nodes
 
@@ -247,6 +256,8 @@ class Assignment:
                 self.beneath[node] = below[0]
             return
         placed = [operand for operand in dict.fromkeys(node.inputs) if operand in self.places]
+        if not placed and TABLE[node.op].kind == VIEW:
+            return  # what is spread out for a kernel lies nowhere
         free = [operand for operand in placed if not self.places[operand].is_fixed]
         if len(placed) == 1 and free and self._is_inside(free[0]):
             self.places[node] = self.places[free[0]]
