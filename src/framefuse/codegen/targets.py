@@ -62,9 +62,17 @@ def targets(cpu: str = "llvm") -> Targets:
 
     def find(device: str) -> Target | None:
         found = backend(device, cpu)
-        return found.target if found is not None and found.lacks() is None else None
+        if found is None or found.lacks() is not None:
+            return None
+        return with_units(found.target, device) if found.target.device == "cuda" else found.target
 
     return find
+
+
+@functools.cache
+def with_units(target: Target, device: str) -> Target:
+    """The target with as many units as the GPU has."""
+    return replace(target, units=torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def emitter_of(compiled: KernelCode) -> str:

@@ -170,7 +170,7 @@ class _Writer:
         """The kernels of a group that equals no earlier one."""
         target = self.setting.target(group.device)
         if target.tiles:
-            return gpu.build_kernels(group, strides_of)
+            return gpu.build_kernels(group, strides_of, target)
         return cpu.build_kernels(group, strides_of, self.setting.threads, target)
 
     def offer(self, group: Group, kernel: RunKernel | None, call: RunCall | None = None) -> None:

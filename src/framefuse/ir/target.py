@@ -18,7 +18,8 @@ class Target:
     ``scratch`` whether a kernel may keep a private row in memory of its own, ``atomics`` whether its threads can add to
     one element together, as eager's do there, ``reports`` whether a call learns that a check inside of it failed: where
     it does not, that ends the use of the device, as it does under eager; ``epilogues`` whether the library computes
-    gelu in one kernel with a product and its bias.
+    gelu in one kernel with a product and its bias. ``units`` is how many programs run side by side on a processor of
+    their own; that of an H100 where it is not known.
     """
 
     device: str
@@ -29,6 +30,7 @@ class Target:
     atomics: bool = False
     reports: bool = True
     epilogues: bool = False
+    units: int = 132
 
     @property
     def tiles(self) -> bool:

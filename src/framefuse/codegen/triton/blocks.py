@@ -21,8 +21,16 @@ SCANNED = 2048  # elements of a row that one turn of a scan takes: chosen, 16 fo
 # Points along memory, and turns' rows, where a reduction runs across it; the stages in which its turns overlap, and the
 # bytes of shared memory that the elements under way may take.
 ACROSS = 64, 32
+# Rows of a turn where turns do not overlap (H100, float32 over the middle: 255 x 1023 x 257 0.100 ms, with 32 rows by
+# four warps 0.102, with 16 of 128 columns 0.197; 16 x 4096 x 4095 0.407, 0.418 and 0.566).
+ACROSS_APART = 64
+# A row in turns that is read more than once: all threads of a multiprocessor, so that few rows are under way and stay
+# in the second-level cache (4096 rows of 65,535 float32 by their norm, H100: 1.03 ms, by 16 warps 1.38, with turns of
+# 16384 1.23).
+AGAIN = 8192, 32
 STAGES, UNDER_WAY = 3, 48 << 10
 VECTOR = 16  # bytes that a thread moves at once
+PAIRS = frozenset(("argmax", "argmin", "squares"))  # accumulators of two values
 # Such rows of short code are faster with fewer warps than elements would fill, since less is said between warps.
 FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 # Elements of a thread by the long operations on one (nanoseconds of a CPU, the table's costs, from LONG on): code is
@@ -115,7 +123,10 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     most = [upper(loop.extent) for loop in loops]
     fits = all(bound is not None and bound <= ROW for bound in most)
     short = longest <= ROW * share // 8
-    turn = max(1, TURN * share // 8)
+    again = len(loops) > 1 and _is_read_again(loops)
+    heavy = any(isinstance(s, Accumulator) and s.op in PAIRS for s in statements(kernel.body))
+    held = share // 2 if heavy else share  # accumulators of two values leave registers for half as many elements
+    turn = max(1, AGAIN[0] * share // 8 if again else TURN * held // 8)
     width = power(max(bound or 1 for bound in most) if fits else longest) if fits or short else turn
     if any(isinstance(s, Accumulator) and s.running for s in statements(body)):
         width = min(width, SCANNED)
@@ -128,7 +139,9 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
         points = min(ACROSS[0], power(lanes))
         while points > 8 and -(-rows // points) < BUSY // 4:
             points //= 2
-        width = min(width, ACROSS[1] * max(1, ACROSS[0] // max(8, power(lanes))))
+        apart = not heavy and not _is_aligned(loops) and _loads(loops) == 1
+        high = ACROSS_APART if apart else ACROSS[1]
+        width = min(width, high * max(1, ACROSS[0] // max(8, power(lanes))))
     elif parallel is not None:
         while points * 2 * width <= TILE * share // 8 and -(-rows // (points * 2)) >= BUSY and points < 64:
             points *= 2
@@ -138,17 +151,29 @@ def _choose(kernel: Kernel, hints: Mapping[Symbol, int], share: int, choice: Cho
     form = "across" if across else "rows"
     if points > 1:
         assert parallel is not None
-        count = warps(points * width, 2 * share if across else share)
+        count = warps(points * width, 2 * held if across else share)
         overlap = across and longest > width and _is_aligned(loops)
         stages = _stages(loops, points * width) if overlap else 1
         shape = (points, width)
-        if across:  # neighbours in a tile are neighbours in memory, also where Triton cannot see which are
+        # Tiles lie as memory does. But where Triton cannot see which elements are neighbours, neighbouring threads go
+        # along the first dimension: 16 x 4096 x 4095 float32 over the middle takes 0.42 ms with the columns first, 0.52
+        # with them last (H100).
+        last = overlap or (across and _shows_neighbours(parallel, hints))
+        if last:
             shape = (width, points)
             found = {loop: replace(dimension, place=0) for loop, dimension in found.items()}
-        found[id(parallel)] = Dimension(int(across), points, False)
+        found[id(parallel)] = Dimension(int(last), points, False)
         return Blocks(points, 2, found, count, shape, form=form, longest=longest, stages=stages)
     count = FEW if FEW_FROM <= width <= FEW_TO and share == A_THREAD[0][1] else warps(width, share)
+    if not (fits or short):
+        count = AGAIN[1] if again else warps(width, held)
     return Blocks(1, 1, found, count, (width,), form=form, longest=longest)
+
+
+def _is_read_again(loops: Sequence[Loop]) -> bool:
+    """Whether two loops read one buffer."""
+    read = [{v.buffer for v in values_of(loop.body) if isinstance(v, Load)} for loop in loops]
+    return any(one & other for place, one in enumerate(read) for other in read[:place])
 
 
 def _stages(loops: Sequence[Loop], elements: int) -> int:
@@ -251,6 +276,17 @@ def _lanes(parallel: Loop, hints: Mapping[Symbol, int]) -> int:
     """How many points of the parallel axis, as recorded, are neighbours in memory where it counts more than one."""
     whole, *decoded = _steps_with(parallel).values()
     return max(1, *(estimate(extent, hints) for extent in decoded or [whole]))
+
+
+def _shows_neighbours(parallel: Loop, hints: Mapping[Symbol, int]) -> bool:
+    """Whether Triton sees which points of the parallel axis are neighbours in memory where they are decoded from it."""
+    _, *decoded = _steps_with(parallel).values()
+    return all(estimate(extent, hints) % VECTOR == 0 for extent in decoded)
+
+
+def _loads(loops: Sequence[Loop]) -> int:
+    """How many different elements a turn loads at each point."""
+    return len({(value.buffer, value.index) for value in values_of(loops) if isinstance(value, Load)})
 
 
 def _is_aligned(loops: Sequence[Loop]) -> bool:

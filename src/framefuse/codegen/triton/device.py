@@ -241,6 +241,20 @@ def larger_first(x, at_x, y, at_y):
 
 
 @triton.jit
+def rescaled(total, x, y, share):
+    """A sum of exponentials of distances from ``x`` with one more value, as distances from the larger of both;
+    ``share`` is the exponential of minus their distance, which says nothing of equal infinities.
+    """
+    return tl.where(y > x, total * share + 1.0, total + tl.where(x == y, 1.0, share))
+
+
+@triton.jit
+def same(x, y):
+    """Whether two values are equal; NaN equals NaN."""
+    return (x == y) | ((x != x) & (y != y))
+
+
+@triton.jit
 def larger_later(x, at_x, y, NONE: tl.constexpr):
     """Whether a later value takes the place of ``x``, which has none yet if its position is NONE."""
     return ((y > x) | (y != y)) & (x == x) | (at_x == NONE)

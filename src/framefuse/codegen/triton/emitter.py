@@ -199,7 +199,7 @@ def _body(nest: Optimised, blocks: Blocks, integers: Width) -> _Body:
         dtype = FLOAT64 if number.real else INT64
         values.indices.symbols[number.symbol] = Tile(b.fresh(number.symbol.name), dtype)
     names = {number.symbol: values.indices.symbols[number.symbol].text for number in kernel.numbers}
-    Loops(b, values, blocks).statements(kernel.body)
+    Loops(b, values, blocks, nest).statements(kernel.body)
     return _Body([*values.buffers.values(), *names.values()], names, b.lines)
 
 

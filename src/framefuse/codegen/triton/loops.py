@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from framefuse.codegen.optimise import Optimised
 from framefuse.codegen.triton import reductions, squares
 from framefuse.codegen.triton.blocks import Blocks, Dimension, upper
 from framefuse.codegen.triton.builder import TYPES, Builder, Tile
 from framefuse.codegen.triton.casts import cast
+from framefuse.codegen.triton.online import Pair, pairs
+from framefuse.codegen.triton.pointwise import apply
 from framefuse.codegen.triton.reductions import Running
 from framefuse.codegen.triton.squares import Lanes
 from framefuse.codegen.triton.values import Values
@@ -37,12 +41,21 @@ MOST = {"tl.int32": 2**31 - 1, "tl.int64": 2**63 - 1}
 class Loops:
     """Writes statements at the point where ``values`` stands. ``open`` are the dimensions of the loops around it."""
 
-    def __init__(self, b: Builder, values: Values, blocks: Blocks) -> None:
+    def __init__(self, b: Builder, values: Values, blocks: Blocks, nest: Optimised | None = None) -> None:
         self.b, self.values, self.blocks = b, values, blocks
         self.open: frozenset[int] = frozenset()
         self.running: dict[str, Running] = {}
         self.lanes: dict[str, Lanes] = {}  # of sums of squared distances
         self.dimensions: dict[int, Loop] = {}  # the loops that are open
+        every = statements(nest.kernel.body) if nest is not None else ()
+        vectors = [s for s in every if isinstance(s, Loop) and id(s) in blocks.loops and not s.kind.parallel]
+        self.turns = [loop for loop in vectors if not blocks.loops[id(loop)].whole]
+        found = pairs(nest) if nest is not None and len(self.turns) > 1 else []
+        self.pairs = {id(pair.first): pair for pair in found if id(pair.first) in {id(loop) for loop in self.turns}}
+        seconds = {id(pair.second) for pair in self.pairs.values()}
+        self.turns = [loop for loop in self.turns if id(loop) not in seconds]
+        self.places = {id(loop): place for place, loop in enumerate(self.turns)}
+        self.summed: dict[int, str] = {}  # what the second loop of a pair would give
 
     def statements(self, body: Sequence[Statement]) -> None:
         last = {name: place for place, s in enumerate(body) for name in _fed((s,))}
@@ -117,21 +130,22 @@ class Loops:
     def accumulate(self, statement: Accumulate) -> None:
         running = self.running[statement.name]
         value = self.values.converted(self.values.value(statement.value), running.compared)
-        running.term = "" if running.term else value.text
+        running.term = value.text if running.term is None else ""
         if running.op == "squares":
             self._accumulate_square(running, value)
             return
         if running.accumulator.running:
             self._scan(running, value)
             return
-        if not running.parts:
+        fresh = not running.parts
+        if fresh:
             self.start(running, self.open)
         if running.axes != self.open:
             raise Unsupported(f"{statement.name} is fed at several depths")
         mask = self.values.mask(running.axes - running.own).text
         if running.op in ARG:
             assert statement.index is not None
-            self._accumulate_position(running, value, statement.index, mask)
+            self._accumulate_position(running, value, statement.index, mask, fresh)
             return
         (part,) = running.parts
         joined = reductions.joined(running.op, [part], [value.typed])
@@ -156,10 +170,15 @@ class Loops:
         self.b.line(f"{carry} = {total}{wide}")
         self.values.locals[name] = Tile(here, running.accumulator.dtype, self.open)
 
-    def _accumulate_position(self, running: Running, value: Tile, index: Expr, mask: str) -> None:
+    def _accumulate_position(self, running: Running, value: Tile, index: Expr, mask: str, fresh: bool) -> None:
         at = self.values.indices.index(index)
         integer = self.values.integer
         position = f"tl.full((), {at.text}, {integer})" if at.constant is not None else f"{at.text}.to({integer})"
+        if fresh:  # what there is to compare with is nothing
+            for part, term in zip(running.parts, (value.typed, position), strict=True):
+                text = f"tl.where({mask}, {term}, {part})" if mask else f"{term} + tl.zeros_like({part})"
+                self.b.line(f"{part} = {text}")
+            return
         if self._comes_later(running, index):
             take = self.b.named(reductions.later(running.op, running.parts, value.typed, MOST[integer]), "take")
             take = f"{take} & {mask}" if mask else take
@@ -204,13 +223,16 @@ class Loops:
 
     def finish(self, running: Running) -> None:
         """Folds what the loops left along the dimensions that are closed again."""
-        if running.result or running.accumulator.running:
+        if running.accumulator.running:
+            return
+        if running.result:
+            self.values.locals[running.accumulator.name] = Tile(running.result, running.accumulator.dtype, running.own)
             return
         if not running.parts:
             self.start(running, running.own)
         dtype = running.accumulator.dtype
         if running.op == "squares":
-            other = squares.partner(running, list(self.running.values()))
+            other = squares.partner(running, "sum", list(self.running.values()))
             total = None
             if other is not None:
                 self.finish(other)
@@ -221,8 +243,13 @@ class Loops:
             return
         gone = sorted(running.axes - running.own, reverse=True)
         parts = running.parts
+        other = squares.partner(running, f"arg{running.op}", list(self.running.values()))
+        if other is not None:
+            self.finish(other)
+            parts, gone = [other.extreme], []
         for place in gone:
             parts = self._folded(running, parts, place, len(gone) == self.values.rank)
+        running.extreme = parts[0]
         held = INT64 if running.op in ARG else running.compared
         text = f"{parts[-1]}.to(tl.int64)" if running.op in ARG else cast(parts[-1], held, dtype)
         running.result = text if text.isidentifier() else self.b.named(text, running.accumulator.name)
@@ -232,10 +259,10 @@ class Loops:
         wide = "" if to_scalar else "[:, None]" if place == 1 else "[None, :]"
         names = [self.b.fresh(part) for part in running.parts]
         if running.op in ARG:
-            self.b.line(f"{', '.join(names)} = {reductions.folded_positions(running.op, parts, place)}")
-            if wide:
-                for name in names:
-                    self.b.line(f"{name} = {name}{wide}")
+            best, where = names
+            self.b.line(f"{best} = {reductions.extreme(running.op, parts[0], place)}{wide}")
+            first = reductions.first_of(parts, best, place, MOST[self.values.integer])
+            self.b.line(f"{where} = {first}{wide}")
             return names
         text = reductions.folded(running.op, running.compared, parts[0], place)
         self.b.line(f"{names[0]} = {f'({text}){wide}' if ' != ' in text else text + wide}")
@@ -250,6 +277,10 @@ class Loops:
         saved = dict(self.values.locals), dict(self.values.indices.symbols), dict(self.values.masks), self.open
         if statement.kind.parallel:
             self.parallel(statement, dimension)
+        elif id(statement) in self.summed:
+            self._summed_before(statement)
+        elif id(statement) in self.pairs and dimension is not None:
+            self._pair(self.pairs[id(statement)], dimension)
         elif dimension is not None:
             self.vector(statement, dimension)
         else:
@@ -270,7 +301,54 @@ class Loops:
             self._limit(statement.extent, dimension, name)
         self.statements(statement.body)
 
-    def vector(self, statement: Loop, dimension: Dimension) -> None:
+    def _pair(self, pair: Pair, dimension: Dimension) -> None:
+        """The largest element of a row and the sum of exponentials of distances from it, by one loop."""
+        largest, held = self.running[pair.largest.name], TYPES[pair.total.dtype.name]
+        axes = self.open | {dimension.place}
+        total = self.b.named(self.values.full(f"0.0, {held}", axes), pair.total.name)
+
+        def body(inside: Sequence[Statement]) -> None:
+            for statement in inside:
+                if isinstance(statement, Accumulate):
+                    value = self.values.converted(self.values.value(statement.value), largest.compared)
+                    mask = self.values.mask(largest.axes - largest.own).text
+                    (part,) = largest.parts
+                    text = f'tl.where({mask}, {value.typed}, float("-inf"))' if mask else value.typed
+                    term = self.b.named(text, "term")
+                    away = Tile(self.b.named(f"0.0 - tl.abs({term} - {part})", "away"), pair.total.dtype, axes)
+                    share = self.b.named(apply("exp", [away], pair.total.dtype, self.values.near), "share")
+                    self.b.line(f"{total} = device.rescaled({total}, {part}, {term}, {share})")
+                    self.b.line(f"{part} = device.largest({part}, {term})")
+                else:
+                    self.statement(statement)
+
+        self.vector(pair.first, dimension, body)
+        self.finish(largest)
+        (part,) = largest.parts
+        away = Tile(self.b.named(f"{part} - {largest.result}", "away"), pair.total.dtype, axes)
+        share = self.b.named(apply("exp", [away], pair.total.dtype, self.values.near), "share")
+        text = self._sum(f"tl.where({part} == {largest.result}, {total}, {total} * {share})", axes - largest.own)
+        infinite = f'tl.where({largest.result} > 0.0, float("inf"), 0.0)' if pair.safe else 'float("nan")'
+        text = f'tl.where(tl.abs({largest.result}) == float("inf"), {infinite}, {text})'
+        self.summed[id(pair.second)] = self.b.named(text, pair.total.name)
+
+    def _summed_before(self, statement: Loop) -> None:
+        (name,) = (s.name for s in statement.body if isinstance(s, Accumulate))
+        running = self.running[name]
+        running.result = self.summed[id(statement)]
+
+    def _sum(self, text: str, gone: Iterable[int]) -> str:
+        """The sum of a tile along dimensions."""
+        places = sorted(gone, reverse=True)
+        for place in places:
+            wide = "" if len(places) == self.values.rank else "[:, None]" if place == 1 else "[None, :]"
+            text = f"tl.sum({text}, {place}){wide}"
+        return text
+
+    def vector(
+        self, statement: Loop, dimension: Dimension, inside: Callable[[Sequence[Statement]], None] | None = None
+    ) -> None:
+        """A dimension of the tile, in turns where it is longer; ``inside`` writes the body in another way."""
         integer = self.values.integer
         points = self._range(dimension) + ("" if integer == "tl.int32" else f".to({integer})")
         if dimension.whole:
@@ -288,19 +366,47 @@ class Loops:
             else:
                 end = str(bound)
         start = self.b.fresh("start")
-        self._before(statement.body, dimension.place, f"{start} // BLOCK{dimension.place}")
-        turns = f"range(0, {end}, BLOCK{dimension.place})"
+        block = f"BLOCK{dimension.place}"
+        self._before(statement.body, dimension.place, f"{start} // {block}")
+        turns = f"range(0, {end}, {block})"
         if self.blocks.stages > 1:
             turns = f"tl.{turns[:-1]}, num_stages={self.blocks.stages})"
-        with self.b.loop(f"for {start} in {turns}:"):
+        back = self.b.fresh("back") if self._goes_back(statement) else start
+        with self.b.loop(f"for {back} in {turns}:"), self._kept_near(statement):
+            if back != start:
+                self.b.line(f"{start} = ({end} - 1) // {block} * {block} - {back}")
             name = self.b.fresh("r")
             moved = f"{start} + {self._range(dimension)}"
             self.b.line(f"{name} = {moved if integer == 'tl.int32' else f'({moved}).to({integer})'}")
             self._enter(statement, dimension, name)
             self._limit(statement.extent, dimension, name)
-            self.statements(statement.body)
+            (inside or self.statements)(statement.body)
         self._forget(statement.body)
         self._count(statement.body, dimension, extent.text)
+
+    def _goes_back(self, statement: Loop) -> bool:
+        """Whether the turns of a row that is read again begin at its end, which was read last: every other time, and
+        where no accumulator minds the order.
+        """
+        fed = [self.running[name] for name in _fed(statement.body) if name in self.running]
+        if self.values.rank > 1 or any(one.accumulator.running or one.op in (*ARG, "squares") for one in fed):
+            return False
+        return self.places.get(id(statement), 0) % 2 == 1
+
+    @contextmanager
+    def _kept_near(self, statement: Loop) -> Iterator[None]:
+        """Tells caches, where a row is read more than once, what is read again and what is not."""
+        place = self.places.get(id(statement))
+        if self.values.rank == 1 and place is not None:
+            before, after = (set().union(*map(_read, part)) for part in (self.turns[:place], self.turns[place + 1 :]))
+            read = _read(statement)
+            self.values.policies |= dict.fromkeys(read & before, "evict_first")
+            self.values.policies |= dict.fromkeys(read & after, "evict_last")
+            if read & before and not after:
+                written = (s.buffer for s in statements(statement.body) if isinstance(s, Store))
+                self.values.policies |= dict.fromkeys(written, "evict_first")
+        yield
+        self.values.policies.clear()
 
     def serial(self, statement: Loop) -> None:
         extent = self.values.indices.index(statement.extent)
@@ -400,6 +506,10 @@ def _largest(extent: Tile, rank: int) -> str:
     for place in range(rank - 1, -1, -1):
         text = f"tl.max({text}, {place})"
     return text
+
+
+def _read(loop: Loop) -> set[str]:
+    return {value.buffer for value in values_of(loop.body) if isinstance(value, Load)}
 
 
 def _fed(body: Sequence[Statement]) -> set[str]:

@@ -28,8 +28,9 @@ class Running:
     own: frozenset[int]
     axes: frozenset[int]
     turns: str = ""  # how many turns of the loop that feeds it once each came before the one at hand
-    term: str = ""  # what was accumulated last
+    term: str | None = None  # what was accumulated, if that was one tile
     result: str = ""  # once it was folded
+    extreme: str = ""  # and of argmax and argmin what lies there
 
     @property
     def op(self) -> str:
@@ -102,6 +103,13 @@ def folded(op: str, dtype: DType, part: str, axis: int) -> str:
     return f"tl.reduce({part}, {axis}, device.{FOLDS[op]})"
 
 
-def folded_positions(op: str, parts: Sequence[str], axis: int) -> str:
-    """An extreme and its position along a dimension, as two values."""
-    return f"tl.reduce(({', '.join(parts)}), {axis}, device.{FOLDS[op]})"
+def extreme(op: str, part: str, axis: int) -> str:
+    """The extreme along a dimension; that dimension is gone."""
+    return f"tl.reduce({part}, {axis}, device.{FOLDS[op.removeprefix('arg')]})"
+
+
+def first_of(parts: Sequence[str], best: str, axis: int, none: int) -> str:
+    """The first position along a dimension at which the extreme lies, ``none`` where there is none: two reductions of
+    one value each, which are a few instructions an element, where one of both is dozens.
+    """
+    return f"tl.min(tl.where(device.same({parts[0]}, {best}), {parts[1]}, {none}), {axis})"

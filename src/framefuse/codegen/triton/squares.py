@@ -94,8 +94,9 @@ def seen(b: Builder, running: Running, end: str, points: str, place: int, mask: 
     return b.named(f"tl.where({mask}, {text}, 0.0)" if mask else text, f"{running.accumulator.name}_count")
 
 
-def partner(running: Running, others: Sequence[Running]) -> Running | None:
-    """The sum of the same values, if there is one."""
-    alike = (other for other in others if other.op == "sum" and other.compared is running.compared)
+def partner(running: Running, op: str, others: Sequence[Running]) -> Running | None:
+    """The reduction ``op`` of the same values, if there is one."""
+    ended = (other for other in others if not other.accumulator.running)
+    alike = (other for other in ended if other.op == op and other.compared is running.compared)
     same = (other for other in alike if (other.axes, other.own) == (running.axes, running.own))
     return next((other for other in same if running.term and other.term == running.term), None)

@@ -36,6 +36,7 @@ class Values:
         self.positions: set[str] = set()  # locals that are index expressions, known as symbols
         self.buffers: dict[str, str] = {}
         self.aliases = {buffer.name: buffer.aliases for buffer in kernel.buffers if buffer.aliases}
+        self.policies: dict[str, str] = {}  # what caches are told of a buffer where it is read or written here
         self.stored: dict[tuple[str, Expr], Tile] = {}  # what was stored where, until something else may be there
         self.dirty: set[str] = set()  # stored to since the last barrier
         self.shares = rank == 2 or any(isinstance(s, Accumulator) for s in statements(kernel.body))
@@ -161,9 +162,14 @@ class Values:
         mask = self.mask(where.axes, *more)
         axes = where.axes | mask.axes
         pointer = self.pointer(buffer, where, axes)
-        text = f"tl.load({pointer}, {mask.text}, other=0)" if mask.text else f"tl.load({pointer})"
+        text = f"tl.load({pointer}, {mask.text}, other=0" if mask.text else f"tl.load({pointer}"
+        text += self._policy(buffer)
         self.settle({buffer})
         return Tile(self.b.named(text, wanted), dtype, axes)
+
+    def _policy(self, buffer: str) -> str:
+        """The end of a load or store."""
+        return f', eviction_policy="{self.policies[buffer]}")' if buffer in self.policies else ")"
 
     def settle(self, buffers: set[str]) -> None:
         """Waits, before loads from these buffers, for what other threads of the program stored there."""
@@ -187,7 +193,7 @@ class Values:
         if self.shares and (buffer in self.aliases or buffer in self.aliases.values()):
             # Other threads may still have to load what is overwritten here.
             self._barrier()
-        self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask.text}' if mask.text else ''})")
+        self.b.line(f"tl.store({pointer}, {value.typed}{f', {mask.text}' if mask.text else ''}{self._policy(buffer)}")
         self.forget(buffer)
         self.dirty.add(buffer)
         if value.constant is None and value.axes == axes:

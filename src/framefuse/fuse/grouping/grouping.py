@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -68,6 +68,8 @@ class Grouping:
         self.calls: dict[Node, Group] = {}
         self.results: dict[Node, list[Node]] = {}
         self.last_random: Group | None = None
+        # By operand and axes of reductions the kernels that keep what is computed from them.
+        self.reducing: dict[tuple[Node, Any], dict[Group, None]] = {}
 
     def run(self) -> Groups:
         """Decides every node; only once."""
@@ -288,9 +290,12 @@ class Grouping:
         if group.node is not None or group.adds or group.scans or len(cells) != 1:
             return False
         target = self.setting.targets(cells[0].node.device)
-        few = costs.CPU_FEW_ROWS if self.setting.threads else None
+        few = [costs.CPU_FEW_ROWS] if self.setting.threads else []
         if target is not None and target.tiles:
-            few = costs.GPU_FEW_ROWS
+            node, hints = cells[0].node, self.graph.hints
+            few = [costs.GPU_FEW_ROWS]
+            if points(node.inputs[0], hints) >= costs.GPU_LONG_ROW * points(node, hints):
+                few.append(costs.GPU_FEW_LONG_ROWS)
         return may_join_reduction(group, cells[0], self.orders, few)
 
     def compute(self, group: Group, cell: Cell) -> None:
@@ -319,6 +324,8 @@ class Grouping:
             group = next(g for g in self.demands[node] if cell in self.demands[node][g])
         group.roots[node] = cell
         self.home[node] = group
+        for reduce in self.reductions_of(node):
+            self.reducing.setdefault((reduce.inputs[0], reduce.attr("axes")), {})[group] = None
         self.compute(group, cell)
         self.publish(node, group)
 
@@ -338,16 +345,21 @@ class Grouping:
         """Whether a kernel without rows would have one row for each element of the cell's node, as what is computed
         element by element from a reduction that the kernel can do: then it may leave the node in memory on the way.
         """
-        node, index = cell.node, cell.index
         covered = group.covered(cell)
         if covered is None or not covered < frozenset(group.domain):
             return False
-        stack, seen = [(node, index)], {node}
+        found = next(self.reductions_behind(group, cell), None)
+        return found is not None and self.may_reduce(group, [found])
+
+    def reductions_behind(self, group: Group, cell: Cell) -> Iterator[Cell]:
+        """The reductions from which the cell is computed element by element, where they are not in memory."""
+        stack, seen = [(cell.node, cell.index)], {cell.node}
         while stack and len(seen) < costs.SOURCES:
             node, index = stack.pop()
             kind = TABLE[node.op].kind
             if kind == "reduce":
-                return self.may_reduce(group, [Cell(node, index, ())])
+                yield Cell(node, index, ())
+                continue
             try:
                 if node.op in MOVES:
                     index = operand_index(node, index, group.axes, group.hints)
@@ -357,16 +369,19 @@ class Grouping:
                 continue
             stack += [(source, index) for source in node.inputs if source not in seen and not self.is_memory(source)]
             seen.update(node.inputs)
-        return False
 
     def is_memory(self, node: Node) -> bool:
         """Whether a value comes from memory whatever is decided."""
         return node in self.required or node in self.readers or node.op in ("input", "result")
 
     def join_sibling(self, node: Node, users: dict[Group, list[Cell]]) -> Cell | None:
-        """A kernel that already reads an operand of ``node`` and has a root of the same shape."""
-        for source in self.sources(node):
-            near = itertools.islice(reversed(self.demands.get(source, {})), costs.SIBLINGS)
+        """A kernel that has a root of the same shape, and already reads an operand of ``node``, or has a reduction of
+        the operand of one that ``node`` is computed from.
+        """
+        met: list[dict[Group, Any]] = [self.demands.get(source, {}) for source in self.sources(node)]
+        met += [self.reducing.get((reduce.inputs[0], reduce.attr("axes")), {}) for reduce in self.reductions_of(node)]
+        for readers in met:
+            near = itertools.islice(reversed(readers), costs.SIBLINGS)
             for group in sorted(near, key=lambda g: -g.number):
                 if group in users or not self.may_host(group, node, users):
                     continue
@@ -374,9 +389,15 @@ class Grouping:
                 if sibling is None or (TABLE[node.op].kind == "reduce") != (TABLE[sibling.node.op].kind == "reduce"):
                     continue
                 trial = Cell(node, sibling.index, ())
-                if self.fits(group, trial):
+                if self.fits(group, trial) and all(
+                    self.may_reduce(group, [reduce]) for reduce in self.reductions_behind(group, trial)
+                ):
                     return group.cell(node, sibling.index, ())
         return None
+
+    def reductions_of(self, node: Node) -> list[Node]:
+        """The reductions from which a value is computed element by element."""
+        return [source for source in self.sources(node) if TABLE[source.op].kind == "reduce"]
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Values from which ``node`` is computed by moves and pointwise operations, and that are as large as it."""

@@ -15,10 +15,10 @@ from framefuse.ir.ops import TABLE
 
 
 def may_join_reduction(
-    group: Group, cell: Cell, orders: Mapping[Node, Order], few: tuple[int, int] | None
+    group: Group, cell: Cell, orders: Mapping[Node, Order], few: Iterable[tuple[int, int]]
 ) -> bool:
     """Whether the reduction ``cell`` can be computed in ``group``: each of its results once, for one row, and with
-    enough rows left to share between threads (``few``: what is not enough, rows and elements).
+    enough rows left to share between threads (``few``: what is not enough, each rows and elements).
     """
     rows = group.covered(cell)
     if rows is None:
@@ -35,7 +35,7 @@ def may_join_reduction(
     elements = product(source.shape)
     count = max(estimate(elements, group.hints), group.size_hint(group.domain))
     reads_twice = rows != domain or any(_depends(reduce, cell) for reduce in group.reduces)
-    if few is not None and reads_twice and group.size_hint(rows) < few[0] and count > few[1]:
+    if reads_twice and any(group.size_hint(rows) < least and count > most for least, most in few):
         return False
     if reads_twice and not is_inner(cell.node, orders):
         return count <= costs.COLUMN * max(1, group.size_hint(rows))

@@ -48,7 +48,7 @@ SMALL = {
         *((costs, "GPU_JOINED_BELOW", 1), (costs, "GPU_SQUARE", 2), (costs, "CROSSED", 2)),
     ],
     "stages": [
-        *((costs, "GPU_PROGRAMS", 1 << 20), (costs, "GPU_ALONE", 0), (costs, "GPU_CHUNK", (2, 2)), (blocks, "BUSY", 1)),
+        *((costs, "GPU_PROGRAMS", 1 << 14), (costs, "GPU_ALONE", 0), (costs, "GPU_CHUNK", (2, 2)), (blocks, "BUSY", 1)),
     ],
 }  # fmt: skip
 

@@ -15,9 +15,10 @@ from framefuse.fuse.nest.gpu.two_stages import chunk_of, two_stages
 from framefuse.fuse.nest.nest import Built
 from framefuse.fuse.nest.sweeps import sweeps_of
 from framefuse.ir.graph import Node
+from framefuse.ir.target import Target
 
 
-def build_kernels(group: Group, strides_of: Callable[[Node], Strides]) -> list[Built]:
+def build_kernels(group: Group, strides_of: Callable[[Node], Strides], target: Target) -> list[Built]:
     """The kernels of a group in the order in which they run: one, or two for a reduction to few results."""
     nest = gpu_nest(group, strides_of)
     title = title_of(group)
@@ -29,7 +30,7 @@ def build_kernels(group: Group, strides_of: Callable[[Node], Strides]) -> list[B
     rows, vector = rows_of(nest, sweeps)
     runs = runs_of(nest, sweeps, vector)
     work = work_of(nest, sweeps)
-    chunk = chunk_of(nest, sweeps, rows, vector)
+    chunk = chunk_of(nest, sweeps, rows, vector, target.units)
     if chunk is not None:
         return two_stages(nest, sweeps, rows, runs, chunk, title, work)
     return [rows_kernel(nest, sweeps, rows, runs, title, work)]

@@ -61,8 +61,12 @@ def _running(nest: Nest, reduces: Sequence[Cell]) -> list[Running]:
     return found
 
 
-def chunk_of(nest: Nest, sweeps: Sequence[Sweep], rows: Sequence[Symbol], vector: Symbol | None) -> int | None:
-    """Of how many elements each program of a first kernel takes a sum, where rows alone keep too few busy."""
+def chunk_of(
+    nest: Nest, sweeps: Sequence[Sweep], rows: Sequence[Symbol], vector: Symbol | None, units: int
+) -> int | None:
+    """Of how many elements each program of a first kernel takes a sum, where rows alone keep too few of a GPU's units
+    busy.
+    """
     wide = [p for p in sweeps if p.inner]
     if len(wide) != 1 or wide[0].level or not wide[0].reduces:
         return None
@@ -71,9 +75,14 @@ def chunk_of(nest: Nest, sweeps: Sequence[Sweep], rows: Sequence[Symbol], vector
     length = nest.hint(product(nest.group.axes[axis] for axis in wide[0].inner))
     programs = count if vector is None else -(-count // max(1, min(costs.GPU_LANES, hints[vector])))
     least = costs.GPU_CHUNK[vector is not None]
-    if programs * 2 > costs.GPU_PROGRAMS or length < 4 * least or length * max(1, count) < 4 * costs.GPU_ALONE:
+    busy = enough = costs.GPU_PROGRAMS * units
+    if length >= costs.GPU_LONG_ROW:
+        enough = costs.GPU_PROGRAMS_OF_LONG_ROWS * units
+    elif vector is None and length >= 4 * costs.GPU_CHUNK_MOST:
+        enough = 2 * busy
+    if programs * 2 > enough or length < 4 * least or length * max(1, count) < 4 * costs.GPU_ALONE:
         return None
-    chunk = max(least, power(length * max(1, programs) // costs.GPU_PROGRAMS))
+    chunk = max(least, power(length * max(1, programs) // busy))
     return min(chunk, costs.GPU_CHUNK_MOST) if vector is None else chunk
 
 
