@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from framefuse.ir.builder import Shape
+from framefuse.ir.builder import ONE, Shape
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr
 from framefuse.ir.values import Value
 from framefuse.lower.context import Lowering
 from framefuse.lower.pooling import each, positive
-from framefuse.lower.rules import Shapes, Unsupported, register, rule
+from framefuse.lower.rules import Lowered, Shapes, Unsupported, register, rule
 
 
 def _convolution(rank: int) -> Callable[..., Shapes]:
@@ -87,17 +87,40 @@ def fold(
     return Shapes(((*lead, width // count, *sizes),))
 
 
+# Scales by which kernels repeat elements, where eager's own arithmetic is exact, and on which devices they do: on an
+# H100 twice both sides of 4 x 64 x 512 x 512 took 0.51 ms for the library's 0.80, on a CPU of 4 x 32 x 56 x 56 6 for 1.
+SCALES, MOST = (1, 2, 4, 8), 64
+REPEATED = {"cpu": False}
+
+
+def _repeated(lo: Lowering, input: Node, scales: tuple[int, ...]) -> Node:
+    """Each element of the last dimensions so many times."""
+    lead = len(input.shape) - len(scales)
+    apart, long, flat = (list(input.shape[:lead]) for _ in range(3))
+    for size, scale in zip(input.shape[lead:], scales, strict=True):
+        apart += [size, ONE]
+        long += [size, expr(scale)]
+        flat.append(size * scale)
+    for size in input.shape[1:]:
+        lo.require("!=", size, expr(0), "a picture with elements")
+    found = lo.reshape(lo.expand(lo.reshape(input, tuple(apart)), tuple(long)), tuple(flat))
+    return lo.derived(found, "repeated", (input,), *scales)
+
+
 @rule("F.interpolate", "F.upsample")
 def interpolate(
     lo: Lowering, input: Node, size: Value = None, scale_factor: Value = None, mode: str = "nearest",
     align_corners: Value = None, recompute_scale_factor: Value = None, antialias: bool = False,
-) -> Shapes:  # fmt: skip
+) -> Lowered:  # fmt: skip
     rank = len(input.shape) - 2
     if size is not None:
         sizes = lo.shape_of(size if isinstance(size, (tuple, list)) else (size,) * rank)
-    else:
-        scales = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
-        if not all(float(scale).is_integer() for scale in scales):
-            raise Unsupported("a fractional scale")
-        sizes = tuple(mine * int(scale) for mine, scale in zip(input.shape[2:], scales, strict=True))
-    return Shapes(((*input.shape[:2], *sizes),))
+        return Shapes(((*input.shape[:2], *sizes),))
+    given = scale_factor if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * rank
+    if not all(float(scale).is_integer() for scale in given):
+        raise Unsupported("a fractional scale")
+    scales = tuple(int(scale) for scale in given)
+    here = REPEATED.get(input.device.partition(":")[0], True) and mode == "nearest" and input.dtype.is_float
+    if here and set(scales) <= set(SCALES) and math.prod(scales) <= MOST:
+        return _repeated(lo, input, scales)
+    return Shapes(((*input.shape[:2], *(mine * scale for mine, scale in zip(input.shape[2:], scales, strict=True))),))

@@ -10,6 +10,7 @@ from torch import nn
 import framefuse
 from framefuse.api import compiled_function
 from framefuse.ir.schedule import RunCall, RunKernel
+from framefuse.lower import convolution
 
 WINDOWS = [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 0), (4, 1, 2), (5, 2, 2), (3, 2, 0), (1, 2, 0)]
 
@@ -171,3 +172,15 @@ def test_every_element_of_every_window_counts_once():
             windows = torch.arange(size).unfold(0, kernel, step)
             counts = torch.bincount(windows.reshape(-1), minlength=size) / kernel
             torch.testing.assert_close(x.grad[0, 0], counts.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_repeated_elements(layout, dtype, monkeypatch):
+    monkeypatch.setattr(convolution, "REPEATED", {})
+    shapes, twice = ((2, 3, 5, 4), (1, 3, 6, 9)), dtype is torch.float64
+    if layout is torch.contiguous_format:
+        shapes += ((0, 3, 4, 4),)
+    for scale in (2, (4, 1), (8, 2)):
+        items = agree(nn.Upsample(scale_factor=scale), *shapes, dtype=dtype, layout=layout, twice=twice)
+        assert all(isinstance(item, RunKernel) for item in items)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from framefuse.autodiff.registry import Gradient, vjp_derived
-from framefuse.ir.builder import ONE, ZERO, Builder, Shape
+from framefuse.ir.builder import ONE, ZERO, Builder, Shape, compute_dtype
 from framefuse.ir.dtypes import INT32
 from framefuse.ir.graph import Node, Scalar
 from framefuse.ir.numbers import Expr, expr
@@ -144,3 +144,16 @@ def average_pool(builder: Builder, node: Node, g: Node, need: Sequence[bool]) ->
         return builder.pointwise("ge", number, builder.full(0, INT32, number.shape, g.device))
 
     return [None, _beside(builder, _summed(builder, share, axes, hit), source), None]
+
+
+@vjp_derived("repeated")
+def repeated(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of elements that were repeated along the last dimensions: the sum over all places of each."""
+    source, scales = node.inputs[1], node.attr("parameters")
+    lead = len(source.shape) - len(scales)
+    wide, total = builder.cast(g, compute_dtype(g.dtype)), None
+    for place in itertools.product(*map(range, scales)):
+        part = builder.slice(wide, [0] * lead + list(place), [1] * lead + list(scales), source.shape)
+        total = part if total is None else builder.pointwise("add", total, part)
+    assert total is not None
+    return [None, builder.cast(total, g.dtype)]

@@ -38,6 +38,9 @@ FEW, FEW_FROM, FEW_TO = 4, 2048, 4096
 LONG = 0.2
 # Functions whose reduction of large angles is long code, and the bytes of the floats for which it counts.
 ANGLES = {"sin": (8,), "cos": (8,), "tan": (4, 8)}
+# From so many loads with masks of their own on, a thread takes so few elements: it has seven registers for masks, and
+# max_pool3d(3, 2, 1) with 27 masks of eight elements each took 120 instructions for each load on an H100.
+MASKED = 8, 2
 A_THREAD = ((1.5, 8), (4.0, 4), (1e9, 2))
 
 
@@ -239,7 +242,9 @@ def per_thread(kernel: Kernel) -> int:
     steps = [value for value in values_of(inner) if isinstance(value, Apply)]
     costs = [1.0 if value.dtype.size in ANGLES.get(value.op, ()) else TABLE[value.op].cost for value in steps]
     work = sum(cost for cost in costs if cost >= LONG)
-    return next(share for most, share in A_THREAD if work <= most)
+    share = next(share for most, share in A_THREAD if work <= most)
+    masked = sum(isinstance(value, Load) and value.mask is not None for value in values_of(inner))
+    return min(share, MASKED[1]) if masked >= MASKED[0] else share
 
 
 def warps(elements: int, share: int = 8) -> int:
