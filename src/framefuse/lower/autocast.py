@@ -62,6 +62,8 @@ ALONE = frozenset(
         "unfold", "fold", "scatter", "index_add", "gather", "one_hot", "clone", "permute",
     )
 )  # fmt: skip
+# Functions of torch's that call others on the lists: these run as they are, under autocast.
+COMPOSED = frozenset(("gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"))
 SAME = {
     "__matmul__": "matmul", "__rmatmul__": "matmul", "linalg_matmul": "matmul", "nll_loss_nd": "nll_loss",
     "einsum": "bmm", "inner": "matmul", "chain_matmul": "mm", "linalg_multi_dot": "mm",

@@ -21,7 +21,7 @@ from framefuse.ir.target import Targets, on_cpu
 from framefuse.ir.torch_calls import TABLE, counts, norm
 from framefuse.ir.trace import Call, Ref, TensorMeta, Trace, outside, refs
 from framefuse.ir.values import Value
-from framefuse.lower.autocast import Autocast
+from framefuse.lower.autocast import COMPOSED, Autocast
 from framefuse.lower.context import Lowering
 from framefuse.lower.dimensions import with_dimensions
 from framefuse.lower.equal_sizes import with_equal_sizes
@@ -208,7 +208,8 @@ class _Lowerer:
         """The nodes of the call's new values by its rule, or None when there is none, it refuses or it is wrong."""
         metas = [self.trace.metas[value] for _, value in fresh]
         self.builder.place = metas[0].device if metas else "cpu"
-        found = self._rule_result(call)
+        composed = call.autocast and call.name in COMPOSED
+        found = None if composed else self._rule_result(call)
         if found is None:
             return None
         if self._is_complex(call, metas):  # kernels have no complex numbers

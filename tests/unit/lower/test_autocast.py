@@ -145,6 +145,14 @@ def test_what_no_list_names_runs_under_autocast():
     assert wrapped(graph) == ["gru_cell"]
 
 
+@pytest.mark.parametrize("make", [torch.nn.RNNCell, torch.nn.LSTMCell, torch.nn.GRUCell])
+def test_cells_of_recurrent_networks_run_as_they_are(make):
+    cell = make(4, 4).requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16):
+        graph = check(lambda x: cell(x), torch.randn(3, 4))
+    assert len(wrapped(graph)) == 1
+
+
 def test_the_state_outside_is_left_alone():
     x = torch.randn(4, 4)
     call = UnderAutocast(torch.mm, (("cpu", "bfloat16"),))
