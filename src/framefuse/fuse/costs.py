@@ -115,6 +115,7 @@ TURNED_VOLUME = 0.08, 0.0007  # the same of five dimensions
 REDUCED_ACROSS = 0.01, 0.0003  # what a reduction takes longer across memory,
 REDUCED_GROUPS = 0.3, 0.003  # one over groups of channels with all their points,
 REDUCED_COLUMNS = 0.01, 0.006  # and one that leaves the channels: of batch norm's backward, with what is read again
+JOINED = 0.25, 0.0  # a cat of more than CPU_CAT_PIECES pieces along the channels, channels-last
 # What a convolution takes longer, for each byte of its operand and result, with all contiguous: libraries turn what
 # their matrix units read, and turn back what they write. A product of channels alone is taken as it lies. "exact" are
 # those of a GPU in float32 that may not round to TF32; below 0: what takes longer channels-last.

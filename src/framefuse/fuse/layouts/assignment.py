@@ -264,6 +264,9 @@ class Assignment:
             return
         orders = self.places[free[0]].orders if free else either(len(node.shape))
         made = self.places[node] = Place(self.prices.vertex(), orders)
+        if node.op == "cat" and len(node.inputs) > costs.CPU_CAT_PIECES:
+            price, last = self.move(node, costs.JOINED), node.attr("axis") % len(node.shape)
+            self.prices.charge(made.vertex, *(price * (order[-1] == last) for order in orders))
         for operand in placed:
             own = self.places[operand].among(orders)
             if own is not None:
