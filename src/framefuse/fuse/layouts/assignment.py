@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from framefuse.fuse import costs
@@ -11,7 +12,8 @@ from framefuse.fuse.layouts.prices import Labels, Prices
 from framefuse.fuse.setting import Setting
 from framefuse.ir.builder import Shape
 from framefuse.ir.flow import SINK, SOURCE, UNBOUNDED
-from framefuse.ir.graph import Graph, Node
+from framefuse.ir.graph import Graph, Node, Output
+from framefuse.ir.numbers import Symbol
 from framefuse.ir.ops import CALL, CREATE, POINTWISE, REDUCE, TABLE, VIEW
 
 
@@ -28,6 +30,16 @@ def channels_last(rank: int) -> Order:
 def either(rank: int) -> tuple[Order, Order]:
     """The order for label 0, and for label 1."""
     return contiguous(rank), channels_last(rank)
+
+
+def shown_order(output: Output, hints: Mapping[Symbol, int]) -> Order | None:
+    """The order in which the program gets an output: as a library call gave it to eager, else as the output says."""
+    node = output.node
+    if output.input is not None:
+        return None
+    if node.op == "result":
+        return order_of_strides(node, hints) if node.strides is not None else None
+    return output.order
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +108,9 @@ class Assignment:
             self._place(node)
             self._remember(node)
         for output in self.graph.outputs:
-            if output.input is None and output.order is not None:
-                self._leaves(output.node, output.order)
+            order = shown_order(output, self.graph.hints)
+            if order is not None:
+                self._leaves(output.node, order)
 
     # ---- prices
 

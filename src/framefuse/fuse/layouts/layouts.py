@@ -8,7 +8,7 @@ from dataclasses import replace
 from framefuse.fuse import costs
 from framefuse.fuse.addressing.layout import Order, dense_strides, preferred_orders
 from framefuse.fuse.graph.results import wanted
-from framefuse.fuse.layouts.assignment import Assignment, either
+from framefuse.fuse.layouts.assignment import Assignment, either, shown_order
 from framefuse.fuse.layouts.calls import NAMES
 from framefuse.fuse.layouts.prices import Labels
 from framefuse.fuse.setting import Setting
@@ -68,11 +68,12 @@ class _Rewriting:
         extra: list[Node] = []
         outputs = []
         for before, output in zip(self.assignment.graph.outputs, made.outputs, strict=True):
-            if output.order is not None and self._lies_elsewhere(before.node, output.order):
-                known = self.copies.get((before.node, output.order))
+            order = shown_order(before, made.hints)
+            if order is not None and self._lies_elsewhere(before.node, order):
+                known = self.copies.get((before.node, order))
                 copy = known if known is not None else self._copy(output.node)
                 extra += [copy] if known is None else []
-                output = replace(output, node=copy)
+                output = replace(output, node=copy, order=order)
             outputs.append(output)
         return replace(made, nodes=(*made.nodes, *extra), outputs=tuple(outputs))
 
