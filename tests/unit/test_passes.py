@@ -155,6 +155,14 @@ def fused_by_division(q, k, v, root):
     return F.scaled_dot_product_attention(q, k, v, scale=1 / root)
 
 
+def masked_attention(q, k, v, mask, scale):
+    return torch.softmax(q @ k.transpose(-1, -2) * scale + mask, -1) @ v
+
+
+def fused_with_mask(q, k, v, mask, scale):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+
 EXAMPLES = (torch.randn(2, 3, 5, 7), torch.randn(2, 3, 6, 7), torch.randn(2, 3, 6, 4), 0.37)
 
 
@@ -177,6 +185,22 @@ class Attention(torch.nn.Module):
         q, k, v = (each(x).view(b, t, 4, d // 4).transpose(1, 2) for each in (self.q, self.k, self.v))
         weights = F.softmax(0.35 * torch.matmul(q, k.transpose(2, 3)), dim=-1)
         return torch.matmul(weights, v).transpose(1, 2).reshape(b, t, d)
+
+
+def test_attention_with_a_mask_that_is_spread_over_heads(handles):
+    masked = (*EXAMPLES[:3], torch.randn(2, 1, 5, 6), EXAMPLES[3])
+    handles.append(framefuse.replace(masked_attention, fused_with_mask, masked))
+
+    def program(q, k, v, mask):
+        return torch.softmax(mask + 0.5 * (q @ k.transpose(2, 3)), dim=-1) @ v
+
+    fast = framefuse.compile(program)
+    for length in (4, 5, 7):
+        q, k, v = (torch.randn(2, 3, length, 8) for _ in range(3))
+        mask = torch.randn(2, 1, length, length)
+        torch.testing.assert_close(fast(q, k, v, mask), program(q, k, v, mask), rtol=1e-4, atol=1e-5)
+    assert handles[0].count == 1
+    assert hits(fast) == 2
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -205,12 +229,14 @@ def test_the_attention_of_a_vision_transformer_is_found_in_each_layer(handles):
     model = transformers.ViTModel(config).eval()
     handles.append(framefuse.replace(attention, fused_attention, EXAMPLES))
     handles.append(framefuse.replace(divided_attention, fused_by_division, EXAMPLES, name="divided"))
+    masked = (*EXAMPLES[:3], torch.randn(2, 1, 5, 6), EXAMPLES[3])  # versions that make a mask of zeros add it
+    handles.append(framefuse.replace(masked_attention, fused_with_mask, masked, name="masked"))
     fast = framefuse.compile(model)
     for _ in range(2):
         image = torch.randn(2, 3, 16, 16)
         with torch.no_grad():
             torch.testing.assert_close(fast(image)[0], model(image)[0], rtol=1e-4, atol=1e-5)
-    assert handles[0].count + handles[1].count == 3  # versions of transformers scale in either way
+    assert sum(handle.count for handle in handles) == 3  # in each version of transformers by one of them
     assert hits(fast) == 1
 
 

@@ -32,7 +32,7 @@ def test_the_text_names_place_and_cause():
         with pytest.raises(AssertionError) as raised, framefuse.assert_compiles(0):
             compiled(x, True)
     text = str(raised.value)
-    assert "1 traces were compiled, 0 expected" in text
+    assert "1 trace was compiled, 0 expected" in text
     assert "test_testing.py" in text
     assert "flag" in text or "args[1]" in text
     assert "True" in text

@@ -78,9 +78,10 @@ class Exchange:
         """The matches by the node that the pattern's result is there, in program order."""
         readers: dict[Node, list[Node]] = {}
         for node in graph.nodes:
-            for operand in node.inputs:
-                readers.setdefault(operand, []).append(node)
-        asked = {output.node for output in graph.outputs} | {write.node for write in graph.writes}
+            for operand in node.inputs if _through(node) is node else ():
+                readers.setdefault(_through(operand), []).append(node)
+        ends = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
+        asked = set(map(_through, ends))
         taken: set[Node] = set()
         for node in graph.nodes:
             if node.op != self.pattern.root.op or node.dtype is not self.pattern.root.dtype:
@@ -91,7 +92,7 @@ class Exchange:
             inner = self._inner(match, node)
             whole = {*inner, node}
             computed = [each for each in inner if TABLE[each.op].kind not in (VIEW, CREATE)]
-            private = all(each not in asked and whole.issuperset(readers[each]) for each in computed)
+            private = all(each not in asked and whole.issuperset(readers.get(each, ())) for each in computed)
             if private and taken.isdisjoint(computed) and node not in taken:
                 taken |= {*computed, node}
                 yield node, match

@@ -126,3 +126,19 @@ def test_segments_of_long_rows(shape, monkeypatch):
         items = agree(doubled_along(axis), shape, longer, twice=True)
         assert all(isinstance(item, RunKernel) for item in items)
         assert len(items) > 1 or shape[axis] < 16
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x.sum() + 1).cumsum(0),
+        lambda x: x[:1, :1].long().cumsum(-1) - 1,
+        lambda x: x.sum().cummax(0)[0],
+    ],
+)
+def test_a_scan_of_one_element(program):
+    fast = framefuse.compile(program)
+    for rows in (3, 1, 5):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(fast(x), program(x))
+    assert compiled_function(fast).dispatch.hits == 2

@@ -113,7 +113,7 @@ def test_a_wrong_value_in_the_environment_is_told():
         [sys.executable, "-c", "import framefuse"], capture_output=True, text=True,
         env={**os.environ, "FRAMEFUSE_DISABLE": "perhaps"},
     )  # fmt: skip
-    assert "FRAMEFUSE_DISABLE is 'perhaps'" in ran.stderr
+    assert "FRAMEFUSE_DISABLE (1: everything runs eagerly) is 'perhaps'. Give True or False" in ran.stderr
 
 
 # ---- torch's stance --------------------------------------------------------------------------------------------------

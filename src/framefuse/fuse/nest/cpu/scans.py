@@ -17,8 +17,8 @@ def scan_kernel(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
     group, scanned = nest.group, nest.group.scans[0].inner
     order = memory_order(group.domain, primary(nest), group.hints)
     rows = [axis for axis in order if axis not in scanned]
-    lane = vector_axis(order, nest.accesses, nest.hinted())
-    if lane in rows:
+    lane = vector_axis(order, nest.accesses, nest.hinted()) if order else None  # of one element, there is no axis
+    if lane is not None and lane in rows:
         rows = [*(axis for axis in rows if axis is not lane), lane]
     rows, line = nest.join(rows), nest.join(scanned)
 
