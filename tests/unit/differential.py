@@ -30,7 +30,7 @@ def _twin_tensor(value: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     place = storage.data_ptr() or -id(value)
     if place not in memo:
         memo[place] = storage.clone()
-    made = torch.empty(0, dtype=value.dtype)
+    made = torch.empty(0, dtype=value.dtype, device=value.device)
     return made.set_(memo[place], value.storage_offset(), value.size(), value.stride())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from framefuse.ir.builder import Shape
 from framefuse.ir.dtypes import BOOL, BY_NAME, INT64, DType
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, Real, expr, maximum
@@ -286,11 +287,18 @@ def root(a: Element) -> Element:
     return e.sqrt(a).derived("norm", a)
 
 
+def dropped(shape: Shape, axes: Sequence[int]) -> Shape:
+    """``shape`` without the dimensions at ``axes``."""
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
 def power_norm(lo: Lowering, node: Node, p: Value, axes: tuple[int, ...], keep: bool) -> Node:
     """The p-norm of the entries along ``axes`` in the node's dtype."""
     size = lo.compute(abs, node)
     if p == 2:
-        return lo.compute(root, lo.reduce("sum", lo.compute(lambda a: a * a, node), axes, keep))
+        length = lo.compute(e.sqrt, lo.reduce("sum", lo.compute(lambda a: a * a, node), axes, True))
+        length = lo.derived(length, "length", (node,))
+        return length if keep else lo.reshape(length, dropped(node.shape, axes))
     if p == 1:
         return lo.reduce("sum", size, axes, keep)
     if p == 0:
@@ -301,8 +309,8 @@ def power_norm(lo: Lowering, node: Node, p: Value, axes: tuple[int, ...], keep: 
         _nonempty(lo, node, axes)
         value = lo.derived(lo.reduce("amax" if p > 0 else "amin", size, axes), "extreme_of_all", (size,), *axes)
         return lo.reshape(value, lo.keep(node.shape, axes)) if keep else value
-    if isinstance(p, (Expr, Real)):
-        raise Unsupported("a run-time order")
+    if isinstance(p, (Expr, Real)) or not node.shape:  # of one number eager's powers cancel exactly
+        raise Unsupported("a run-time order, or a number")
     powers = lo.compute(lambda a: a.apply("pow", float(p)).derived("norm_power", a, numbers=(float(p),)), size)
     total = lo.reduce("sum", powers, axes, keep)
     return lo.compute(lambda a: a.apply("pow", 1.0 / p).derived("norm_root", a, numbers=(1.0 / p,)), total)

@@ -211,6 +211,21 @@ def extreme_of_all(builder: Builder, node: Node, g: Node, need: Sequence[bool]) 
     return [None, builder.pointwise("mul", hit, spread(builder.pointwise("div", g, count)))]
 
 
+@vjp_derived("length")
+def length(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    """Of the root of the sum of squares over axes, which are kept: the operand over it, none where it is 0. Eager
+    divides each element, which tells where gradients are differentiated again; else a division of each row will do.
+    """
+    source = node.inputs[1]
+    if builder.differentiable:
+        formula, letters = "mul(g, where(eq(r, 0.0), zero, div(a, r)))", {
+            "a": source, "r": builder.expand(node, source.shape), "g": builder.expand(g, source.shape)
+        }  # fmt: skip
+        return [None, run(builder, formula, letters) or ZERO]
+    share = run(builder, "where(eq(r, 0.0), zero, div(g, r))", {"r": node, "g": g})
+    return [None, ZERO if share is None else builder.pointwise("mul", source, builder.expand(share, source.shape))]
+
+
 @vjp_derived("embedding")
 def embedding(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
     """Of rows read from a table: one row's gradient is not counted, or each is divided by how often it was read."""
