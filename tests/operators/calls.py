@@ -32,6 +32,9 @@ LEFT_OUT = {
     "resize_": "the memory that it grows holds no values",
     "resize_as_": "the memory that it grows holds no values",
 }
+# Operators whose gradients are differences of terms as large as the gradient that flows in (about 1), and cancel. Over
+# 200 draws of softmin's, compiled and eager are equally far from the exact one (7.0e-6 and 7.7e-6 together).
+CANCELS = {"nn.functional.softmin": 1.0}
 LIMIT = 40  # samples that are looked at for a few that differ
 WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -178,7 +181,7 @@ def ran(function: Callable[..., Any], given: Arguments, order: int, like: Run | 
     return run
 
 
-def differ(mine: Run, eager: Run, exact: Run | None, values: bool = True) -> str:
+def differ(mine: Run, eager: Run, exact: Run | None, values: bool = True, flow: float = 0.0) -> str:
     """How a compiled run differs from eager's, which has the error that it has from the ``exact`` one."""
     if mine.error != eager.error:
         return f"error {mine.error}, eager {eager.error}"
@@ -186,7 +189,8 @@ def differ(mine: Run, eager: Run, exact: Run | None, values: bool = True) -> str
         return f"{len(mine.stages)} stages, eager {len(eager.stages)}"
     usable = exact is not None and exact.error is None and len(exact.stages) == len(eager.stages)
     for place, (got, wants) in enumerate(zip(mine.stages, eager.stages, strict=True)):
-        found = unlike(got, wants, exact.stages[place] if usable and exact else None, values)
+        truth = exact.stages[place] if usable and exact else None
+        found = unlike(got, wants, truth, values, flow if place else 0.0)
         if found:
             return f"{('result', 'gradient', 'second gradient')[place]}: {found}"
     return ""
@@ -230,7 +234,7 @@ def _held(op: Any, name: str, sets: list[Arguments], tally: Tally, orders: int) 
         eager = ran(call, leaves(given), order)
         mine = ran(compiled, leaves(given), order, eager)
         exact = ran(call, widened(given), order, eager) if eager.error is None else None
-        problem = differ(mine, eager, exact, op.name not in NO_VALUES)
+        problem = differ(mine, eager, exact, op.name not in NO_VALUES, CANCELS.get(op.name, 0.0))
         if problem:
             return f"call {turn}, order {order}: {problem}"
         if turn and state.dispatch.hits - state.dispatch.declines == before:

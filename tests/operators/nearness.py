@@ -11,24 +11,26 @@ ULPS = 4.0  # and this many units in the last place of the largest element
 DOUBLE, TINY = 32.0, 1e-13  # of float64, where eager itself stands for the exact result, and this much of any value
 
 
-def unlike(found: Any, expected: Any, exact: Any, values: bool = True) -> str:
-    """How nested results differ; empty where they do not. ``exact`` is None where nothing is more exact than eager."""
+def unlike(found: Any, expected: Any, exact: Any, values: bool = True, flow: float = 0.0) -> str:
+    """How nested results differ; empty where they do not. ``exact`` is None where nothing is more exact than eager,
+    ``flow`` the size of terms that cancel in them.
+    """
     if type(found) is not type(expected):
         return f"{_short(found)}, eager {_short(expected)}"
     if isinstance(expected, torch.Tensor):
-        return _tensors(found, expected, exact if isinstance(exact, torch.Tensor) else None, values)
+        return _tensors(found, expected, exact if isinstance(exact, torch.Tensor) else None, values, flow)
     if isinstance(expected, dict):
         if list(found) != list(expected):
             return f"keys {list(found)}, eager {list(expected)}"
         known = list(exact.values()) if isinstance(exact, dict) else None
-        return unlike(list(found.values()), list(expected.values()), known, values)
+        return unlike(list(found.values()), list(expected.values()), known, values, flow)
     if isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return f"length {len(found)}, eager {len(expected)}"
         fits = isinstance(exact, (list, tuple)) and len(exact) == len(expected)
         known = exact if fits else [None] * len(expected)
         parts = enumerate(zip(found, expected, known, strict=True))
-        return next((f"part {n}: {text}" for n, trio in parts if (text := unlike(*trio, values))), "")
+        return next((f"part {n}: {text}" for n, trio in parts if (text := unlike(*trio, values, flow))), "")
     same = found == expected or (found != found and expected != expected) or not values
     return "" if same else f"{found!r}, eager {expected!r}"
 
@@ -37,7 +39,7 @@ def _short(value: Any) -> str:
     return f"tensor {value.detach().flatten()[:4].tolist()}" if isinstance(value, torch.Tensor) else f"{value!r:.80}"
 
 
-def _tensors(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | None, values: bool) -> str:
+def _tensors(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | None, values: bool, flow: float) -> str:
     if found.dtype is not expected.dtype or found.shape != expected.shape or found.layout is not expected.layout:
         return f"{found.dtype}{list(found.shape)}, eager {expected.dtype}{list(expected.shape)}"
     if found.requires_grad != expected.requires_grad:
@@ -49,14 +51,14 @@ def _tensors(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor | 
     mine, eager = found.detach().resolve_conj().resolve_neg(), expected.detach().resolve_conj().resolve_neg()
     if eager.is_complex():
         truth = torch.view_as_real(exact.detach().resolve_conj()) if exact is not None and exact.is_complex() else None
-        return numbers(torch.view_as_real(mine), torch.view_as_real(eager), truth)
+        return numbers(torch.view_as_real(mine), torch.view_as_real(eager), truth, flow)
     if not eager.is_floating_point():
         wrong = mine != eager
         return f"{mine[wrong][:4].tolist()}, eager {eager[wrong][:4].tolist()}" if wrong.any() else ""
-    return numbers(mine, eager, exact.detach() if exact is not None and exact.is_floating_point() else None)
+    return numbers(mine, eager, exact.detach() if exact is not None and exact.is_floating_point() else None, flow)
 
 
-def numbers(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None) -> str:
+def numbers(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None, flow: float = 0.0) -> str:
     """How real tensors of equal shape differ."""
     finite = eager.isfinite()
     odd = ~finite & ~((mine == eager) | (mine.isnan() & eager.isnan()))
@@ -68,6 +70,7 @@ def numbers(mine: torch.Tensor, eager: torch.Tensor, truth: torch.Tensor | None)
     eps = torch.finfo(eager.dtype).eps
     mine, eager = mine[finite].double(), eager[finite].double()
     largest = eager.abs().max()
+    largest = max(largest, torch.tensor(flow, dtype=torch.float64))
     allowed = ULPS * eps * largest if eps > 1e-15 else DOUBLE * eps * largest + TINY
     if truth is not None and truth.shape == finite.shape and truth[finite].isfinite().all():
         there = truth[finite].double()
