@@ -103,8 +103,21 @@ def disable(function: Callable[..., Any] | None = None) -> Any:
 
 
 def enable() -> Switch:
-    """Turns compiled code on again in the whole process: until :func:`disable`, or the end of a ``with`` block."""
-    return Switch(False, _callable)
+    """Turns compiled code on again in the whole process: until :func:`disable`, or the end of a ``with`` block. As a
+    decorator, ``@framefuse.enable()``: in each call of the function.
+    """
+    return Switch(False, _with_compiled_code)
+
+
+def _with_compiled_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, in whose calls compiled code is on."""
+
+    @functools.wraps(_callable(function))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with enable():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _recorder() -> ModuleType:

@@ -1,6 +1,6 @@
 """The public functions that change the graphs between a program and its code: passes and replaced patterns.
 
-A graph is a :class:`framefuse.ir.graph.Graph` of primitives (``python -m framefuse ops`` prints their table), pure and
+A graph is a :class:`framefuse.ir.graph.Graph` of primitives (``framefuse ops`` prints their table), pure and
 with symbolic sizes. Three of them are made of a call: ``"lowered"``, what the program computes; ``"forward"``, what a
 call computes, with what it saves for backward behind its results; ``"backward"``, one for each case of a backward pass.
 """

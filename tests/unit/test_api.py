@@ -11,6 +11,7 @@ from torch import nn
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.driver import passes, tree
 
 
 class Net(nn.Module):
@@ -300,8 +301,6 @@ def test_a_backend_that_fails_is_named():
 
 
 def test_a_fault_of_ours_leaves_the_call_right_and_is_logged_once(monkeypatch, caplog):
-    from framefuse.driver import passes, tree
-
     def fail(trace, options):
         raise IndexError("a slip")
 

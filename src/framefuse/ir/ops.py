@@ -31,6 +31,7 @@ class Op:
     on rows that are not pointwise it names what the rule of stage autodiff does). ``cost`` is the rough time
     of one float32 element in a vector loop, in nanoseconds. ``attrs`` are the names of its attributes. ``fails`` names
     what of the second operand makes eager raise: ``divisor`` (an integer zero) or ``position`` (out of bounds).
+    ``commutes`` says that the two operands may change places without another bit.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Op:
     cost: float = 0.05
     attrs: tuple[str, ...] = ()
     fails: str = ""
+    commutes: bool = False
 
 
 # Eager's own conventions: pow has no slope where the exponent is 0, nor in the exponent where 0 is raised to it; of two
@@ -87,9 +89,9 @@ def _pointwise() -> Iterable[Op]:
         return Op(name, POINTWISE, arity, formula=formula, derivative=derivative, **more)  # type: ignore[arg-type]
 
     number, float_, integral = {"domain": "number"}, {"domain": "float"}, {"domain": "integral"}
-    yield row("add", 2, "a + b", ("g", "g"), **number)
+    yield row("add", 2, "a + b", ("g", "g"), commutes=True, **number)
     yield row("sub", 2, "a - b", ("g", "neg(g)"), **number)
-    yield row("mul", 2, "a * b", ("mul(g, b)", "mul(g, a)"), **number)
+    yield row("mul", 2, "a * b", ("mul(g, b)", "mul(g, a)"), commutes=True, **number)
     yield row("div", 2, "torch.true_divide(a, b)", ("div(g, b)", "neg(mul(g, div(anew(r), b)))"), cost=0.12, **float_)
     # floor of the quotient, as torch.floor_divide (Python's //) does per dtype; integer zero divisors raise
     # ZeroDivisionError
@@ -140,9 +142,9 @@ def _pointwise() -> Iterable[Op]:
     yield row("isnan", 1, "torch.isnan(a)", (None,), dtype="bool", **float_)
     yield row("signbit", 1, "torch.signbit(a)", (None,), dtype="bool", **number)
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        yield row(name, 2, f"torch.{name}(a, b)", (None, None), dtype="bool")
+        yield row(name, 2, f"torch.{name}(a, b)", (None, None), dtype="bool", commutes=name in ("eq", "ne"))
     for name, sign in (("and", "&"), ("or", "|"), ("xor", "^")):  # on bool these are the logical ones
-        yield row(f"bit_{name}", 2, f"a {sign} b", (None, None), **integral)
+        yield row(f"bit_{name}", 2, f"a {sign} b", (None, None), commutes=True, **integral)
     yield row("bit_not", 1, "~a", (None,), **integral)
     yield row("shift_left", 2, "a << b", (None, None), **integral)
     yield row("shift_right", 2, "a >> b", (None, None), **integral)

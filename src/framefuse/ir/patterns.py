@@ -14,7 +14,6 @@ from framefuse.ir.ops import CREATE, TABLE, VIEW
 from framefuse.ir.rewrite import replaced
 from framefuse.ir.strides import dense_order
 
-COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "eq", "ne", "bit_and", "bit_or", "bit_xor"))
 LAYOUT = "orders"  # the attribute of a call that says how its operands are to lie: of no interest to a pattern
 Pairs = list[tuple[Expr | Real | int, Any]]
 
@@ -59,20 +58,21 @@ class Exchange:
         found = dict(self.matches(graph))
         if not found:
             return graph, 0
-        inner = {node for root, match in found.items() for node in self._inner(match, root)}
-        made = 0
+        gone: set[Node] = set()  # what was only computed for what has been exchanged
+        count = 0
 
         def change(
             node: Node, operands: tuple[Node, ...], builder: Builder, now: Mapping[Node, Node]
         ) -> Node | None:
-            nonlocal made
-            if node not in found:
-                return None
-            result = _Exchanged(self, found[node], builder, now, node).made()
-            made += result is not None
+            nonlocal count
+            match = found.get(node)
+            result = _Exchanged(self, match, builder, now, node).made() if match is not None else None
+            if match is not None and result is not None:
+                gone.update(self._inner(match, node))
+                count += 1
             return result
 
-        return replaced(graph, change, inner), made
+        return replaced(graph, change, gone), count
 
     def matches(self, graph: Graph) -> Iterator[tuple[Node, Match]]:
         """The matches by the node that the pattern's result is there, in program order."""
@@ -131,7 +131,7 @@ def _match(pattern: Template, graph: Graph, root: Node) -> Match | None:
             if not _alike(mine, theirs, pairs):
                 break
             bound[mine] = theirs
-            if mine.op in COMMUTATIVE:
+            if TABLE[mine.op].commutes:
                 swapped = [*waiting, *zip(mine.inputs, reversed(theirs.inputs), strict=True)]
                 states.append((swapped, dict(bound), list(pairs)))
             waiting += zip(mine.inputs, theirs.inputs, strict=True)

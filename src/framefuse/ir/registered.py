@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -18,12 +19,12 @@ from framefuse.ir.verify import verify
 STAGES = ("lowered", "forward", "backward")
 Reference = Callable[[Graph], Callable[..., Any]]
 _passes: dict[str, tuple[Pass, ...]] = dict.fromkeys(STAGES, ())
-_suspended = False
+_suspended: ContextVar[bool] = ContextVar("suspended", default=False)
 
 
 def passes_of(stage: str) -> tuple[Pass, ...]:
     """The passes of a stage in order."""
-    return () if _suspended else _passes[stage]
+    return () if _suspended.get() else _passes[stage]
 
 
 def add(
@@ -47,13 +48,12 @@ def remove(row: Pass) -> None:
 
 @contextmanager
 def suspended() -> Iterator[None]:
-    """While it lasts nothing is changed: for what patterns are recorded from."""
-    global _suspended
-    before, _suspended = _suspended, True
+    """While it lasts nothing that this thread compiles is changed: for what patterns are recorded from."""
+    token = _suspended.set(True)
     try:
         yield
     finally:
-        _suspended = before
+        _suspended.reset(token)
 
 
 def changed(

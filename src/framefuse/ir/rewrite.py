@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from framefuse.errors import UserError
 from framefuse.ir.builder import Builder, builder_for
 from framefuse.ir.graph import Graph, Node
+from framefuse.ir.rename import rebuilt
 
 # ``change(node, operands, build)``: the node that comes in the place of ``node``, made by ``build`` from the new
 # operands, or None to keep it.
@@ -24,42 +25,40 @@ def replaced(
     change: Callable[[Node, tuple[Node, ...], Builder, Mapping[Node, Node]], Node | None],
     gone: Collection[Node] = (),
 ) -> Graph:
-    """As :func:`rewritten`; ``change`` also gets what every earlier node has become, and the nodes ``gone`` need not
-    run for the errors that they may raise.
+    """As :func:`rewritten`; ``change`` also gets what every earlier node has become, and the nodes that it puts into
+    ``gone`` need no longer run for the errors that they may raise.
     """
     builder = builder_for(graph)
     now: dict[Node, Node] = {}
-    for node in graph.nodes:
-        operands = tuple([now[operand] for operand in node.inputs])
+
+    def step(node: Node, operands: tuple[Node, ...]) -> Sequence[Node]:
+        known = len(builder.nodes)
         builder.line = node.line
-        found = None if node.op == "input" else change(node, operands, builder, now)
-        if found is None:
-            same = all(new is old for new, old in zip(operands, node.inputs, strict=True))
-            found = node if same else node.over(operands)
-            builder.adopt((found,))
-        elif found.dtype is not node.dtype or not _same_shape(builder, found, node):
-            raise UserError(f"{found!r} cannot come in the place of {node!r}. Give a node of its dtype and shape")
-        now[node] = found
+        new = None if node.op == "input" else change(node, operands, builder, now)
+        if new is None:
+            same = all(mine is old for mine, old in zip(operands, node.inputs, strict=True))
+            new = node if same else node.over(operands)
+            builder.adopt((new,))
+        elif new.dtype is not node.dtype or not _same_shape(builder, new, node):
+            raise UserError(f"{new!r} cannot come in the place of {node!r}. Give a node of its dtype and shape")
+        now[node] = new
+        return (*builder.nodes[known:], new)
+
+    whole = rebuilt(graph, step)
     if all(old is new for old, new in now.items()):
         return graph
-    kept = tuple(now[node] for node in graph.kept if node not in gone)
-    outputs = tuple(replace(output, node=now[output.node]) for output in graph.outputs)
-    writes = tuple(replace(write, node=now[write.node]) for write in graph.writes)
-    bound = tuple((symbol, now[node], dimension) for symbol, node, dimension in graph.bound)
-    ends = [*(output.node for output in outputs), *(write.node for write in writes)]
-    live = reached([*graph.inputs, *kept, *ends, *(node for _, node, _ in bound)])
-    was = reached([*graph.kept, *(each.node for each in graph.outputs), *(each.node for each in graph.writes)])
+    whole = replace(whole, kept=tuple(now[node] for node in graph.kept if node not in gone))
+    live = reached(_ends(whole))
+    was = reached(_ends(graph))
     unread = {new for old, new in now.items() if old not in was}  # before as well: not this pass's to remove
-    return replace(
-        graph,
-        nodes=tuple(node for node in dict.fromkeys(builder.nodes) if node in live or node in unread),
-        outputs=outputs,
-        writes=writes,
-        bound=bound,
-        kept=kept,
-        relations=tuple(builder.relations),
-        lasting=frozenset(now[node] for node in graph.lasting if node in now),
-    )
+    nodes = tuple(node for node in whole.nodes if node in live or node in unread)
+    return replace(whole, nodes=nodes, relations=tuple(builder.relations))
+
+
+def _ends(graph: Graph) -> list[Node]:
+    """What a graph is computed for."""
+    named = [*(output.node for output in graph.outputs), *(write.node for write in graph.writes)]
+    return [*graph.inputs, *graph.kept, *named, *(node for _, node, _ in graph.bound)]
 
 
 def reached(ends: Iterable[Node]) -> set[Node]:

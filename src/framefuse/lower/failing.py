@@ -8,6 +8,7 @@ from framefuse.ir.builder import ONE, ZERO, Builder
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr
 from framefuse.ir.ops import TABLE
+from framefuse.ir.rewrite import reached
 
 FAILS = {name: row.fails for name, row in TABLE.items() if row.fails}
 Sizes = frozenset[Expr]
@@ -22,8 +23,8 @@ def failing(lo: Builder, computed: Iterable[Node], roots: Sequence[Node]) -> lis
     """
     if not any(node.op in FAILS for node in lo.nodes):
         return []
-    checked = {node for node in _cone(computed) if may_fail(node)}
-    live = _cone([*roots, *checked])
+    checked = {node for node in reached(computed) if may_fail(node)}
+    live = reached([*roots, *checked])
     whole: dict[Node, Sizes] = {root: frozenset() for root in roots}  # computed whole where no such size is zero
     found = []
     for node in reversed(lo.nodes):
@@ -50,18 +51,6 @@ def may_fail(node: Node) -> bool:
     divisor = node.inputs[1]
     known = divisor.attr("value") if divisor.op == "full" else None
     return node.dtype.is_integral and not (isinstance(known, int) and known != 0)
-
-
-def _cone(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes and all that they are computed from."""
-    found: set[Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += node.inputs
-    return found
 
 
 def _read_whole(lo: Builder, node: Node) -> Iterator[tuple[Node, Sizes]]:

@@ -40,8 +40,6 @@ PyObject *profile_enter(PyObject *labels, Py_ssize_t place)
 /* Takes the range. An exception that is on its way stays. */
 void profile_leave(PyObject *range)
 {
-    if (!range)
-        return;
     PyObject *kind, *error, *trace;
     PyErr_Fetch(&kind, &error, &trace);
     PyObject *done = PyObject_CallOneArg(profile.leave, range);

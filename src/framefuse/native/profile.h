@@ -24,7 +24,7 @@ PyObject *profile_with_py(PyObject *module, PyObject *args);
 /* Whether a profiler of torch's listens. */
 static inline bool profile_listens(void)
 {
-    if (UNLIKELY(profile.home && (!trust_dict_tags || *dict_tag_word(profile.home) != profile.tag)))
+    if (UNLIKELY(profile.home && dict_moved(profile.home, profile.tag)))
         return profile_looked();
     return profile.listens;
 }

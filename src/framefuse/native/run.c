@@ -12,12 +12,9 @@
 #include "template.h"
 #include "torch_abi.h"
 
-static int run_told(PlanProgram *plan, Frame *frame, char **buffers);
-
-static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
+/* `labels` are the steps' names for a profiler, or NULL. */
+static inline int every_step(PlanProgram *plan, Frame *frame, char **buffers, PyObject *labels)
 {
-    if (UNLIKELY(profile_listens()))
-        return run_told(plan, frame, buffers);
     const Step *step = plan->steps, *end = step + plan->step_count;
     int region = plan->region ? region_run(plan, frame) : REGION_PLAIN;
     if (UNLIKELY(region < 0))
@@ -27,33 +24,26 @@ static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
     else if (UNLIKELY(memory_begin(plan, frame) < 0))
         return -1;
     for (; step < end; step++) {
-        if (UNLIKELY(step_run(plan, frame, step, buffers) < 0
-                     || numbers_between(plan, frame, step->numbers_from, step->numbers_to) < 0))
+        PyObject *range = labels ? profile_enter(labels, step - plan->steps) : NULL;
+        int status = step_run(plan, frame, step, buffers);
+        if (range)
+            profile_leave(range);
+        if (UNLIKELY(status < 0 || numbers_between(plan, frame, step->numbers_from, step->numbers_to) < 0))
             return -1;
     }
     return 0;
 }
 
-/* As run_steps, with a range for each step that has a name. */
-static int run_told(PlanProgram *plan, Frame *frame, char **buffers)
+static int run_steps(PlanProgram *plan, Frame *frame, char **buffers)
 {
+    if (LIKELY(!profile_listens()))
+        return every_step(plan, frame, buffers, NULL);
     PyObject *labels = profile_labels(plan->plan), *whole = profile_enter(labels, plan->step_count);
-    const Step *step = plan->steps, *end = step + plan->step_count;
-    int region = plan->region ? region_run(plan, frame) : REGION_PLAIN, status = region < 0 ? -1 : 0;
-    if (region == REGION_DONE)
-        step += plan->region->steps;
-    else if (status == 0)
-        status = memory_begin(plan, frame);
-    for (; status == 0 && step < end; step++) {
-        PyObject *range = profile_enter(labels, step - plan->steps);
-        status = step_run(plan, frame, step, buffers);
-        profile_leave(range);
-        if (status == 0)
-            status = numbers_between(plan, frame, step->numbers_from, step->numbers_to);
-    }
-    profile_leave(whole);
+    int status = every_step(plan, frame, buffers, labels);
+    if (whole)
+        profile_leave(whole);
     Py_XDECREF(labels);
-    return status < 0 ? -1 : 0;
+    return status;
 }
 
 /* ---- a run ---- */

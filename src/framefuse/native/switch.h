@@ -29,7 +29,7 @@ static inline bool calls_are_off(void)
         return true;
     if (UNLIKELY(now->imported && ((PyDictObject *)now->imported)->ma_used != now->modules))
         return switch_looked();
-    if (UNLIKELY(now->stance_home && (!trust_dict_tags || *dict_tag_word(now->stance_home) != now->stance_tag)))
+    if (UNLIKELY(now->stance_home && dict_moved(now->stance_home, now->stance_tag)))
         return switch_looked();
     return UNLIKELY(now->off || now->stance_off);
 }

@@ -15,6 +15,11 @@ enum { TAG_SHIFT = 12 };
 
 extern bool trust_dict_tags, trust_type_tags;
 uint64_t *dict_tag_word(PyObject *dict);
+/* Whether a dict has changed since its word was read; true where that cannot be told. */
+static inline bool dict_moved(PyObject *dict, uint64_t then)
+{
+    return !trust_dict_tags || *dict_tag_word(dict) != then;
+}
 unsigned int type_tag(PyTypeObject *type); /* assigns one if it can; 0: none */
 static inline unsigned int type_tag_now(PyTypeObject *type) /* without assigning one */
 {

@@ -111,7 +111,7 @@ class ResumeDispatch:
     def miss(self, values: Arguments, kwargs: Keywords) -> Value:
         """A case that was not met here yet: records and compiles what follows, or only runs it."""
         parent = self.parent
-        if not self.bound.allows() or holds_back(1, parent.line.place if parent.line is not None else "a call"):
+        if not self.bound.allows() or holds_back(False, parent.line):
             self.slow += 1
             if self.slow > SLOW_RUNS + self.dispatch.hits // SLOW_SHARE:
                 parent.prune(self)
@@ -239,7 +239,8 @@ class CompiledFunction:
         if self.of_class and type(self.owner).__call__ is not self.function:
             self.eager_calls += 1
             return type(self.owner).__call__(*args, **kwargs)
-        if self._waiting() or not self.bound.allows() or self._held_back():
+        first = not self.eager_calls and not self.products
+        if self._waiting() or not self.bound.allows() or holds_back(first, self.line):
             self.eager_calls += 1
             return _native.Declined
         lock = self.lock
@@ -279,10 +280,6 @@ class CompiledFunction:
     def __del__(self) -> None:
         for call in tuple(ended):
             call(self)
-
-    def _held_back(self) -> bool:
-        """Whether torch's stance or a debugger wants this call to compile nothing."""
-        return holds_back(self.eager_calls + len(self.products), self.line.place if self.line is not None else "a call")
 
     def _waiting(self) -> bool:
         """True while a call under this gradient mode is not worth another recording: earlier ones gave no trace."""

@@ -1,7 +1,12 @@
-"""Says when calls run as they would without framefuse: by the user's switch, by torch's stance, under a tracer."""
+"""Says when calls run as they would without framefuse: by the user's switch, by torch's stance, under a tracer.
+
+A tool of ``sys.monitoring`` (CPython 3.12 and later) only keeps new code from being compiled: what is compiled already
+goes on, since a call does not ask for such tools.
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -10,6 +15,7 @@ from typing import Literal
 
 from framefuse import _native
 from framefuse.errors import UserError
+from framefuse.ir.source import Line
 from framefuse.ir.values import Value
 
 logger = logging.getLogger("framefuse")
@@ -47,9 +53,9 @@ def stance() -> str:
     return str(getattr(getattr(home, "_stance", None), "stance", "default"))
 
 
-def holds_back(calls: int, place: str) -> bool:
-    """Whether a call for which nothing is compiled is to run eagerly, now that it would compile; ``calls`` are those
-    before it.
+def holds_back(first: bool, line: Line | None) -> bool:
+    """Whether a call of what stands at ``line``, for which nothing is compiled, is to run eagerly, now that it would
+    compile; ``first`` says that no call came before it.
 
     Raises:
         UserError: the stance forbids compiling.
@@ -59,8 +65,9 @@ def holds_back(calls: int, place: str) -> bool:
         return True
     now = stance()
     if now == "fail_on_recompile":
+        place = "a call" if line is None else line.place
         raise UserError(f"{place} would compile under the stance 'fail_on_recompile'. Call it before, or set another")
-    return now == "eager_on_recompile" or (now in FIRST_EAGER and calls == 0)
+    return now == "eager_on_recompile" or (now in FIRST_EAGER and first)
 
 
 def monitored() -> bool:
@@ -69,15 +76,12 @@ def monitored() -> bool:
     return monitoring is not None and any(monitoring.get_tool(tool) is not None for tool in TOOLS)
 
 
+@functools.cache
 def tell() -> None:
     """Says once why calls run eagerly."""
-    global _told
-    if not _told:
-        _told = True
-        logger.warning(
-            "compiled functions run eagerly while a debugger or coverage tool traces them, so that each line is seen"
-        )
+    logger.warning(
+        "compiled functions run eagerly while a debugger or coverage tool traces them, so that each line is seen"
+    )
 
 
-_told = False
 _native.watch_switch(sys.modules, tell)

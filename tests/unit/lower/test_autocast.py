@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from tests.unit.lower.recording import check, trace_of
 
 import framefuse
-from framefuse.lower import lower
+from framefuse.lower import autocast, lower
 from framefuse.lower.autocast import LISTS, OVERLOADS, policy
 from framefuse.lower.library import UnderAutocast
 
@@ -170,8 +170,6 @@ def test_the_state_outside_is_left_alone():
 
 
 def test_a_list_that_does_not_hold_is_not_used(monkeypatch):
-    from framefuse.lower import autocast
-
     monkeypatch.setattr(autocast, "policy", lambda name, device: "float32")
     with torch.autocast("cpu", torch.bfloat16):
         graph = lower(trace_of(lambda x: F.conv1d(x, x), torch.randn(2, 2, 2)))

@@ -9,6 +9,7 @@ from tests.unit.lower.recording import lowered, ops
 from torch import nn
 
 import framefuse
+from framefuse.lower import rules
 from framefuse.runtime.function import compiled_function
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -213,8 +214,6 @@ def test_numbers_drawn_in_branches_and_for_nobody():
 
 
 def test_a_rule_that_fails_after_drawing_draws_once(monkeypatch):
-    from framefuse.lower import rules
-
     entry = rules._BY_TARGET[F.dropout]
 
     def wrong(lo, *args, **kwargs):

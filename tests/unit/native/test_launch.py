@@ -17,7 +17,7 @@ from tests.unit.native.fake_driver import FakeDriver, fake_driver
 from tests.unit.native.plans import Writer, word_of
 
 from framefuse import _native
-from framefuse.ir.plan import AllocStep, LaunchStep, ReleaseStep
+from framefuse.ir.plan import AllocStep, GuardProgram, LaunchStep, ReleaseStep
 from framefuse.ir.plan_printer import plan_text
 from framefuse.native import abi
 
@@ -288,8 +288,6 @@ def test_a_failed_launch_raises_what_the_driver_says(driver: FakeDriver) -> None
 
 def test_a_failed_launch_reaches_the_caller_of_a_function(driver: FakeDriver) -> None:
     """Eager code does not run in its place."""
-    from framefuse.ir.plan import GuardProgram
-
     program = GuardProgram(None, (("arg", 0, 0), ("arg", 1, 1), ("number", ("const", 0, 8, 0))), 2, 1, ("",) * 3)
     calls = []
     dispatch = _native.Dispatch(lambda x, y: calls.append(1), lambda args, kwargs: calls.append(2))

@@ -13,6 +13,7 @@ from tests.unit.runtime.graph_machine import on_cpu
 
 import framefuse
 from framefuse.api import compiled_function
+from framefuse.runtime import captures
 
 MODE = "reduce-overhead"
 made = []  # every tensor of a test lives to its end, so that no two of them lie at one address
@@ -234,8 +235,6 @@ def test_hooks_of_saved_tensors_see_eagers(machine):
 
 
 def test_what_the_device_is_busy_with_is_not_captured(machine, monkeypatch):
-    from framefuse.runtime import captures
-
     monkeypatch.setattr(captures, "HEAVY", 0)
     machine.clock = (1e-3, 2e-3)
     eager, model, fast = pair()

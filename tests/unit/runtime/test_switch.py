@@ -67,6 +67,19 @@ def test_the_decorator_turns_nothing_off(fast):
     assert helper(torch.ones(1)) == 2
 
 
+def test_a_function_may_have_it_on_while_all_else_is_off(fast):
+    @framefuse.enable()
+    def helper(x):
+        return fast(x)
+
+    with framefuse.disable():
+        helper(torch.randn(5))
+        fast(torch.randn(5))
+    assert hits(fast) == 2
+    fast(torch.randn(5))
+    assert hits(fast) == 3
+
+
 def test_nothing_is_compiled_while_it_is_off():
     fast = framefuse.compile(lambda x: x * 3)
     with framefuse.disable():

@@ -11,6 +11,9 @@ import pytest
 import torch
 from tests.unit.capture.effects import same_as_eager
 
+import framefuse
+from framefuse.api import compiled_function
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {}
 HITS, SWITCH, TABLE = 0, 1.5, types.ModuleType("table")
 
@@ -434,9 +437,6 @@ def test_returned_functions_work() -> None:
             return add(), partial(), add(3), down(2), add.__name__, add.__defaults__
 
         return f, through, made
-
-    import framefuse
-    from framefuse.api import compiled_function
 
     function, through, made = make()
     expected = [through(torch.full((3,), float(call))) for call in range(3)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from framefuse.fuse import costs
 from framefuse.fuse.nest.forms import Runs
@@ -27,6 +27,11 @@ def rows_kernel(
         for current in sweeps:
             sweep(nest, current, runs.get(current.inner, []))
 
+    return by_rows(nest, rows, row, title, work)
+
+
+def by_rows(nest: Nest, rows: Sequence[Symbol], row: Callable[[], None], title: str, work: Expr) -> Built:
+    """The kernel in which a program does what ``row`` does, for each point of ``rows``."""
     with nest.scope() as top:
         if not rows:
             row()

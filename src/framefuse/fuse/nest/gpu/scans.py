@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from framefuse.fuse.nest.forms import primary
 from framefuse.fuse.nest.gpu.decode import joined
+from framefuse.fuse.nest.gpu.rows import by_rows
 from framefuse.fuse.nest.loop_order import memory_order
 from framefuse.fuse.nest.nest import Built, Nest
 from framefuse.fuse.nest.sweeps import Sweep
 from framefuse.ir.loops import LoopKind
-from framefuse.ir.numbers import Expr, expr, product
+from framefuse.ir.numbers import Expr
 
 
 def scan_kernel(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
@@ -21,12 +22,4 @@ def scan_kernel(nest: Nest, only: Sweep, title: str, work: Expr) -> Built:
         with joined(nest, line, LoopKind.VECTOR):
             nest.point(only, ())
 
-    with nest.scope() as top:
-        if not rows:
-            row()
-            return nest.built(title, top.body, expr(1), work, False)
-        nest.emitter.floor = 1
-        extent = product(nest.loops.extents[axis] for axis in rows)
-        with joined(nest, rows, LoopKind.PARALLEL):
-            row()
-    return nest.built(title, top.body, extent, work, True)
+    return by_rows(nest, rows, row, title, work)
