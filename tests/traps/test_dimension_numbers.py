@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.traps.trap import Trap, hold
 from torch import Tensor
 
@@ -42,3 +44,26 @@ def test_dimension_numbers(name: str) -> None:
             yield y, torch.autograd.grad(y.sum(), x)[0].contiguous()
 
     hold(Trap(program, traces=5, hits=5))
+
+
+ORDERS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "norm": lambda x, p: torch.norm(x, p),
+    "of vectors": lambda x, p: torch.linalg.vector_norm(x, ord=p, dim=-1),
+    "by method": lambda x, p: x.norm(p=p, dim=0, keepdim=True),
+    "of differences": lambda x, p: F.pairwise_distance(x, x.flip(0) * 2, p),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders_of_norms(name: str) -> None:
+    """The order is a float that moves; a norm of order 0 gives eager no gradient at all, not one of zeros."""
+
+    def program(compiled: Any) -> Iterator[Any]:
+        f = compiled(ORDERS[name])
+        for number, order in enumerate([2.0, 0.0, 0.0, 1.0, 3.0, 0.0, 2.0, math.inf, 0.5]):
+            x = torch.randn(3, 4, generator=torch.Generator().manual_seed(number)).requires_grad_()
+            y = f(x, order)
+            y.sum().backward()
+            yield y, x.grad
+
+    hold(Trap(program, traces=6, hits=3))

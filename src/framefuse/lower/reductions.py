@@ -356,6 +356,15 @@ def vector_or_matrix_norm(
     return norm(lo, input, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
+@rule("pairwise_distance")
+def pairwise_distance(
+    lo: Lowering, x1: Node, x2: Node, p: Value = 2.0, eps: Value = 1e-6, keepdim: bool = False
+) -> Node:
+    """The norm of differences along the last axis, which are moved by ``eps``."""
+    apart = lo.compute(lambda a, b: a - b, x1, x2)
+    return norm(lo, lo.compute(lambda a, b: a + b, apart, eps), p, -1, keepdim)
+
+
 @rule("logsumexp", "special.logsumexp")
 def logsumexp(lo: Lowering, input: Node, dim: Value, keepdim: bool = False, *, out: Value = None) -> Node:
     result_type = to_float(input.dtype, lo.default)

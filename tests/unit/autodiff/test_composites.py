@@ -127,6 +127,8 @@ ROWS = {
     "norm1": lambda x: x.norm(1, 0),
     "norm3": lambda x: x.norm(3, 1),
     "norm_half": lambda x: x.norm(0.5, 1),
+    "pairwise": lambda x: F.pairwise_distance(x, x.flip(0) * 2),
+    "pairwise_cubes": lambda x: F.pairwise_distance(x, x[:1] * 2, 3.0, keepdim=True),
     "norm_inf": lambda x: torch.linalg.vector_norm(x, float("inf"), 1),
     "std": lambda x: x.std(1),
     "var": lambda x: x.var(0, correction=0),

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from framefuse.capture.facts.numbers import Integer, bare, integer
+from framefuse.capture.facts.numbers import Integer, bare, integer, plain_number
 from framefuse.capture.facts.relations import Relations
 from framefuse.capture.facts.sources import Sources
 from framefuse.capture.recording.tensors import Entrance
@@ -91,8 +91,13 @@ class Scalars:
         return form
 
     def sized(self, name: str, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
-        """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone."""
-        first = TABLE[name].sizes
+        """The arguments of a call with run-time ints where sizes are tensors that torch made of numbers alone, and with
+        the numbers that say which operation it is held by guards.
+        """
+        row = TABLE[name]
+        if row.fixed:
+            return tuple(map(plain_number, args)), {key: plain_number(part) for key, part in kwargs.items()}
+        first = row.sizes
         if first is None:
             return args, kwargs
         sizes = tuple([self._sized(part) for part in args[first:]])

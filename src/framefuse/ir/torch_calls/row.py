@@ -46,6 +46,7 @@ class TorchCall(NamedTuple):
     data: str = ""  # when values decide sizes of the result: a row of ir/torch_calls/sizes.py
     sizes: int | None = None  # the place of the first argument that may be a size of the result
     counts: bool = False  # ints among its arguments decide sizes of the result
+    fixed: bool = False  # a number among its arguments says which operation it is: guards hold it
     total: bool = False  # raises for no contents and no sizes, but what the trace fixes
     row_major: bool = False  # gives row-major results, however its operands lie
     lies: bool = False  # its result depends on where in memory the operand's elements lie
