@@ -40,6 +40,7 @@ CallVjp = Callable[[Builder, Node, Given, Sequence[bool]], Sequence[Gradient] | 
 ROWS: dict[str, Vjp] = {}
 DERIVED: dict[str, Vjp] = {}
 CALLS: dict[str, CallVjp] = {}
+WHEN: dict[str, Callable[[Node], bool]] = {}
 
 
 def vjp(*names: str) -> Callable[[Vjp], Vjp]:
@@ -62,11 +63,13 @@ def vjp_derived(*names: str) -> Callable[[Vjp], Vjp]:
     return keep
 
 
-def vjp_call(*names: str) -> Callable[[CallVjp], CallVjp]:
-    """The rule of library calls of these names."""
+def vjp_call(*names: str, when: Callable[[Node], bool] | None = None) -> Callable[[CallVjp], CallVjp]:
+    """The rule of library calls of these names; only of those calls for which ``when`` says so."""
 
     def keep(rule: CallVjp) -> CallVjp:
         CALLS.update(dict.fromkeys(names, rule))
+        if when is not None:
+            WHEN.update(dict.fromkeys(names, when))
         return rule
 
     return keep
@@ -79,8 +82,11 @@ DIFFERENTIABLE_FORMS: dict[str, DifferentiableForm] = {}
 
 
 def has_rules(node: Node) -> bool:
-    """Whether the rules of a library call's name hold for it: they are about real numbers."""
-    return all(part.dtype.kind != "complex" for part in (node, *node.inputs))
+    """Whether the rules of a library call's name hold for it: they are about real numbers, and some about some of the
+    calls.
+    """
+    when = WHEN.get(node.attr("name"))
+    return all(part.dtype.kind != "complex" for part in (node, *node.inputs)) and (when is None or when(node))
 
 
 def differentiable_form(*names: str) -> Callable[[DifferentiableForm], DifferentiableForm]:

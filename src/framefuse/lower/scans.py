@@ -58,7 +58,8 @@ def _running(op: str) -> Rule:
     def lowered(lo: Lowering, input: Node, dim: Value, *, dtype: Value = None, out: Value = None) -> Lowered:
         result = row(dtype) if dtype is not None else sum_dtype(input.dtype)
         axis = lo.axis(dim, len(input.shape))
-        if result is BOOL or result.llvm is None or (op == "cumprod" and lo.differentiable and result.is_float):
+        product = op == "cumprod" and lo.differentiable and result.is_float  # its gradient is eager's call
+        if result is BOOL or result.llvm is None or (product and (result is not input.dtype or not input.shape)):
             return Shapes((input.shape,))
         wide = lo.cast(lo.cast(input, result), _wide(input, result))
         if not input.shape:
@@ -66,7 +67,8 @@ def _running(op: str) -> Rule:
         segment = cut_into(lo, input.shape, axis, input.device) if op == "cumsum" else None
         if segment is not None:
             return lo.cast(_in_segments(lo, wide, axis, segment), result)
-        return lo.cast(lo.scan(op, wide, axis), result)
+        found = lo.cast(lo.scan(op, wide, axis), result)
+        return lo.derived(found, "cumprod", (input,), axis) if product else found
 
     return lowered
 

@@ -11,6 +11,7 @@ from framefuse.ir.dtypes import BOOL
 from framefuse.ir.graph import Node
 from framefuse.ir.numbers import Expr, expr, product
 from framefuse.ir.values import Value
+from framefuse.lower.borders import BORDERS, bordered
 from framefuse.lower.context import Lowering
 from framefuse.lower.promotion import is_number, result_dtype
 from framefuse.lower.rules import Unsupported, rule
@@ -383,7 +384,11 @@ def pad(lo: Lowering, input: Node, pad: Value, mode: str = "constant", value: Va
     rank = len(input.shape)
     amounts = lo.shape_of(pad)
     fill = 0 if value is None else value
-    if mode != "constant" or len(amounts) % 2 or len(amounts) > 2 * rank or not is_number(fill):
+    if len(amounts) % 2 or len(amounts) > 2 * rank or not is_number(fill):
+        raise Unsupported("amounts")
+    if mode in BORDERS and input.device == "cpu":  # elsewhere nobody has measured it
+        return bordered(lo, input, amounts, mode)
+    if mode != "constant":
         raise Unsupported("a mode that reads the border")
     before, after = [expr(0)] * rank, [expr(0)] * rank
     for place in range(len(amounts) // 2):
@@ -466,6 +471,18 @@ def diff(
     if node.dtype is BOOL:
         return lo.pointwise("ne", later, earlier)
     return lo.compute(lambda a, b: a - b, later, earlier)
+
+
+@rule("rot90")
+def rot90(lo: Lowering, input: Node, k: Value = 1, dims: Value = (0, 1)) -> Node:
+    if type(k) is not int or len(dims) != 2:
+        raise Unsupported("a run-time turn")
+    first, second = (lo.axis(dim, len(input.shape)) for dim in dims)
+    if k % 4 == 0:
+        return input
+    if k % 4 == 2:
+        return flip(lo, input, first, second)
+    return transpose(lo, flip(lo, input, second if k % 4 == 1 else first), first, second)
 
 
 @rule("fliplr")

@@ -10,6 +10,7 @@ from framefuse.autodiff.rules import (
     library_products,
     linear_calls,
     pooling,
+    positions,
     products,
     reductions,
     selected,
@@ -19,5 +20,5 @@ from framefuse.autodiff.rules import (
 
 __all__ = [
     "attention", "batch_norm", "casts", "composites", "convolution", "indexing", "library_products", "linear_calls",
-    "pooling", "products", "reductions", "selected", "views", "windows",
+    "pooling", "positions", "products", "reductions", "selected", "views", "windows",
 ]  # fmt: skip

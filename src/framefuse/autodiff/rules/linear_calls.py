@@ -9,6 +9,7 @@ import torch
 
 from framefuse.autodiff.library import arguments, calls, order_in
 from framefuse.autodiff.registry import Given, Gradient, vjp_call
+from framefuse.autodiff.rules.adjoints import ADJOINTS
 from framefuse.autodiff.tapes import filled, hollow
 from framefuse.ir.builder import Builder
 from framefuse.ir.graph import Arg, Node, Path
@@ -63,6 +64,10 @@ def linear_call(builder: Builder, node: Node, given: Given, need: Sequence[bool]
     source = node.inputs[index]
     if node.attr("args")[:1] != (Arg(index),) or not source.dtype.is_float or _again(node, index):
         return None
+    if index == 0 and set(given) == {()} and node.attr("name") in ADJOINTS:
+        found = ADJOINTS[node.attr("name")](builder, node, given[()])
+        if found is not None:
+            return [found, *[None] * (len(node.inputs) - 1)]
     others = tuple(None if number == index else operand for number, operand in enumerate(node.inputs))
     target = Adjoint(node.attr("target"), index, tuple(given))
     args = (others, source.shape, hollow(node.attr("args")), hollow(node.attr("kwargs")), tuple(given.values()))

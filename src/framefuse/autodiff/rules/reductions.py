@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from framefuse.autodiff.formulas import run
-from framefuse.autodiff.library import calls
+from framefuse.autodiff.library import call, calls, inside
 from framefuse.autodiff.registry import Gradient, vjp, vjp_derived
 from framefuse.autodiff.tapes import Hole, Vjp
 from framefuse.ir.builder import ONE, Builder
@@ -42,6 +42,19 @@ def cumsum(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seque
     """The sum of the gradients from each element on."""
     axis = node.attr("axis")
     return [_turned(builder, builder.scan("cumsum", _turned(builder, g, axis), axis), axis)]
+
+
+@inside
+def products_backward(g: torch.Tensor, source: torch.Tensor, axis: int, products: torch.Tensor) -> torch.Tensor:
+    """The gradient of all products of elements up to each along an axis, also where some are zero."""
+    found: torch.Tensor = torch.ops.aten.cumprod_backward.default(g, source, axis, products)
+    return found
+
+
+@vjp_derived("cumprod")
+def cumprod(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequence[Gradient]:
+    (axis,) = node.attr("parameters")
+    return [None, call(builder, products_backward, (g, node.inputs[1], axis, node), like=g)]
 
 
 def _turned(builder: Builder, node: Node, axis: int) -> Node:

@@ -8,6 +8,7 @@ import torch
 
 from framefuse.autodiff.library import arguments, calls, order_of
 from framefuse.autodiff.registry import CallVjp, Given, Gradient, vjp_call
+from framefuse.autodiff.rules.indexing import elements_added
 from framefuse.ir.builder import Builder
 from framefuse.ir.dtypes import INT64
 from framefuse.ir.graph import Node
@@ -44,5 +45,20 @@ def _selected(names: str) -> CallVjp:
     return rule
 
 
+def _running(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> Sequence[Gradient] | None:
+    """Of the extremes up to each element: several may be at one position."""
+    args, parts = arguments(node, "input dim"), builder.results(node)
+    if args is None or set(given) != {(0,)} or not isinstance(args["dim"], int) or not args["input"].shape:
+        return None
+    input, value = args["input"], parts[(0,)]
+    places = parts.get((1,)) or builder.opaque(
+        "result", (node,), (("path", (1,)),), INT64, value.shape, value.strides, value.device
+    )
+    orders = {places: order_of(builder, places)}
+    numbers = (given[(0,)], places, args["dim"], list(input.shape))
+    return [calls(builder, elements_added, numbers, [((), input.dtype, input.shape)], orders=orders)[0]]
+
+
+vjp_call("cummax", "cummin")(_running)
 for _name, _names in PARAMETERS.items():
     vjp_call(_name)(_selected(_names))

@@ -1,0 +1,283 @@
+"""The adjoints of library calls that move elements, where a call or primitives of their own give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.nn import functional
+
+from framefuse.autodiff.library import arguments, calls, inside, order_in
+from framefuse.ir.builder import ONE, ZERO, Builder
+from framefuse.ir.dtypes import BOOL, INT64
+from framefuse.ir.graph import Node
+from framefuse.ir.numbers import Expr, expr
+from framefuse.ir.values import Value
+
+# (builder, call, gradient of its one result) -> the gradient of its one operand of floats; None: not of this call
+Adjoint = Callable[[Builder, Node, Node], Node | None]
+ADJOINTS: dict[str, Adjoint] = {}
+
+
+def adjoint(*names: str) -> Callable[[Adjoint], Adjoint]:
+    """The adjoint of library calls of these names."""
+
+    def keep(rule: Adjoint) -> Adjoint:
+        ADJOINTS.update(dict.fromkeys(names, rule))
+        return rule
+
+    return keep
+
+
+def _is(node: Node, *targets: Value) -> bool:
+    return any(node.attr("target") is target for target in targets)
+
+
+def _called(builder: Builder, node: Node, target: Callable[..., torch.Tensor], args: Sequence[Value]) -> Node:
+    """A call that gives the gradient of the operand, row-major; positions and masks lie as they did."""
+    source = node.inputs[0]
+    orders = {operand: order_in(builder, node, operand) for operand in node.inputs[1:]}
+    return calls(builder, target, args, [((), source.dtype, source.shape)], orders=orders)[0]
+
+
+# ---- reads at positions ----------------------------------------------------------------------------------------------
+
+
+@inside
+def added_where_read(g: torch.Tensor, index: Value, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros of ``shape``, to which ``g`` is added where ``index`` reads them."""
+    found = g.new_zeros(shape)
+    shown, plain, tensors = [], True, []
+    for item in index if isinstance(index, tuple) else (index,):
+        if isinstance(item, list):
+            item = torch.tensor(item, dtype=torch.int64, device=g.device)
+        if isinstance(item, torch.Tensor) and item.dim():
+            wide = item.dim() if item.dtype is torch.bool else 1
+            shown += [slice(None)] * wide
+            tensors.append((item, wide))
+        else:
+            shown.append(item)
+            plain = plain and item == slice(None)
+            tensors.append((item, 1))
+    view = found if plain else found[tuple(shown)]
+    indices = _dimensions(tensors, view.dim())
+    whole = any(part is None for part in indices)  # which torch's own binding does not take
+    put = torch.ops.aten._index_put_impl_.default if whole else torch._index_put_impl_
+    put(view, indices, g, True, True)
+    return found
+
+
+def _dimensions(items: Sequence[tuple[Value, int]], rank: int) -> list[torch.Tensor | None]:
+    """What a list of positions holds for each dimension that a basic index left; ``items`` are the index and how many
+    dimensions each takes.
+    """
+    found: list[torch.Tensor | None] = []
+    for place, (item, _) in enumerate(items):
+        if item is Ellipsis:
+            behind = sum(_shown(part) * wide for part, wide in items[place + 1 :])
+            ahead = sum(_shown(part) * wide for part, wide in items[:place])
+            found += [None] * (rank - ahead - behind)
+        elif isinstance(item, torch.Tensor) and item.dim():
+            found.append(item)
+        elif _shown(item):
+            found.append(None)
+    while found and found[-1] is None:
+        found.pop()
+    return found
+
+
+def _shown(item: Value) -> bool:
+    """Whether this part of an index leaves a dimension: a number does not."""
+    return item is None or isinstance(item, slice) or (isinstance(item, torch.Tensor) and item.dim() > 0)
+
+
+@inside
+def put_by_mask(g: torch.Tensor, mask: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros of ``shape`` with the elements of ``g``, one after the other, under a mask."""
+    return g.new_zeros(shape).masked_scatter_(mask, g)
+
+
+@inside
+def put_flat(g: torch.Tensor, index: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros of ``shape``, to which each element of ``g`` is added at its place in ``index``, counted row by row."""
+    return g.new_zeros(shape).put_(index, g, True)
+
+
+@adjoint("__getitem__")
+def getitem(builder: Builder, node: Node, g: Node) -> Node | None:
+    args = arguments(node, "input index")
+    return None if args is None else _read(builder, node, g, args["index"])
+
+
+@adjoint("index")
+def index(builder: Builder, node: Node, g: Node) -> Node | None:
+    args = arguments(node, "input indices")
+    if args is None or not isinstance(args["indices"], (tuple, list)):
+        return None
+    return _read(builder, node, g, tuple(slice(None) if part is None else part for part in args["indices"]))
+
+
+def _read(builder: Builder, node: Node, g: Node, index: Value) -> Node | None:
+    source = node.inputs[0]
+    items = index if isinstance(index, tuple) else (index,)
+    if not all(_known(item) for item in items):
+        return None
+    if len(items) == 1 and isinstance(items[0], Node) and items[0].dtype is BOOL:
+        return masked(builder, node, g, items[0])
+    return _called(builder, node, added_where_read, (g, index, source.shape))
+
+
+def _known(item: Value) -> bool:
+    if isinstance(item, Node):
+        return item.dtype.name in ("int64", "int32") or (item.dtype is BOOL and bool(item.shape))
+    if isinstance(item, list):
+        return all(type(place) is int for place in item)
+    return item is None or item is ... or isinstance(item, (Expr, slice)) or type(item) is int
+
+
+@adjoint("masked_select")
+def masked_select(builder: Builder, node: Node, g: Node) -> Node | None:
+    args = arguments(node, "input mask")
+    return None if args is None else masked(builder, node, g, args["mask"])
+
+
+def masked(builder: Builder, node: Node, g: Node, mask: Node) -> Node | None:
+    """Of what a mask of the operand's shape selects."""
+    source = node.inputs[0]
+    if builder.sizes(mask.shape) != builder.sizes(source.shape):
+        one = node.attr("name") == "masked_select"
+        return None if one else _called(builder, node, added_where_read, (g, mask, source.shape))
+    for mine, other in zip(source.shape, mask.shape, strict=True):
+        builder.require("==", mine, other, "a mask")
+    return _called(builder, node, put_by_mask, (g, mask, source.shape))
+
+
+@adjoint("take")
+def take(builder: Builder, node: Node, g: Node) -> Node | None:
+    args = arguments(node, "input index")
+    return None if args is None else _called(builder, node, put_flat, (g, args["index"], node.inputs[0].shape))
+
+
+# ---- diagonals -------------------------------------------------------------------------------------------------------
+
+
+def _start(offset: int) -> tuple[int, int]:
+    """The row and the column in which a diagonal starts."""
+    return max(-offset, 0), max(offset, 0)
+
+
+def _on_diagonal(builder: Builder, g: Node, rows: Expr, columns: Expr, offset: int) -> Node:
+    """Matrices of zeros with the last dimension of ``g`` on a diagonal."""
+    row, _ = _start(offset)
+    lead = g.shape[:-1]
+    nothing: list[Expr] = [ZERO] * len(lead)
+    tall = builder.pad(g, [*nothing, expr(row)], [*nothing, rows - g.shape[-1] - row], 0.0)
+    shape = (*lead, rows, columns)
+    wide = builder.expand(builder.reshape(tall, (*lead, rows, ONE)), shape)
+    down = builder.expand(builder.reshape(builder.iota(offset, 1, INT64, rows, g.device), (rows, ONE)), shape)
+    across = builder.expand(builder.iota(0, 1, INT64, columns, g.device), shape)
+    hit = builder.pointwise("eq", down, across)
+    return builder.pointwise("where", hit, wide, builder.full(0, g.dtype, shape, g.device))
+
+
+def _moved(builder: Builder, node: Node, first: int, second: int) -> Node:
+    """The last two dimensions at places ``first`` and ``second``."""
+    rank = len(node.shape)
+    rest = iter(range(rank - 2))
+    order = [rank - 2 if axis == first else rank - 1 if axis == second else next(rest) for axis in range(rank)]
+    return builder.permute(node, order)
+
+
+def _numbers(args: dict[str, Value] | None, rank: int) -> tuple[int, int, int] | None:
+    if args is None or any(type(args[name]) is not int for name in ("offset", "dim1", "dim2")):
+        return None
+    return args["offset"], args["dim1"] % rank, args["dim2"] % rank
+
+
+@adjoint("diagonal", "diagonal_copy")
+def diagonal(builder: Builder, node: Node, g: Node) -> Node | None:
+    source = node.inputs[0]
+    numbers = _numbers(arguments(node, "input offset=0 dim1=0 dim2=1"), len(source.shape))
+    if numbers is None or not _is(node, torch.diagonal, torch.Tensor.diagonal, torch.diagonal_copy):
+        return None
+    offset, first, second = numbers
+    found = _on_diagonal(builder, g, source.shape[first], source.shape[second], offset)
+    return _moved(builder, found, first, second)
+
+
+@adjoint("diag_embed")
+def diag_embed(builder: Builder, node: Node, g: Node) -> Node | None:
+    source = node.inputs[0]
+    numbers = _numbers(arguments(node, "input offset=0 dim1=-2 dim2=-1"), len(g.shape))
+    if numbers is None:
+        return None
+    offset, first, second = numbers
+    row, column = _start(offset)
+    lead, length = source.shape[:-1], source.shape[-1]
+    order = [axis for axis in range(len(g.shape)) if axis not in (first, second)]
+    rows = builder.narrow(builder.permute(g, [*order, first, second]), len(order), row, length)
+    places = builder.reshape(builder.iota(column, 1, INT64, length, g.device), (length, ONE))
+    found = builder.gather(rows, builder.expand(places, (*lead, length, ONE)), len(order) + 1)
+    return builder.reshape(found, source.shape)
+
+
+@adjoint("trace")
+def trace(builder: Builder, node: Node, g: Node) -> Node | None:
+    rows, columns = node.inputs[0].shape
+    shape = (rows, columns)
+    down = builder.expand(builder.reshape(builder.iota(0, 1, INT64, rows, g.device), (rows, ONE)), shape)
+    hit = builder.pointwise("eq", down, builder.expand(builder.iota(0, 1, INT64, columns, g.device), shape))
+    zero = builder.full(0, g.dtype, shape, g.device)
+    return builder.pointwise("where", hit, builder.expand(g, shape), zero)
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+@inside
+def windows_added(g: torch.Tensor, shape: Sequence[int], axis: int, size: int, step: int) -> torch.Tensor:
+    """Zeros of ``shape``, to which windows are added where they were seen."""
+    found: torch.Tensor = torch.ops.aten.unfold_backward.default(g, shape, axis, size, step)
+    return found
+
+
+@inside
+def columns_added(
+    g: torch.Tensor, size: Sequence[int], kernel: Value, dilation: Value, padding: Value, stride: Value
+) -> torch.Tensor:
+    """Columns of patches, added up to pictures of ``size``."""
+    return functional.fold(g, tuple(size), kernel, dilation, padding, stride)
+
+
+@inside
+def columns_of(g: torch.Tensor, kernel: Value, dilation: Value, padding: Value, stride: Value) -> torch.Tensor:
+    """Columns of the patches of pictures."""
+    return functional.unfold(g, kernel, dilation, padding, stride)
+
+
+NUMBERS = "dilation=1 padding=0 stride=1"
+
+
+@adjoint("unfold")
+def unfold(builder: Builder, node: Node, g: Node) -> Node | None:
+    source = node.inputs[0]
+    if _is(node, functional.unfold):
+        args = arguments(node, f"input kernel_size {NUMBERS}")
+        if args is None:
+            return None
+        numbers = (args["kernel_size"], args["dilation"], args["padding"], args["stride"])
+        return _called(builder, node, columns_added, (g, source.shape[-2:], *numbers))
+    args = arguments(node, "input dimension size step")
+    if args is None or not _is(node, torch.Tensor.unfold) or not source.shape:
+        return None
+    return _called(builder, node, windows_added, (g, source.shape, args["dimension"], args["size"], args["step"]))
+
+
+@adjoint("fold")
+def fold(builder: Builder, node: Node, g: Node) -> Node | None:
+    args = arguments(node, f"input output_size kernel_size {NUMBERS}")
+    if args is None or not _is(node, functional.fold):
+        return None
+    return _called(
+        builder, node, columns_of, (g, args["kernel_size"], args["dilation"], args["padding"], args["stride"])
+    )
