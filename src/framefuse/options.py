@@ -58,7 +58,7 @@ class Options:
         ("llvm", "triton"),
     )  # fmt: skip
     threads: bool = _row(True, "Kernels may use the threads that torch.get_num_threads() allows.")
-    cache: bool = _row(True, "Machine code of kernels is kept in the user's cache folder for later processes.")
+    cache: bool = _row(True, "Programs and machine code are kept in the user's cache folder for later processes.")
     check: bool = _row(False, "Every stage's product is verified; slow, for tests.")
     numerics: str = _row("default", NUMERICS, ("default", "eager"))
     log: str = _row("", "What is printed while compiling.", ("", "calls", "graphs", "kernels"))

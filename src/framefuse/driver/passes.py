@@ -19,6 +19,7 @@ from framefuse.driver.backward import derivatives as places_in_autograd
 from framefuse.driver.backward import holders, unwritten
 from framefuse.driver.faults import report_bug
 from framefuse.driver.kernels import Uncompiled, choose_products, compile_kernels
+from framefuse.driver.programs import program
 from framefuse.errors import Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.fuse import fuse
@@ -56,13 +57,15 @@ _warned: set[str] = set()  # why graphs of this process run on ATen
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One step: ``run`` takes the fields ``needs`` of a :class:`Compilation`, by default by the names of its
-    parameters, and the options last; it returns the field that the pass ``gives``.
+    parameters, and the options last; it returns the field that the pass ``gives``. What the passes up to one that
+    is ``kept`` gave is kept on disk, and taken from there where it was made before.
     """
 
     name: str
     run: Callable[..., object]
     gives: str
     needs: tuple[str, ...] = ()
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if not self.needs:
@@ -72,10 +75,21 @@ class Pass:
 def run(passes: tuple[Pass, ...], made: Compilation, options: Options) -> dict[str, float]:
     """Runs ``passes`` over ``made`` in place; returns the seconds by name of pass."""
     seconds: dict[str, float] = {}
+    start = time.perf_counter()
+    place = program(made, options) if any(step.kept for step in passes) else None
+    filled = place.fill(made) if place is not None else frozenset()
+    if place is not None:
+        seconds["cache"] = time.perf_counter() - start
     for step in passes:
+        if step.gives in filled:
+            continue
         start = time.perf_counter()
         setattr(made, step.gives, step.run(*[getattr(made, name) for name in step.needs], options))
         seconds[step.name] = seconds.get(step.name, 0.0) + time.perf_counter() - start
+        if step.kept and place is not None and not filled:
+            start = time.perf_counter()
+            place.keep(made)
+            seconds["cache"] += time.perf_counter() - start
     return seconds
 
 
@@ -283,7 +297,7 @@ def _from_trace(*code: Pass) -> tuple[Pass, ...]:
 
 
 NATIVE = _from_trace(
-    Pass("fuse", _products, "chosen"), Pass("fuse", _fuse, "planned"), Pass("codegen", _codegen, "code")
+    Pass("fuse", _products, "chosen"), Pass("fuse", _fuse, "planned"), Pass("codegen", _codegen, "code", kept=True)
 )
 # Backends that leave out a stage, so that a fault has a place: code generation; and that with fusion.
 PYTHON = _from_trace(

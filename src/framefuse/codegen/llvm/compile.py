@@ -6,12 +6,13 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import jit
-from framefuse.codegen.llvm.emitter import Module, emit
+from framefuse.codegen.llvm.emitter import emit
 from framefuse.codegen.llvm.target import host
 from framefuse.errors import CompilerBug
 from framefuse.ir.code import NativeCode
@@ -30,7 +31,8 @@ class Compiler:
         self.compiled = 0
         self._lock = threading.Lock()
         self._loaded: WeakValueDictionary[Any, jit.Code] = WeakValueDictionary()
-        self._objects: OrderedDict[str, tuple[bytes, frozenset[str]]] = OrderedDict()
+        self._by_name: WeakValueDictionary[str, jit.Code] = WeakValueDictionary()
+        self._objects: OrderedDict[str, bytes] = OrderedDict()
 
     def compile(self, kernel: Kernel, keep_on_disk: bool) -> NativeCode:
         key = key_of(kernel)
@@ -50,25 +52,41 @@ class Compiler:
         module = emit(kernel, target)
         seconds["emit"] = time.perf_counter() - begun
         name = hashlib.sha256(f"{target.key}\n{module.text}".encode()).hexdigest()
-        data = self._object(name, module, keep_on_disk, seconds)
-        begun = time.perf_counter()
-        code = jit.Code(data, module.imports)
-        seconds["load"] = time.perf_counter() - begun
-        return code
-
-    def _object(self, name: str, module: Module, keep_on_disk: bool, seconds: dict[str, float]) -> bytes:
-        found = self._objects.get(name)
-        data = found[0] if found else self.disk.read(name) if keep_on_disk else None
+        data = self._known(name, keep_on_disk)
         if data is None:
-            data = jit.object_code(module.text, host(), seconds)
+            data = jit.object_code(module.text, target, seconds)
             self.compiled += 1
             if keep_on_disk:
                 self.disk.write(name, data)
-        self._objects[name] = data, module.imports
+        return self._linked(name, data, module.imports, seconds)
+
+    def kept(self, title: str, name: str, imports: Iterable[str]) -> NativeCode | None:
+        """The code of an object that an earlier process kept; None where it is gone."""
+        seconds: dict[str, float] = {}
+        with self._lock:
+            code = self._by_name.get(name)
+            if code is None:
+                data = self._known(name, keep_on_disk=True)
+                if data is None:
+                    return None
+                code = self._linked(name, data, imports, seconds)
+        return NativeCode(title, code.address, seconds, code.size, code)
+
+    def _linked(self, name: str, data: bytes, imports: Iterable[str], seconds: dict[str, float]) -> jit.Code:
+        """The loaded object, whose bytes are remembered for a while."""
+        self._objects[name] = data
         self._objects.move_to_end(name)
         if len(self._objects) > MOST_OBJECTS:
             self._objects.popitem(last=False)
-        return data
+        code = self._by_name.get(name)
+        if code is None:
+            begun = time.perf_counter()
+            code = self._by_name[name] = jit.Code(name, data, imports)
+            seconds["load"] = time.perf_counter() - begun
+        return code
+
+    def _known(self, name: str, keep_on_disk: bool) -> bytes | None:
+        return self._objects.get(name) or (self.disk.read(name) if keep_on_disk else None)
 
     def after_fork(self) -> None:
         """A child must not wait for a lock that a thread of its parent held."""
@@ -87,6 +105,16 @@ def compile_kernel(kernel: Kernel, keep_on_disk: bool = False) -> NativeCode:
     kernels need.
     """
     return PROCESS.compile(kernel, keep_on_disk)
+
+
+def kept_kernel(title: str, name: str, imports: Iterable[str]) -> NativeCode | None:
+    """The machine code of the object ``name``, which an earlier process has left on disk; None where it is gone."""
+    return PROCESS.kept(title, name, imports)
+
+
+def object_of(code: NativeCode) -> tuple[str, tuple[str, ...]] | None:
+    """The name of the object that code was loaded from, and what it calls; None for code of another origin."""
+    return (code.keep.name, code.keep.imports) if isinstance(code.keep, jit.Code) else None
 
 
 def text(kernel: Kernel) -> str:

@@ -44,12 +44,13 @@ class _Linker:
 
 
 class Code:
-    """Loaded machine code; it is unmapped when this object dies."""
+    """Loaded machine code, of the object ``name`` that calls ``imports``; it is unmapped when this object dies."""
 
-    __slots__ = ("_linker", "_loaded", "address", "size", "__weakref__")
+    __slots__ = ("_linker", "_loaded", "address", "imports", "name", "size", "__weakref__")
 
-    def __init__(self, data: bytes, imports: Iterable[str]) -> None:
-        found = {symbol: _address(symbol) for symbol in sorted(imports)}
+    def __init__(self, name: str, data: bytes, imports: Iterable[str]) -> None:
+        self.name, self.imports = name, tuple(sorted(imports))
+        found = {symbol: _address(symbol) for symbol in self.imports}
         with LOCK:
             self._linker: _Linker | None = _linker()
             try:

@@ -1,0 +1,138 @@
+"""Finds what an earlier process made of an equal trace, and keeps what this one makes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from framefuse.codegen.disk_cache import DiskCache
+from framefuse.codegen.llvm import kept_kernel, object_of
+from framefuse.driver.programs import later
+from framefuse.driver.programs.functions import function, named
+from framefuse.driver.programs.fingerprint import fingerprint
+from framefuse.driver.programs.records import read, written
+from framefuse.driver.programs.trace_key import trace_data
+from framefuse.ir import registered
+from framefuse.ir.code import KernelCode, NativeCode
+from framefuse.ir.compiled import GraphCode
+from framefuse.ir.schedule import RunKernel, Schedule
+from framefuse.ir.tuning import Chosen
+from framefuse.ir.values import Value
+from framefuse.options import Options
+from framefuse.runtime.compilation import Compilation
+
+logger = logging.getLogger("framefuse")
+PROCESS = DiskCache(Path(platformdirs.user_cache_dir("framefuse")) / "programs")
+NOTHING: frozenset[str] = frozenset()
+MADE = frozenset(("rewritten", "lowered", "halves", "graph", "chosen", "planned"))  # all from a trace to its schedule
+
+Objects = tuple[tuple[int, str, tuple[str, ...]], ...]  # of kernels: item of the schedule, object, what it calls
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The place of one compilation on disk: the ``key`` of its trace, and the objects of this process that the trace
+    names, which stand for those of the process that wrote the file.
+    """
+
+    key: str
+    strangers: list[Value]
+
+    def fill(self, made: Compilation) -> frozenset[str]:
+        """Fills in what the file holds; returns the names of the fields, none where there is no such file."""
+        data = PROCESS.read(self.key)
+        if data is None:
+            return NOTHING
+        try:
+            lowered, halves, graph, planned, objects = read(data, self._found)
+            code = _loaded(planned, objects)
+        except Exception as error:  # what was written cannot be read here: it is made anew
+            logger.debug("a kept program could not be read: %s: %s", type(error).__name__, error)
+            return NOTHING
+        made.lowered, made.halves, made.graph, made.planned = lowered, halves, graph, planned
+        made.chosen = Chosen()
+        if code is None:  # an object is gone: the kernels are compiled again
+            return MADE
+        made.code = code
+        return MADE | {"code"}
+
+    def keep(self, made: Compilation) -> None:
+        """Has what was made written soon; nothing where a part of it cannot be."""
+        objects = _objects(made)
+        if objects is None or made.planned is None:
+            return
+        value = (made.lowered, made.halves, made.graph, made.planned.with_steps(()), objects)
+        # What the value holds of the program lives as long as it does: no other object takes its address.
+        numbers = {id(each): number for number, each in enumerate(self.strangers)}
+        later.PROCESS.put(functools.partial(_keep, self.key, value, numbers))
+
+    def _found(self, parts: Sequence[Value]) -> Value:
+        return self.strangers[parts[0]] if len(parts) == 1 else function(*parts)
+
+
+def program(made: Compilation, options: Options) -> Program | None:
+    """The place on disk of what is to be made of a trace, or of the graph that a case begins with; None where nothing
+    is kept: where that is off, where somebody looks at every stage, where measuring decides, where users change graphs,
+    and for other devices than the CPU.
+    """
+    if not options.cache or options.check or options.report or options.log or options.measures:
+        return None
+    if options.cpu_target != "llvm" or any(map(registered.passes_of, registered.STAGES)):
+        return None
+    trace, lowered = made.trace, getattr(made, "lowered", None)
+    devices = {entry.spec.device for entry in trace.assumptions.inputs} | {meta.device for meta in trace.metas}
+    if not devices <= {"cpu"}:
+        return None
+    try:
+        data, strangers = trace_data(trace, lowered)
+    except Exception as error:  # Unstorable, mostly
+        logger.debug("%s is not kept: %s: %s", trace.name, type(error).__name__, error)
+        return None
+    key = hashlib.sha256("\0".join((*fingerprint(), repr(options))).encode())
+    key.update(b"\0" + data)
+    return Program(key.hexdigest(), strangers)
+
+
+def _keep(key: str, value: Value, numbers: dict[int, int]) -> None:
+    try:
+        data = written(value, lambda each: (numbers[id(each)],) if id(each) in numbers else named(each))
+    except Exception as error:
+        logger.debug("a program is not kept: %s: %s", type(error).__name__, error)
+    else:
+        PROCESS.write(key, data)
+
+
+def _objects(made: Compilation) -> Objects | None:
+    """The objects of all kernels; None where there is other code, or another schedule than was planned."""
+    code = made.code
+    if code is None or code.schedule is not made.planned or code.tuning is not None:
+        return None
+    found = []
+    for index, compiled in code.kernels.items():
+        entry = object_of(compiled) if isinstance(compiled, NativeCode) else None
+        if entry is None:
+            return None
+        found.append((index, *entry))
+    return tuple(found)
+
+
+def _loaded(planned: Schedule, objects: Objects) -> GraphCode | None:
+    """The code of all kernels from their objects; None where one is gone."""
+    kernels: dict[int, KernelCode] = {}
+    known: dict[str, NativeCode | None] = {}
+    for index, name, imports in objects:
+        item = planned.items[index]
+        assert isinstance(item, RunKernel)
+        if name not in known:
+            known[name] = kept_kernel(item.kernel.title, name, imports)
+        found = known[name]
+        if found is None:
+            return None
+        kernels[index] = found
+    return GraphCode(planned, kernels)

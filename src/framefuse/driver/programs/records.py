@@ -1,0 +1,212 @@
+"""Turns values of known classes into a list of records, which is marshalled, and back.
+
+A record is the number of a row and the numbers of its parts: records that stand before it, from 0 on, and constants
+from -1 down. Reading makes objects of the rows below and of nothing else, and calls no code of theirs but their makers;
+it trusts what it reads, which was signed (:mod:`framefuse.codegen.disk_cache`).
+"""
+
+from __future__ import annotations
+
+import marshal
+import math
+import operator
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from types import EllipsisType, NoneType
+from typing import Any
+
+import torch
+
+from framefuse.driver.programs.storable import CLASSES, IDENTITY
+from framefuse.ir.dtypes import BY_NAME, DType
+from framefuse.ir.loops.nodes import LoopKind
+from framefuse.ir.numbers import Expr, Symbol
+from framefuse.ir.values import Value
+
+VERSION = 2  # of marshal: from 3 on its bytes tell which strings are interned, which is no part of a value
+ATOMS = frozenset((int, float, bool, str, bytes, complex, NoneType, EllipsisType))
+
+Record = tuple[int, ...]
+Stranger = Callable[[Value], Sequence[Value]]
+
+
+class Unstorable(Exception):
+    """A value that no row below can write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How values of one class are written: ``parts`` gives what ``make`` takes. ``shared``: equal ones are one."""
+
+    parts: Callable[[Any], Iterable[Value]]
+    make: Callable[[list[Value]], Value]
+    shared: bool = True
+
+
+def _items(value: dict[Value, Value]) -> list[Value]:
+    return [*value, *value.values()]
+
+
+def _dict(parts: list[Value]) -> dict[Value, Value]:
+    half = len(parts) // 2
+    return dict(zip(parts[:half], parts[half:], strict=True))
+
+
+def _operator(value: Value) -> tuple[str, str, str]:
+    if value.namespace not in ("aten", "prims"):  # what others register may be another thing in the next process
+        raise Unstorable(f"an operator of {value.namespace}")
+    schema = value._schema
+    return value.namespace, schema.name.partition("::")[2], schema.overload_name or "default"
+
+
+def _class(value: type) -> Row:
+    names = [each.name for each in fields(value) if each.init]
+    read = operator.attrgetter(*names)
+    parts = read if len(names) > 1 else lambda found: (read(found),)
+    return Row(parts, lambda given: value(*given), value not in IDENTITY)
+
+
+def _text(value: Value) -> tuple[str]:
+    return (str(value).removeprefix("torch."),)
+
+
+ROWS: dict[type, Row] = {
+    tuple: Row(lambda value: value, tuple),
+    list: Row(lambda value: value, list, shared=False),
+    dict: Row(_items, _dict, shared=False),
+    frozenset: Row(lambda value: sorted(value, key=repr) if _plain(value) else value, frozenset),
+    slice: Row(lambda value: (value.start, value.stop, value.step), lambda parts: slice(*parts)),
+    range: Row(lambda value: (value.start, value.stop, value.step), lambda parts: range(*parts)),
+    torch.Size: Row(lambda value: value, torch.Size),
+    torch.dtype: Row(_text, lambda parts: getattr(torch, parts[0])),
+    torch.layout: Row(_text, lambda parts: getattr(torch, parts[0])),
+    torch.memory_format: Row(_text, lambda parts: getattr(torch, parts[0])),
+    torch.device: Row(lambda value: (str(value),), lambda parts: torch.device(parts[0])),
+    DType: Row(lambda value: (value.name,), lambda parts: BY_NAME[parts[0]]),
+    LoopKind: Row(lambda value: (value.name,), lambda parts: LoopKind[parts[0]]),
+    Symbol: Row(lambda value: (value.name,), lambda parts: Symbol(parts[0])),
+    Expr: Row(lambda value: (value.terms,), lambda parts: Expr(parts[0])),
+    torch._ops.OpOverload: Row(
+        _operator, lambda parts: operator.attrgetter(".".join(parts))(torch.ops)
+    ),
+    **{value: _class(value) for value in CLASSES},
+}  # fmt: skip
+_KINDS = tuple(ROWS)
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+STRANGER = len(_KINDS)  # the row of what belongs to the program: its number among them, then how it is described
+
+
+def _plain(value: frozenset[Value]) -> bool:
+    """Whether the order in which a set is read is nothing that a process decides."""
+    return all(type(part) in ATOMS or type(part) is Symbol for part in value)
+
+
+class Writer:
+    """Collects the records of several values, of which parts are shared.
+
+    What has no row of its own is a stranger: ``describe`` gives atoms for it, and may raise Unstorable. ``strangers``
+    are those met, in order.
+    """
+
+    def __init__(self, describe: Stranger) -> None:
+        self.describe = describe
+        self.constants: list[Value] = []
+        self.records: list[Record] = []
+        self.strangers: list[Value] = []
+        self._numbers: dict[int, int] = {}  # of values by their address; ``_alive`` keeps them
+        self._alive: list[Value] = []
+        self._constants: dict[tuple[type, Value], int] = {}
+        self._shared: dict[Record, int] = {}
+
+    def write(self, root: Value) -> int:
+        """The number of a value, whose parts are written before it."""
+        numbers = self._numbers
+        self._alive.append(root)
+        if type(root) in ATOMS:
+            return self._constant(root)
+        waiting = [root]
+        while waiting:
+            value = waiting[-1]
+            if id(value) in numbers:
+                waiting.pop()
+                continue
+            kind = type(value)
+            row = ROWS.get(kind)
+            if row is None:
+                numbers[id(value)] = self._stranger(value)
+                waiting.pop()
+                continue
+            record, missing = [_NUMBERS[kind]], []
+            parts = row.parts(value)
+            for part in parts:
+                number = numbers.get(id(part))
+                if number is None:
+                    if type(part) in ATOMS:
+                        number = self._constant(part)
+                    else:
+                        missing.append(part)
+                        continue
+                record.append(number)
+            if missing:
+                missing.reverse()
+                waiting += missing
+                continue
+            waiting.pop()
+            if kind is frozenset:
+                record[1:] = sorted(record[1:])
+            numbers[id(value)] = self._record(tuple(record), row.shared)
+        return numbers[id(root)]
+
+    def _record(self, record: Record, shared: bool) -> int:
+        found = self._shared.get(record) if shared else None
+        if found is None:
+            found = len(self.records)
+            self.records.append(record)
+            if shared:
+                self._shared[record] = found
+        return found
+
+    def _stranger(self, value: Value) -> int:
+        described = [self._constant(part) for part in self.describe(value)]
+        self._alive.append(value)
+        record = (STRANGER, self._constant(len(self.strangers)), *described)
+        self.strangers.append(value)
+        self.records.append(record)
+        return len(self.records) - 1
+
+    def _constant(self, value: Value) -> int:
+        kind = type(value)
+        key = (kind, value)
+        if kind is float and (value == 0 or math.isnan(value)):  # zeros differ, and no NaN equals itself
+            key = (kind, struct.pack("<d", value))
+        elif kind is complex:
+            key = (kind, repr(value))
+        found = self._constants.get(key)
+        if found is None:
+            self.constants.append(value)
+            found = self._constants[key] = -len(self.constants)
+        return found
+
+    def data(self) -> bytes:
+        """All that was written; equal values give equal bytes."""
+        return marshal.dumps((self.constants, self.records), VERSION)
+
+
+def written(value: Value, describe: Stranger) -> bytes:
+    """One value as bytes."""
+    writer = Writer(describe)
+    root = writer.write(value)
+    return marshal.dumps((root, writer.constants, writer.records), VERSION)
+
+
+def read(data: bytes, strangers: Callable[[Sequence[Value]], Value]) -> Value:
+    """The value of ``written``; ``strangers`` finds one by its description."""
+    root, constants, records = marshal.loads(data)
+    makers = [row.make for row in ROWS.values()]
+    values: list[Value] = [None] * len(records) + constants[::-1]
+    for place, record in enumerate(records):
+        parts = [values[number] for number in record[1:]]
+        kind = record[0]
+        values[place] = strangers(parts[1:]) if kind == STRANGER else makers[kind](parts)
+    return values[root]
