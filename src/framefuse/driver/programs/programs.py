@@ -14,8 +14,8 @@ import platformdirs
 from framefuse.codegen.disk_cache import DiskCache
 from framefuse.codegen.llvm import kept_kernel, object_of
 from framefuse.driver.programs import later
-from framefuse.driver.programs.functions import function, named
 from framefuse.driver.programs.fingerprint import fingerprint
+from framefuse.driver.programs.functions import function, named
 from framefuse.driver.programs.records import read, written
 from framefuse.driver.programs.trace_key import trace_data
 from framefuse.ir import registered
