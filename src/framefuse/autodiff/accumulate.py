@@ -44,8 +44,8 @@ def _joined(builder: Builder, parts: Sequence[Node]) -> list[Node]:
         else:
             axis, start = place
             pieces.setdefault(axis, []).append((start, start + part.inputs[0].shape[axis], part))
-    for axis, found in pieces.items():
-        rest += _chains(builder, axis, found)
+    for axis, of_axis in pieces.items():
+        rest += _chains(builder, axis, of_axis)
     return rest
 
 
@@ -64,7 +64,7 @@ def _chains(builder: Builder, axis: int, pieces: Sequence[tuple[Expr, Expr, Node
     for piece in reversed(pieces):
         after[piece[0]] = piece
     ends = {end for _, end, _ in after.values()}
-    found = [piece[2] for piece in pieces if after[piece[0]] is not piece]
+    starts = [piece[2] for piece in pieces if after[piece[0]] is not piece]
     for start in [start for start in after if start not in ends]:
         run: list[Node] = []
         at = start
@@ -77,6 +77,6 @@ def _chains(builder: Builder, axis: int, pieces: Sequence[tuple[Expr, Expr, Node
         behind = list(before)
         before[axis], behind[axis] = start, size - at
         padded = builder.pad(whole, before, behind, 0.0)
-        found.append(padded)
-    found += [node for _, _, node in after.values()]
-    return found
+        starts.append(padded)
+    starts += [node for _, _, node in after.values()]
+    return starts

@@ -172,14 +172,14 @@ class _Prices:
 
     def count(self, node: Node) -> int:
         """The number of elements at the recorded sizes."""
-        found = self.counts.get(node.shape)
-        if found is None:
-            found = 1
+        elements = self.counts.get(node.shape)
+        if elements is None:
+            elements = 1
             for size in node.shape:
                 known = size.constant
-                found *= size.evaluate(self._known(size)) if known is None else known
-            self.counts[node.shape] = found
-        return found
+                elements *= size.evaluate(self._known(size)) if known is None else known
+            self.counts[node.shape] = elements
+        return elements
 
     def _known(self, size: Expr) -> dict[Symbol, int]:
         return {symbol: self.hints.get(symbol, DEFAULT) for symbol in size.symbols}
@@ -217,19 +217,19 @@ class _Prices:
 
     def unread(self, primal: Sequence[Node]) -> set[Node]:
         """Values that are computed without a load for each element: from constants, positions and smaller values."""
-        found: set[Node] = set()
+        cheap: set[Node] = set()
         for node in primal:
             kind = TABLE[node.op].kind
             if kind == CREATE:
                 light = node.op != "input"
             elif node.op == "expand":
-                light = node.inputs[0] in found or self.count(node) != self.count(node.inputs[0])
+                light = node.inputs[0] in cheap or self.count(node) != self.count(node.inputs[0])
             else:
                 own = kind in (CALL, REDUCE, SCATTER, SCAN)
-                light = not own and all(operand in found for operand in _operands(node))
+                light = not own and all(operand in cheap for operand in _operands(node))
             if light:
-                found.add(node)
-        return found
+                cheap.add(node)
+        return cheap
 
 
 def _operands(node: Node) -> tuple[Node, ...]:

@@ -79,15 +79,15 @@ class _Rebuilding:
         own = not isinstance(node.attr("target"), Taped) and has_rules(node)
         rule = DIFFERENTIABLE_FORMS.get(node.attr("name")) if own else None
         need = [operand in self.path for operand in node.inputs]
-        before, found = dict(self.builder.relations), None
+        before, replaced = dict(self.builder.relations), None
         try:
-            found = rule(self.builder, moved, results, need) if rule is not None else None
+            replaced = rule(self.builder, moved, results, need) if rule is not None else None
         except Unprovable:  # sizes known only at run time decide whether the form may stand for the call
             self.builder.relations = before
-        if found is None:
-            found = self._taped(moved, results, node)
-        self.made[node] = next((new.inputs[0] for new in found.values() if new.op == "result"), moved)
-        self.made.update(found)
+        if replaced is None:
+            replaced = self._taped(moved, results, node)
+        self.made[node] = next((new.inputs[0] for new in replaced.values() if new.op == "result"), moved)
+        self.made.update(replaced)
 
     def _taped(self, node: Node, results: Sequence[Node], old: Node) -> dict[Node, Node]:
         if any(isinstance(value, Source) for value in node.attr("kwargs").values()):
@@ -108,14 +108,14 @@ class _Rebuilding:
         self.builder.nodes.append(taped)
 
         def result(like: Node, *path: int) -> Node:
-            made = replace(like, op="result", inputs=(taped,), attrs=(("path", path),))
-            self.builder.nodes.append(made)
-            return made
+            node = replace(like, op="result", inputs=(taped,), attrs=(("path", path),))
+            self.builder.nodes.append(node)
+            return node
 
-        found = {}
+        replaced = {}
         for number, part in enumerate(results):
             place = part.attr("path")[1] if isinstance(target, Taped) else number
-            found[part] = result(part, 0, place)
+            replaced[part] = result(part, 0, place)
             result(part, 1, place)
         for place, index in enumerate(wanted):
             operand = node.inputs[index]
@@ -127,18 +127,18 @@ class _Rebuilding:
             size = (expr(generator.get_state().numel()),)
             state = Node("result", (taped,), STATE, UINT8, size, row_major(size), node.line)
             self.builder.nodes.append(state)
-        return found
+        return replaced
 
     def result(self) -> Graph:
         """The whole graph, without calls that another form replaced."""
-        graph, made = self.graph, self.made
+        graph, forms = self.graph, self.made
         return replace(
             graph,
             nodes=tuple(self.builder.nodes),
-            outputs=tuple(replace(output, node=made[output.node]) for output in graph.outputs),
-            writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
-            bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
-            kept=tuple(made[node] for node in graph.kept),
-            lasting=frozenset(made[node] for node in graph.lasting if node in made),
+            outputs=tuple(replace(output, node=forms[output.node]) for output in graph.outputs),
+            writes=tuple(replace(write, node=forms[write.node]) for write in graph.writes),
+            bound=tuple((symbol, forms[node], dimension) for symbol, node, dimension in graph.bound),
+            kept=tuple(forms[node] for node in graph.kept),
+            lasting=frozenset(forms[node] for node in graph.lasting if node in forms),
             relations=tuple(self.builder.relations),
         )

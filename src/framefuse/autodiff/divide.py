@@ -116,10 +116,10 @@ class _Homes:
         """The outputs that each node leads to; a copy of an input is read by nobody."""
         down = {node: bit for node, bit in self.bits.items() if node not in self.inputs}
         for node in reversed(self.graph.nodes):
-            found = down.get(node)
-            if found and node in self.carried and node not in self.inputs:
+            outputs = down.get(node)
+            if outputs and node in self.carried and node not in self.inputs:
                 for operand in self._onto(node):
-                    down[operand] = down.get(operand, 0) | found
+                    down[operand] = down.get(operand, 0) | outputs
         return down
 
     def _onto(self, node: Node) -> list[Node]:
@@ -147,7 +147,7 @@ class _Homes:
 
     def crossing(self) -> list[Node]:
         """What a piece takes of another and is no output, in program order."""
-        found: set[Node] = set()
+        taken: set[Node] = set()
         through: dict[int, set[Node]] = {}
         for node, home in self.home.items():
             waiting = [] if node in self.inputs else self._onto(node)
@@ -157,11 +157,11 @@ class _Homes:
                 if operand in self.inputs or self.home.get(operand) == home:
                     continue
                 if self._gives(operand, home):
-                    found.add(operand)
+                    taken.add(operand)
                 elif operand not in seen:
                     seen.add(operand)
                     waiting += self._onto(operand)
-        return sorted(found - self.bits.keys(), key=self.place.__getitem__)
+        return sorted(taken - self.bits.keys(), key=self.place.__getitem__)
 
     def _gives(self, node: Node, home: int) -> bool:
         """Whether a node is of another piece, from which that with this home takes it."""
@@ -193,42 +193,42 @@ class _Homes:
         for number, node in enumerate(read, first):
             leaves[node] = replace(node, op="input", inputs=(), attrs=(("index", number),), strides=None)
         beside = [node for node in graph.nodes if node.op == "result" and node.inputs[0] in needed]  # read by gradients
-        made = extract(graph.nodes, [*wanted, *beside], leaves, marks=True)
+        copies = extract(graph.nodes, [*wanted, *beside], leaves, marks=True)
         inputs = tuple(leaves.values())
         differentiable = [place for place in graph.differentiable if graph.inputs[place] in flowing]
         differentiable += [number for number, node in enumerate(read, first) if node in flowing]
         part = replace(
             graph,
             inputs=inputs,
-            nodes=tuple(dict.fromkeys((*inputs, *made.values()))),
-            outputs=tuple(replace(whole.outputs[place], node=made[whole.outputs[place].node]) for place in outputs),
+            nodes=tuple(dict.fromkeys((*inputs, *copies.values()))),
+            outputs=tuple(replace(whole.outputs[place], node=copies[whole.outputs[place].node]) for place in outputs),
             writes=(),
-            bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound if node in made),
+            bound=tuple((symbol, copies[node], dimension) for symbol, node, dimension in graph.bound if node in copies),
             differentiable=tuple(differentiable),
             late=(),
             kept=(),
-            lasting=frozenset(made[node] for node in graph.lasting if node in made),
+            lasting=frozenset(copies[node] for node in graph.lasting if node in copies),
         )
-        origin = {new: old for old, new in (*leaves.items(), *made.items())}
+        origin = {new: old for old, new in (*leaves.items(), *copies.items())}
         return Part(home, part, tuple(outputs), tuple(before[node] for node in read), origin)
 
     def _flowing(self, wanted: Iterable[Node], ends: set[Node]) -> set[Node]:
         """What the gradients of ``wanted`` go through, up to ``ends``."""
-        found: set[Node] = set()
+        reached: set[Node] = set()
         waiting = list(wanted)
         while waiting:
             node = waiting.pop()
-            if node not in found:
-                found.add(node)
+            if node not in reached:
+                reached.add(node)
                 if node not in ends:
                     waiting += self._onto(node)
-        return found
+        return reached
 
 
 def _carried(graph: Graph) -> set[Node]:
     """The nodes that eager's autograd leads from to an input that requires grad."""
-    found = {graph.inputs[place] for place in graph.differentiable}
+    carried = {graph.inputs[place] for place in graph.differentiable}
     for node in graph.nodes:
-        if passes_gradients(node) and not found.isdisjoint(node.inputs):
-            found.add(node)
-    return found
+        if passes_gradients(node) and not carried.isdisjoint(node.inputs):
+            carried.add(node)
+    return carried

@@ -61,17 +61,17 @@ def frozen(graph: Graph, seen: Collection[Node]) -> Frozen:
             now[node] = _over(node, now, further)
     if not now:
         return Frozen(graph, once=frozenset(once))
-    found = _with(graph, now, further)
-    return replace(found, once=frozenset((*once, *filter(is_frozen, found.origin))))
+    replacement = _with(graph, now, further)
+    return replace(replacement, once=frozenset((*once, *filter(is_frozen, replacement.origin))))
 
 
 def _over(node: Node, given: Mapping[Node, Node], further: dict[Node, Node]) -> Node:
     """What the node computes from others in place of its operands."""
     if node.op in MARKS:
         return given[node.inputs[0]]
-    made = node.over(tuple(given.get(part, part) for part in node.inputs))
-    further[made] = node
-    return made
+    copy = node.over(tuple(given.get(part, part) for part in node.inputs))
+    further[copy] = node
+    return copy
 
 
 def _with(graph: Graph, now: Mapping[Node, Node], further: Mapping[Node, Node]) -> Frozen:

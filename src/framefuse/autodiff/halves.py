@@ -189,14 +189,14 @@ class _Maker:
 
     def _hide(self, part: Part, joint: Joint, own: Sequence[Node]) -> list[int]:
         """Has the forward graph give these values of a piece; the places of its outputs."""
-        made = extract(joint.builder.nodes, own, part.origin, marks=True)
-        self.nodes.update(dict.fromkeys(made.values()))
+        copies = extract(joint.builder.nodes, own, part.origin, marks=True)
+        self.nodes.update(dict.fromkeys(copies.values()))
         for node in own:
-            if node.dtype.kind == "complex" and made[node].op != "result":  # kernels have no complex numbers
-                made[node] = self.copies.setdefault(made[node], copied(made[node]))
-                self.nodes.update(dict.fromkeys((*made[node].inputs, made[node])))
-            self.hidden.setdefault(made[node], len(self.graph.outputs) + len(self.hidden))
-        return [self.hidden[made[node]] for node in own]
+            if node.dtype.kind == "complex" and copies[node].op != "result":  # kernels have no complex numbers
+                copies[node] = self.copies.setdefault(copies[node], copied(copies[node]))
+                self.nodes.update(dict.fromkeys((*copies[node].inputs, copies[node])))
+            self.hidden.setdefault(copies[node], len(self.graph.outputs) + len(self.hidden))
+        return [self.hidden[copies[node]] for node in own]
 
     def _roots(self, primal: Graph, joint: Joint) -> list[Node]:
         """What the gradients are computed from when nothing but inputs and random results is given."""
@@ -209,10 +209,10 @@ class _Maker:
     def forward(self) -> Graph:
         """The graph that runs when the function is called."""
         graph = replace(self.graph, nodes=tuple(self.nodes), relations=tuple(self.relations))
-        made = extract(graph.nodes, [*named(graph), *self.hidden], {})
+        copies = extract(graph.nodes, [*named(graph), *self.hidden], {})
         first = min([0, *(output.value for output in graph.outputs)])
-        further = [Output(first - 1 - place, made[node], None) for place, node in enumerate(self.hidden)]
-        return mapped(graph, made, further)
+        further = [Output(first - 1 - place, copies[node], None) for place, node in enumerate(self.hidden)]
+        return mapped(graph, copies, further)
 
 
 def _differs_again(node: Node) -> bool:
@@ -280,9 +280,9 @@ class _Gradients:
 
     def graph(self, kind: str) -> Backward:
         """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
-        made = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
+        copies = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
         primal, inputs = self.primal, tuple(self.leaves.values())
-        strangers = {node for node in made.values() if node.op == "input"}.difference(inputs)
+        strangers = {node for node in copies.values() if node.op == "input"}.difference(inputs)
         if strangers:  # it would be taken for whatever input has its number here
             raise CompilerBug(f"the gradients of {primal.name} rest on {strangers}, which forward did not keep")
         outputs: dict[Node, Output] = {}
@@ -292,7 +292,7 @@ class _Gradients:
             if gradient is None:
                 places.append(None)
                 continue
-            node = made[gradient]
+            node = copies[gradient]
             if node not in outputs:
                 same = inputs.index(node) if gradient in given else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
@@ -301,7 +301,7 @@ class _Gradients:
         graph = Graph(
             name=f"{primal.name}_{kind}",
             inputs=inputs,
-            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *made.values()))), came)),
+            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *copies.values()))), came)),
             outputs=tuple(outputs.values()),
             writes=(),
             relations=tuple(relation for relation in self.joint.relations if relation not in held),

@@ -54,13 +54,13 @@ class Holding:
                 self.groups[number].setdefault(reached[-1], Group(reached[-1])).take(holder)
 
     def _sources(self, holder: Holder, home: int, homes: Sequence[int], reached: Sequence[int]) -> int:
-        found = 0
+        bits = 0
         for place in holder.inputs:
-            found |= 1 << place
+            bits |= 1 << place
         for before in holder.onto:
             other = self.parts.get(homes[before])
-            found |= reached[before] if homes[before] == home or other is None else 1 << self.first + other
-        return found
+            bits |= reached[before] if homes[before] == home or other is None else 1 << self.first + other
+        return bits
 
     def _part(self, home: int) -> int | None:
         """The piece of what leads to these outputs, or the next larger one: its own may have nothing to compute."""
@@ -89,11 +89,11 @@ def holds(
         return (Hold(everything, tuple(range(len(watched))), saves),)
     number_of = {(entry.kind, entry.place): number for number, entry in enumerate(watched)}
     sources = [holding.source(entry) for entry in inputs]
-    found: dict[int, tuple[set[int], bool]] = {}
+    by_graph: dict[int, tuple[set[int], bool]] = {}
     for group in groups:
         wanted = sum(1 << number for number, source in enumerate(sources) if source & group.sources) or everything
         checks = [number_of.get(("input", place)) for place in group.saved]
         checks += [number_of.get(("output", place)) for place in group.shown]
-        known, frees = found.get(wanted, (set(), False))
-        found[wanted] = {*known, *(number for number in checks if number is not None)}, frees or group.frees
-    return tuple(Hold(wanted, tuple(sorted(checks)), frees) for wanted, (checks, frees) in found.items())
+        known, frees = by_graph.get(wanted, (set(), False))
+        by_graph[wanted] = {*known, *(number for number in checks if number is not None)}, frees or group.frees
+    return tuple(Hold(wanted, tuple(sorted(checks)), frees) for wanted, (checks, frees) in by_graph.items())

@@ -57,8 +57,8 @@ class Joint:
         seeds = [(node, tangent) for node, tangent in zip(outputs, tangents, strict=True) if tangent is not None]
         inputs = [graph.inputs[place] for place in graph.differentiable]
         asked = [node for node, here in zip(inputs, wanted, strict=True) if here]
-        found = gradients(builder, seeds, asked, again)
-        results = tuple(found[node] if here else None for node, here in zip(inputs, wanted, strict=True))
+        by_node = gradients(builder, seeds, asked, again)
+        results = tuple(by_node[node] if here else None for node, here in zip(inputs, wanted, strict=True))
         return Joint(builder, tangents, results, builder.nodes[known:])._over(now)
 
     def _over(self, now: Mapping[Node, Node]) -> Joint:
@@ -74,10 +74,10 @@ class Joint:
             inputs = tuple(moved.get(operand, operand) for operand in node.inputs)
             if inputs != node.inputs and node not in moved:
                 moved[node] = node.over(inputs)
-        made = [moved.get(node, node) for node in self.made]
-        self.builder.nodes[len(self.builder.nodes) - len(made) :] = made
+        own = [moved.get(node, node) for node in self.made]
+        self.builder.nodes[len(self.builder.nodes) - len(own) :] = own
         results = tuple(node and moved.get(node, node) for node in self.results)
-        return replace(self, results=results, made=made, moved=moved)
+        return replace(self, results=results, made=own, moved=moved)
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -87,12 +87,12 @@ class Joint:
 
 def carrying(graph: Graph, inputs: Sequence[int]) -> Graph:
     """The graph with those inputs that require grad, and the outputs that eager would say require it."""
-    found = {graph.inputs[place] for place in inputs}
+    carried = {graph.inputs[place] for place in inputs}
     for node in graph.nodes:
-        if passes_gradients(node) and not found.isdisjoint(node.inputs):
-            found.add(node)
+        if passes_gradients(node) and not carried.isdisjoint(node.inputs):
+            carried.add(node)
     outputs = tuple(
-        replace(output, requires_grad=output.input is None and output.node in found) for output in graph.outputs
+        replace(output, requires_grad=output.input is None and output.node in carried) for output in graph.outputs
     )
     return replace(graph, differentiable=tuple(inputs), outputs=outputs)
 
@@ -115,8 +115,8 @@ def names_of(value: Value) -> set[Symbol | str]:
     if isinstance(value, slice):
         return names_of((value.start, value.stop, value.step))
     if isinstance(value, (tuple, list)):
-        found: set[Symbol | str] = set()
+        names: set[Symbol | str] = set()
         for part in value:
-            found |= names_of(part)
-        return found
+            names |= names_of(part)
+        return names
     return set()

@@ -62,11 +62,11 @@ def calls(
     known = {} if node is None else builder.results(node)
     if node is None or any(path not in known or known[path].strides != strides for path, strides in lies.items()):
         node, known = builder.opaque("library", tuple(operands), attrs, results[0][1], (), None, device), {}
-    found = []
+    nodes = []
     for path, dtype, shape in results:
-        made = known.get(path)
-        found.append(made or builder.opaque("result", (node,), (("path", path),), dtype, shape, lies[path], device))
-    return tuple(found)
+        shared = known.get(path)
+        nodes.append(shared or builder.opaque("result", (node,), (("path", path),), dtype, shape, lies[path], device))
+    return tuple(nodes)
 
 
 def copied(node: Node) -> Node:
@@ -103,20 +103,20 @@ def arguments(node: Node, names: str) -> dict[str, Value] | None:
     """The arguments of a library node by name, with its operands in place of their templates; None when the call has
     others. ``names`` are the parameters in order, each with ``=default`` where it has one (Python constants).
     """
-    found: dict[str, Value] = {}
+    by_name: dict[str, Value] = {}
     given = [node_of(value, node.inputs) for value in node.attr("args")]
     named = {name: node_of(value, node.inputs) for name, value in node.attr("kwargs").items()}
     for word in names.split():
         name, _, default = word.partition("=")
         if given:
-            found[name] = given.pop(0)
+            by_name[name] = given.pop(0)
         elif name in named:
-            found[name] = named.pop(name)
+            by_name[name] = named.pop(name)
         elif default:
-            found[name] = ast.literal_eval(default)
+            by_name[name] = ast.literal_eval(default)
         else:
             return None
-    return None if given or named else found
+    return None if given or named else by_name
 
 
 def node_of(value: Value, operands: Sequence[Node]) -> Value:

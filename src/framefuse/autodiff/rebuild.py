@@ -43,22 +43,22 @@ def extract(
     leaf that is the generator's state before it.
     """
     needed = needed_for(wanted, leaves, marks)
-    made: dict[Node, Node] = {}
+    copies: dict[Node, Node] = {}
     for node in nodes:
         if node not in needed:
             continue
         if node in leaves:
-            made[node] = leaves[node]
+            copies[node] = leaves[node]
         elif node.op in MARKS and not marks:
-            made[node] = made[node.inputs[0]]
+            copies[node] = copies[node.inputs[0]]
         else:
-            inputs = tuple([made[operand] for operand in node.inputs])
+            inputs = tuple([copies[operand] for operand in node.inputs])
             if node in states:
-                made[node] = replayed(node, inputs, leaves[states[node]])
+                copies[node] = replayed(node, inputs, leaves[states[node]])
                 continue
             same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-            made[node] = node if same else node.over(inputs)
-    return made
+            copies[node] = node if same else node.over(inputs)
+    return copies
 
 
 def without_marks(graph: Graph) -> Graph:
@@ -74,16 +74,16 @@ def named(graph: Graph) -> list[Node]:
     return [*(node for node in graph.nodes if node.op not in MARKS), *ends]
 
 
-def mapped(graph: Graph, made: Mapping[Node, Node], further: Sequence[Output]) -> Graph:
+def mapped(graph: Graph, images: Mapping[Node, Node], further: Sequence[Output]) -> Graph:
     """The graph with other nodes in place of its own, and further outputs."""
-    outputs = tuple(replace(output, node=made[output.node]) for output in graph.outputs)
+    outputs = tuple(replace(output, node=images[output.node]) for output in graph.outputs)
     return replace(
         graph,
-        inputs=tuple(made[node] for node in graph.inputs),
-        nodes=tuple(dict.fromkeys(made.values())),
+        inputs=tuple(images[node] for node in graph.inputs),
+        nodes=tuple(dict.fromkeys(images.values())),
         outputs=(*outputs, *further),
-        writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
-        bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
-        kept=tuple(made[node] for node in graph.kept),
-        lasting=frozenset(made[node] for node in graph.lasting if node in made),
+        writes=tuple(replace(write, node=images[write.node]) for write in graph.writes),
+        bound=tuple((symbol, images[node], dimension) for symbol, node, dimension in graph.bound),
+        kept=tuple(images[node] for node in graph.kept),
+        lasting=frozenset(images[node] for node in graph.lasting if node in images),
     )

@@ -33,15 +33,15 @@ def gradients(
     sweep = _Sweep(builder, set(order), again)
     for node, gradient in seeds:
         sweep.give(node, gradient)
-    found: dict[Node, Node | None] = {}
+    by_node: dict[Node, Node | None] = {}
     for node in reversed(order):
         builder.line = node.line
         whole = sweep.take(node)
         if node in wanted_set:
-            found[node] = builder.full(0, node.dtype, node.shape, node.device) if isinstance(whole, Zero) else whole
+            by_node[node] = builder.full(0, node.dtype, node.shape, node.device) if isinstance(whole, Zero) else whole
         sweep.step(node, whole)
     builder.line = None
-    return {node: found.get(node) for node in wanted}
+    return {node: by_node.get(node) for node in wanted}
 
 
 def differentiable(dtype: DType) -> bool:
@@ -70,12 +70,12 @@ def active(nodes: Sequence[Node], roots: Iterable[Node], wanted: set[Node]) -> l
         if operands or node in wanted:
             onto[node] = operands
     reached = set(roots)
-    found = []
+    on_path = []
     for node in reversed(nodes):
         if node in reached and node in onto:
-            found.append(node)
+            on_path.append(node)
             reached.update(onto[node])
-    return found[::-1]
+    return on_path[::-1]
 
 
 class _Sweep:
@@ -136,11 +136,11 @@ class _Sweep:
     def _rule(self, node: Node) -> Vjp:
         if TABLE[node.op].kind == POINTWISE and node.op not in ROWS:
             return _pointwise
-        found = DERIVED.get(node.attr("name")) if node.op == "derived" else ROWS.get(node.op)
-        if found is None:
+        rule = DERIVED.get(node.attr("name")) if node.op == "derived" else ROWS.get(node.op)
+        if rule is None:
             name = node.attr("name") if node.op == "derived" else node.op
             raise Stop(reason("gradient", f"{name} has no derivative", node.line))
-        return found
+        return rule
 
     def _call_rule(self, node: Node) -> CallVjp:
         if isinstance(node.attr("target"), Taped):
@@ -152,12 +152,12 @@ class _Sweep:
         if given is None:
             parts: Sequence[Gradient] = [ZERO if node in self.zero else None] * len(need)
         else:
-            before, found = dict(self.builder.relations), None
+            before, gradients_by_rule = dict(self.builder.relations), None
             try:
-                found = self._call_rule(node)(self.builder, node, given, need)
+                gradients_by_rule = self._call_rule(node)(self.builder, node, given, need)
             except Unprovable:
                 self.builder.relations = before
-            parts = found if found is not None else call_again(self.builder, node, given, need)
+            parts = gradients_by_rule if gradients_by_rule is not None else call_again(self.builder, node, given, need)
         for operand, part, wanted in zip(node.inputs, parts, need, strict=True):
             if wanted:
                 self.give(operand, part)

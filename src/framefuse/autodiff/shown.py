@@ -36,12 +36,12 @@ def apart(graph: Graph) -> tuple[Graph, tuple[Node, ...]]:
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
         return (node if same else node.over(inputs),)
 
-    found = rebuilt(graph, change)
+    without_views = rebuilt(graph, change)
     further = tuple(leaves.values())
     return replace(
-        found,
-        inputs=(*found.inputs, *further),
-        kept=(*found.kept, *(views[leaf] for leaf in further)),
+        without_views,
+        inputs=(*without_views.inputs, *further),
+        kept=(*without_views.kept, *(views[leaf] for leaf in further)),
         differentiable=(*graph.differentiable, *range(first, first + len(further))),
         shown=tuple(node.attr("parameters")[0] for node in marks),
     ), further
@@ -72,12 +72,12 @@ def together(graph: Graph, leaves: Collection[Node]) -> Graph:
         return graph
     views = views_of(graph, leaves)
     graph = replace(graph, kept=graph.kept[: len(graph.kept) - len(leaves)])
-    made: dict[Node, Node] = {}
+    forms: dict[Node, Node] = {}
 
     def change(node: Node, inputs: tuple[Node, ...]) -> Sequence[Node]:
         same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
-        made[node] = made[views[node]] if node in views else node if same else node.over(inputs)
-        return (made[node],)
+        forms[node] = forms[views[node]] if node in views else node if same else node.over(inputs)
+        return (forms[node],)
 
     inputs = tuple(node for node in graph.inputs if node not in views)
     differentiable = tuple(place for place in graph.differentiable if place < len(inputs))

@@ -98,8 +98,8 @@ def _gradients(
     if not pairs:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     outputs, grads = (tuple(column) for column in zip(*pairs, strict=True))
-    found = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
-    return tuple(torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True))
+    gradients = walked(outputs, grads, retain_graph, create_graph, tuple(leaves), allow_unreachable=True)
+    return tuple(torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ class Taped:
     def __call__(self, operands: Sequence[torch.Tensor], args: Value, kwargs: Value) -> tuple[Value, ...]:
         state = (_generator(operands).get_state(),) if self.draws else ()
         result, leaves = _run(self.target, self.wanted, operands, args, kwargs)
-        found = [_at(result, path) for path in self.paths]
-        plain = found if torch.is_grad_enabled() else [part.detach() for part in found]
-        return tuple(plain), tuple(found), tuple(leaves), state
+        results = [_at(result, path) for path in self.paths]
+        plain = results if torch.is_grad_enabled() else [part.detach() for part in results]
+        return tuple(plain), tuple(results), tuple(leaves), state
 
     @property
     def __name__(self) -> str:
@@ -173,8 +173,8 @@ def _drawing_from(state: torch.Tensor | None, operands: Sequence[torch.Tensor]) 
 
 def _generator(operands: Sequence[torch.Tensor]) -> torch.Generator:
     """The generator from which a call on these tensors draws."""
-    found = default_generator(drawn_on(str(operand.device) for operand in operands))
-    return torch.default_generator if found is None else found
+    generator = default_generator(drawn_on(str(operand.device) for operand in operands))
+    return torch.default_generator if generator is None else generator
 
 
 def drawn_on(devices: Iterable[str]) -> str:
@@ -325,8 +325,8 @@ def _spread(
     orders_of = {len(order): order for order in TABLE[node.attr("name")].gradients}
     given = [orders_of.get(len(order), order) for order in rows]
     name = f"{node.attr('name')}_backward"
-    found = calls(builder, target, args, results, name=name, given=given, orders=orders)
+    gradients = calls(builder, target, args, results, name=name, given=given, orders=orders)
     parts: list[Gradient] = [None] * len(node.inputs)
-    for index, part in zip(wanted, found, strict=True):
+    for index, part in zip(wanted, gradients, strict=True):
         parts[index] = part
     return parts

@@ -51,10 +51,10 @@ class Builder:
 
     def size(self, value: Expr) -> int:
         """The recorded value of a size."""
-        found = self._sizes.get(value)
-        if found is None:
-            found = self._sizes[value] = value.evaluate(self.hints)
-        return found
+        known = self._sizes.get(value)
+        if known is None:
+            known = self._sizes[value] = value.evaluate(self.hints)
+        return known
 
     def sizes(self, shape: Iterable[Expr]) -> tuple[int, ...]:
         """The recorded values of a shape."""
@@ -62,10 +62,10 @@ class Builder:
 
     def count(self, shape: Shape) -> Expr:
         """The number of elements."""
-        found = self._counts.get(shape)
-        if found is None:
-            found = self._counts[shape] = product(shape)
-        return found
+        known = self._counts.get(shape)
+        if known is None:
+            known = self._counts[shape] = product(shape)
+        return known
 
     def require(self, op: str, left: Expr, right: Expr, why: str) -> None:
         """Records that ``left <op> right`` was used; raises Unprovable when it was false or run-time sizes decide."""
@@ -176,11 +176,11 @@ class Builder:
         if len(inputs) > 1 and op != "derived" and any(other.device != place for other in inputs):
             raise Unprovable(f"{op} of tensors on several devices")
         identity = (op, inputs, attributes_key(op, attrs), dtype.name, shape, place)
-        found = self._table.get(identity)
-        if found is None:
-            found = self._table[identity] = Node(op, inputs, attrs, dtype, shape, None, self.line, place)
-            self.nodes.append(found)
-        return found
+        node = self._table.get(identity)
+        if node is None:
+            node = self._table[identity] = Node(op, inputs, attrs, dtype, shape, None, self.line, place)
+            self.nodes.append(node)
+        return node
 
     def adopt(self, nodes: Iterable[Node]) -> None:
         """Takes nodes made elsewhere, in program order: a pure one is given again where its parts are asked for."""

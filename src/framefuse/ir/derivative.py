@@ -90,8 +90,8 @@ class Piece:
     @property
     def histories(self) -> frozenset[int]:
         """The graph's inputs whose histories the gradients go to, now or when differentiated again."""
-        found = {entry.place for entry in (*self.inputs, *self.roots) if entry.kind == "input"}
-        return frozenset(found.union(entry.history for entry in self.roots if entry.history is not None))
+        places = {entry.place for entry in (*self.inputs, *self.roots) if entry.kind == "input"}
+        return frozenset(places.union(entry.history for entry in self.roots if entry.history is not None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def sink_side(size: int, arcs: Sequence[tuple[int, int, int]]) -> bytearray:
     while True:
         level = _to_sink(heads, room, leaving)
         if not level[SOURCE]:
-            return bytearray(1 if found else 0 for found in level)
+            return bytearray(1 if depth else 0 for depth in level)
         _block(heads, room, leaving, level)
 
 

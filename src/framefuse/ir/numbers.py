@@ -30,14 +30,14 @@ class Expr:
     _table: ClassVar[dict[Any, Expr]] = {}
 
     def __new__(cls, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> Expr:
-        found = Expr._table.get(terms)
-        if found is None:
-            made = object.__new__(Expr)
-            made.terms = terms
-            made.symbols = frozenset().union(*(atom.symbols for atoms, _ in terms for atom in atoms))
-            made.constant = None if len(terms) > 1 or (terms and terms[0][0]) else sum(factor for _, factor in terms)
-            found = Expr._table.setdefault(terms, made)
-        return found
+        interned = Expr._table.get(terms)
+        if interned is None:
+            new = object.__new__(Expr)
+            new.terms = terms
+            new.symbols = frozenset().union(*(atom.symbols for atoms, _ in terms for atom in atoms))
+            new.constant = None if len(terms) > 1 or (terms and terms[0][0]) else sum(factor for _, factor in terms)
+            interned = Expr._table.setdefault(terms, new)
+        return interned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Expr, (self.terms,))
@@ -155,14 +155,14 @@ class Symbol(Atom):
     expr: Expr  # this symbol as an expression
 
     def __new__(cls, name: str) -> Symbol:
-        found = Symbol._table.get(name)
-        if found is None:
-            made = object.__new__(Symbol)
-            made.name = name
-            made.symbols = frozenset((made,))
-            made.expr = Expr((((made,), 1),))
-            found = Symbol._table.setdefault(name, made)
-        return found
+        interned = Symbol._table.get(name)
+        if interned is None:
+            new = object.__new__(Symbol)
+            new.name = name
+            new.symbols = frozenset((new,))
+            new.expr = Expr((((new,), 1),))
+            interned = Symbol._table.setdefault(name, new)
+        return interned
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Symbol, (self.name,))

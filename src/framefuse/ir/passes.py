@@ -85,12 +85,12 @@ def run(
     steps: list[Step] = []
     for each in passes:
         start = time.perf_counter()
-        made = each.run(value, setting)
+        result = each.run(value, setting)
         seconds = time.perf_counter() - start
-        changed = made is not value
+        changed = result is not value
         if check and changed:
-            stages[each.stage].verify(made, each.name)
-        text = stages[each.stage].text(made, value) if dump and changed else ""
+            stages[each.stage].verify(result, each.name)
+        text = stages[each.stage].text(result, value) if dump and changed else ""
         steps.append(Step(each.name, each.stage, seconds, changed, text))
-        value = made
+        value = result
     return value, tuple(steps)

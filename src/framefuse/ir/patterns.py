@@ -55,8 +55,8 @@ class Exchange:
         """The graph with every match exchanged, and how many there were. Matches do not overlap; one whose inner
         values others read too is left, since they would be computed twice.
         """
-        found = dict(self.matches(graph))
-        if not found:
+        matches = dict(self.matches(graph))
+        if not matches:
             return graph, 0
         gone: set[Node] = set()  # what was only computed for what has been exchanged
         count = 0
@@ -65,7 +65,7 @@ class Exchange:
             node: Node, operands: tuple[Node, ...], builder: Builder, now: Mapping[Node, Node]
         ) -> Node | None:
             nonlocal count
-            match = found.get(node)
+            match = matches.get(node)
             result = _Exchanged(self, match, builder, now, node).made() if match is not None else None
             if match is not None and result is not None:
                 gone.update(self._inner(match, node))
@@ -203,10 +203,10 @@ def _settled(pattern: Template, graph: Graph, bound: dict[Node, Node], pairs: Pa
     """The match with its sizes and floats, if all numbers agree on the recorded sizes."""
     match = Match(bound)
     for node in pattern.graph.inputs:
-        found = bound.get(node)
-        if found is None:
+        matched = bound.get(node)
+        if matched is None:
             continue
-        for size, here in zip(node.shape, found.shape, strict=True):
+        for size, here in zip(node.shape, matched.shape, strict=True):
             symbol = _symbol(size)
             if symbol is not None:
                 match.sizes.setdefault(symbol, here)
@@ -242,10 +242,10 @@ def _holds(relation: Relation, match: Match, graph: Graph) -> bool:
 
 def _symbol(size: Expr) -> Symbol | None:
     """The symbol that the size is, if it is nothing more."""
-    found = size.symbols
-    if len(found) != 1:
+    symbols = size.symbols
+    if len(symbols) != 1:
         return None
-    symbol = next(iter(found))
+    symbol = next(iter(symbols))
     return symbol if symbol.expr is size or symbol.expr == size else None
 
 
@@ -306,8 +306,8 @@ class _Exchanged:
             for node in replacement.graph.nodes:
                 if node.op != "input":
                     nodes[node] = self._node(node, tuple([nodes[operand] for operand in node.inputs]))
-            found = self.builder.expand(nodes[replacement.root], self.root.shape)
-            return self.builder.resized(found, self.root.shape)
+            result = self.builder.expand(nodes[replacement.root], self.root.shape)
+            return self.builder.resized(result, self.root.shape)
         except Unprovable:
             return None
 

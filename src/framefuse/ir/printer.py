@@ -43,8 +43,8 @@ class Program:
 
 def free_symbols(graph: Graph) -> dict[str, Value]:
     """The symbols of sizes and the names of floats that nodes of a graph are over, by their text."""
-    found = (_symbols((node.shape, node.attrs if node.op != "cast" else ())) for node in graph.nodes)
-    return {str(symbol): symbol for symbols in found for symbol in symbols}
+    by_node = (_symbols((node.shape, node.attrs if node.op != "cast" else ())) for node in graph.nodes)
+    return {str(symbol): symbol for symbols in by_node for symbol in symbols}
 
 
 def node_names(graph: Graph) -> dict[Node, str]:
@@ -103,24 +103,24 @@ class _Printer:
 
     def _input_sizes(self) -> dict[Symbol, str]:
         """How each symbol is read off an input: a size where one is that symbol, else a stride."""
-        found: dict[Symbol, str] = {}
+        read_as: dict[Symbol, str] = {}
         for what in ("shape[{}]", "stride({})"):
             for place, node in enumerate(self.graph.inputs):
                 for axis, size in enumerate((node.shape if "shape" in what else node.strides) or ()):
                     symbol = next(iter(size.symbols), None)
                     if symbol is not None and size is symbol.expr:
-                        found.setdefault(symbol, f"x{place}.{what.format(axis)}")
-        return found
+                        read_as.setdefault(symbol, f"x{place}.{what.format(axis)}")
+        return read_as
 
     def _free_numbers(self, sizes: Mapping[Symbol, str]) -> list[str]:
         known = set(sizes) | {symbol for symbol, _, _ in self.graph.bound}
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for node in self.graph.nodes:
             for value in (node.shape, node.attrs if node.op != "cast" else ()):
                 for symbol in _symbols(value):
                     if symbol not in known:
-                        found[str(symbol)] = None
-        return list(found)
+                        names[str(symbol)] = None
+        return list(names)
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ def changed(
     stages = {stage: Stage(lambda value, name: None, _beside)}
     if reference is not None:
         rows = tuple(Pass(row.name, row.stage, _compared(row, reference)) for row in rows)
-    found, steps = run(rows, graph, None, stages, dump=dump)
-    return found, steps
+    result, steps = run(rows, graph, None, stages, dump=dump)
+    return result, steps
 
 
 def _beside(graph: Graph, before: Graph) -> str:
@@ -79,18 +79,18 @@ def _beside(graph: Graph, before: Graph) -> str:
 def _checked(name: str, change: Callable[[Graph], Graph | None], graph: Graph) -> Graph:
     """What a pass gave, if it fits in the place of what it got."""
     try:
-        found = change(graph)
+        result = change(graph)
     except (UserError, Stop):
         raise
     except Exception as error:
         text = f"the pass {name!r} raised {type(error).__name__}: {error}. Mend it, or remove() what registered it"
         raise UserError(text) from error
-    if found is None or found is graph:
+    if result is None or result is graph:
         return graph
-    wrong = _wrong(found, graph)
+    wrong = _wrong(result, graph)
     if wrong:
         raise UserError(f"the pass {name!r} gave {wrong}. Give a graph with the inputs and outputs of its own")
-    return found
+    return result
 
 
 def _wrong(graph: object, before: Graph) -> str:
@@ -119,10 +119,10 @@ def _wrong(graph: object, before: Graph) -> str:
 
 def _compared(row: Pass, reference: Reference) -> Callable[[Graph, Any], Graph]:
     def compare(graph: Graph, setting: Any) -> Graph:
-        found: Graph = row.run(graph, setting)
-        if found is not graph:
-            _compare(row.name, graph, found, reference)
-        return found
+        result: Graph = row.run(graph, setting)
+        if result is not graph:
+            _compare(row.name, graph, result, reference)
+        return result
 
     return compare
 
@@ -151,7 +151,7 @@ def _drawn(graph: Graph, place: int) -> torch.Tensor:
     node = graph.inputs[place]
     sizes = [size.evaluate(graph.hints) for size in node.shape]
     strides = [stride.evaluate(graph.hints) for stride in node.strides or ()]
-    made = torch.empty_strided(sizes, strides, dtype=node.dtype.torch, device=node.device)
+    tensor = torch.empty_strided(sizes, strides, dtype=node.dtype.torch, device=node.device)
     if node.dtype.is_float:
-        return made.copy_(torch.randn(sizes).to(made.dtype))
-    return made.copy_(torch.randint(0, 2, sizes).to(made.dtype))
+        return tensor.copy_(torch.randn(sizes).to(tensor.dtype))
+    return tensor.copy_(torch.randint(0, 2, sizes).to(tensor.dtype))

@@ -19,21 +19,21 @@ def rebuilt(graph: Graph, change: Change) -> Graph:
     """The graph in which ``change``, given a node and its new operands, says which nodes come in its place; the last of
     them stands for it.
     """
-    made: dict[Node, Node] = {}
+    forms: dict[Node, Node] = {}
     nodes: dict[Node, None] = {}
     for node in graph.nodes:
-        found = change(node, tuple([made[operand] for operand in node.inputs]))
-        nodes.update(dict.fromkeys(found))
-        made[node] = found[-1]
+        instead = change(node, tuple([forms[operand] for operand in node.inputs]))
+        nodes.update(dict.fromkeys(instead))
+        forms[node] = instead[-1]
     return replace(
         graph,
-        inputs=tuple(made[node] for node in graph.inputs),
+        inputs=tuple(forms[node] for node in graph.inputs),
         nodes=tuple(nodes),
-        outputs=tuple(replace(output, node=made[output.node]) for output in graph.outputs),
-        writes=tuple(replace(write, node=made[write.node]) for write in graph.writes),
-        bound=tuple((symbol, made[node], dimension) for symbol, node, dimension in graph.bound),
-        kept=tuple(made[node] for node in graph.kept),
-        lasting=frozenset(made[node] for node in graph.lasting if node in made),
+        outputs=tuple(replace(output, node=forms[output.node]) for output in graph.outputs),
+        writes=tuple(replace(write, node=forms[write.node]) for write in graph.writes),
+        bound=tuple((symbol, forms[node], dimension) for symbol, node, dimension in graph.bound),
+        kept=tuple(forms[node] for node in graph.kept),
+        lasting=frozenset(forms[node] for node in graph.lasting if node in forms),
     )
 
 
@@ -59,8 +59,8 @@ def _value(value: Value, rename: Rename) -> Value:
         parts = [_value(part, rename) for part in value]
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
     if type(value) is dict:
-        found = {key: _value(part, rename) for key, part in value.items()}
-        return value if all(found[key] is part for key, part in value.items()) else found
+        renamed = {key: _value(part, rename) for key, part in value.items()}
+        return value if all(renamed[key] is part for key, part in value.items()) else renamed
     if type(value) is slice:
         return slice(_value(value.start, rename), _value(value.stop, rename), _value(value.step, rename))
     return value

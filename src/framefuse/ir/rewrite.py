@@ -63,14 +63,14 @@ def _ends(graph: Graph) -> list[Node]:
 
 def reached(ends: Iterable[Node]) -> set[Node]:
     """``ends`` and all that they are made of."""
-    found: set[Node] = set()
+    seen: set[Node] = set()
     waiting = list(ends)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in seen:
+            seen.add(node)
             waiting += node.inputs
-    return found
+    return seen
 
 
 def _same_shape(builder: Builder, new: Node, old: Node) -> bool:

@@ -406,11 +406,11 @@ def reason(code: str, detail: str, line: Line | None, advice: str | None = None)
     return Reason(code, row.what.format(detail=detail), advice or row.write, line)
 
 
-def detail(found: Reason) -> str:
+def detail(reason: Reason) -> str:
     """What was filled into the row of a reason."""
-    before, _, after = CATALOGUE[found.code].what.partition("{detail}")
-    whole = found.fact.startswith(before) and found.fact.endswith(after)
-    return found.fact[len(before) : len(found.fact) - len(after)] if whole else found.fact
+    before, _, after = CATALOGUE[reason.code].what.partition("{detail}")
+    whole = reason.fact.startswith(before) and reason.fact.endswith(after)
+    return reason.fact[len(before) : len(reason.fact) - len(after)] if whole else reason.fact
 
 
 def page(row: Row) -> str:

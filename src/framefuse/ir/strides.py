@@ -53,12 +53,12 @@ def irregular(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     order = dense_order(sizes, strides)
     if order is None or 0 in sizes:
         return ()
-    found, step = [], 1
+    axes, step = [], 1
     for axis in reversed(order):
         if sizes[axis] == 1 and strides[axis] != step:
-            found.append(axis)
+            axes.append(axis)
         step *= sizes[axis]
-    return tuple(found)
+    return tuple(axes)
 
 
 def ambiguous(meta: TensorMeta) -> tuple[int, ...]:

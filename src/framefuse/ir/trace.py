@@ -191,13 +191,13 @@ def formatted(value: Value, conversion: int, spec: str) -> str:
 
 def refs(value: Value) -> list[int]:
     """The values named anywhere in nested arguments or in a recipe, in order."""
-    found: list[int] = []
+    numbers: list[int] = []
     waiting = [value]
     while waiting:
         part = waiting.pop()
         kind = type(part)
         if kind is Ref:
-            found.append(part.value)
+            numbers.append(part.value)
         elif kind in LEAVES:
             continue
         elif isinstance(part, (tuple, list)):
@@ -208,12 +208,12 @@ def refs(value: Value) -> list[int]:
             waiting += (part.step, part.stop, part.start)
         elif hasattr(part, "parts"):
             waiting += (part.base, *reversed(part.parts))
-    return found
+    return numbers
 
 
 def outside(result: Value, effects: tuple[Effect, ...]) -> tuple[int, ...]:
     """The values that a result and effects name, each once, in order."""
-    found = dict.fromkeys(refs(result))
+    numbers = dict.fromkeys(refs(result))
     for effect in effects:
-        found.update(dict.fromkeys(refs((effect.target, effect.key, effect.value))))
-    return tuple(found)
+        numbers.update(dict.fromkeys(refs((effect.target, effect.key, effect.value))))
+    return tuple(numbers)

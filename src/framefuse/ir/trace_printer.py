@@ -11,7 +11,7 @@ def trace_text(trace: Trace) -> str:
     """The whole trace; each call stands below the user's line that made it, with the recorded metadata at its right."""
     lines = [f"# {trace.name}, recorded at {trace.line}", "# assumes:"]
     lines += [f"#   {fact}" for fact in trace.assumptions.facts]
-    lines += [f"#   {symbol} = {made}" for symbol, made in trace.assumptions.definitions]
+    lines += [f"#   {symbol} = {formula}" for symbol, formula in trace.assumptions.definitions]
     lines += [f"#   {relation}" for relation in (*trace.assumptions.relations, *trace.assumptions.comparisons)]
     for entry in trace.assumptions.inputs:
         lines.append(f"v{entry.value} = {entry.source}  # {entry.spec}")
@@ -45,7 +45,7 @@ def _refs(value: Value) -> list[int]:
     if isinstance(value, Ref):
         return [value.value]
     if isinstance(value, (tuple, list)):
-        return [found for part in value for found in _refs(part)]
+        return [number for part in value for number in _refs(part)]
     return []
 
 

@@ -50,7 +50,7 @@ class Chosen:
 
 def total(tunings: Iterable[Tuning]) -> Tuning:
     """Several graphs' together."""
-    found = list(tunings)
-    kernels = tuple(kernel for tuning in found for kernel in tuning.kernels)
-    seconds, compiling = (sum(getattr(t, name) for t in found) for name in ("seconds", "compiling"))
-    return Tuning(kernels, seconds, compiling, max((tuning.scratch for tuning in found), default=0))
+    measured = list(tunings)
+    kernels = tuple(kernel for tuning in measured for kernel in tuning.kernels)
+    seconds, compiling = (sum(getattr(t, name) for t in measured) for name in ("seconds", "compiling"))
+    return Tuning(kernels, seconds, compiling, max((tuning.scratch for tuning in measured), default=0))

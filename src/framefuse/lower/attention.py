@@ -84,5 +84,5 @@ def _safe_softmax(lo: Lowering, scores: Node) -> Node:
     lo.require("!=", scores.shape[axis], ZERO, "keys of attention")
     high = lo.reduce("amax", scores, (axis,), True)
     top = lo.compute(lambda a, m: e.exp(a - m), scores, high)
-    found = lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True))
-    return lo.derived(lo.compute(lambda a, m: where(m <= -INFINITY, 0.0, a), found, high), "softmax", (scores,), axis)
+    ratio = lo.compute(lambda a, s: a / s, top, lo.reduce("sum", top, (axis,), True))
+    return lo.derived(lo.compute(lambda a, m: where(m <= -INFINITY, 0.0, a), ratio, high), "softmax", (scores,), axis)

@@ -44,19 +44,19 @@ def bordered(lo: Lowering, input: Node, amounts: Sequence[Expr], mode: str) -> N
     for size in input.shape:
         lo.require("!=", size, ZERO, "a picture with elements")
     # Eager's gradient leads to the operand, of which it does not depend; that of a circular border is of copies.
-    found = input if mode == "circular" else lo.derived(input, "aside", (input,))
+    padded = input if mode == "circular" else lo.derived(input, "aside", (input,))
     for place in range(len(amounts) // 2):
         axis = len(input.shape) - 1 - place
         low, high = amounts[2 * place], amounts[2 * place + 1]
         if lo.size(low) < 0 or lo.size(high) < 0:
             raise Unsupported("a negative border")
-        pieces = [found]
+        pieces = [padded]
         for amount, front in ((low, True), (high, False)):
             if lo.size(amount) == 0:
                 lo.require("==", amount, expr(0), "no border")
                 continue
             lo.require("<", expr(0), amount, "a border")
-            piece = BORDERS[mode](lo, found, axis, amount, front)
+            piece = BORDERS[mode](lo, padded, axis, amount, front)
             pieces = [piece, *pieces] if front else [*pieces, piece]
-        found = lo.cat(pieces, axis)
-    return found
+        padded = lo.cat(pieces, axis)
+    return padded

@@ -153,8 +153,8 @@ class Lowering(Builder):
             ("random", False), ("orders", ((),)),
         )  # fmt: skip
         call = self.opaque("library", (node,), attrs, node.dtype, (), None, device)
-        found = self.there[node, device] = self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
-        return found
+        element = self.there[node, device] = self.opaque("result", (call,), (("path", ()),), node.dtype, (), (), device)
+        return element
 
     def _number(self, number: Scalar, digits: DType, dtype: DType, shape: Shape, device: str) -> Node:
         """A number in ``dtype``, with the digits that it has in another one."""

@@ -103,8 +103,8 @@ def _repeated(lo: Lowering, input: Node, scales: tuple[int, ...]) -> Node:
         flat.append(size * scale)
     for size in input.shape[1:]:
         lo.require("!=", size, expr(0), "a picture with elements")
-    found = lo.reshape(lo.expand(lo.reshape(input, tuple(apart)), tuple(long)), tuple(flat))
-    return lo.derived(found, "repeated", (input,), *scales)
+    repeated = lo.reshape(lo.expand(lo.reshape(input, tuple(apart)), tuple(long)), tuple(flat))
+    return lo.derived(repeated, "repeated", (input,), *scales)
 
 
 @rule("F.interpolate", "F.upsample")

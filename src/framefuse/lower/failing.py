@@ -26,12 +26,12 @@ def failing(lo: Builder, computed: Iterable[Node], roots: Sequence[Node]) -> lis
     checked = {node for node in reached(computed) if may_fail(node)}
     live = reached([*roots, *checked])
     whole: dict[Node, Sizes] = {root: frozenset() for root in roots}  # computed whole where no such size is zero
-    found = []
+    whole_for_errors = []
     for node in reversed(lo.nodes):
         if node not in live:
             continue
         if node in checked and not (node in whole and _never_zero(lo, whole[node])):
-            found.append(node)
+            whole_for_errors.append(node)
             whole[node] = frozenset()
         elif node in checked or node.op in ("library", "matmul"):  # a call reads its operands, whoever needs it
             whole[node] = frozenset()
@@ -40,7 +40,7 @@ def failing(lo: Builder, computed: Iterable[Node], roots: Sequence[Node]) -> lis
                 needed = whole[node] | sizes
                 if operand not in whole or len(needed) < len(whole[operand]):
                     whole[operand] = needed
-    return found[::-1]
+    return whole_for_errors[::-1]
 
 
 def may_fail(node: Node) -> bool:

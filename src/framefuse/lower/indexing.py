@@ -232,8 +232,8 @@ def gather(lo: Lowering, input: Node, dim: Value, index: Node, *, sparse_grad: b
         if place != axis and mine is not read:
             lo.require("<=", read, mine, "gather")
     places = lo.cast(index, INT64)
-    found = lo.gather(input, places, axis)
-    return lo.derived(found, "elements_added", (input, places), axis) if lo.adds(input) else found
+    gathered = lo.gather(input, places, axis)
+    return lo.derived(gathered, "elements_added", (input, places), axis) if lo.adds(input) else gathered
 
 
 @rule("take_along_dim")

@@ -47,8 +47,8 @@ def settle(lo: Builder, trace: Trace, values: Values) -> None:
 
 def _names_format(call: Call) -> bool:
     """Whether the call asks for a memory format of which sizes decide whether a tensor has it."""
-    found = (call.kwargs.get("memory_format"), *(part for part in call.args if isinstance(part, torch.memory_format)))
-    return any(part not in (None, torch.preserve_format, torch.contiguous_format) for part in found)
+    formats = (call.kwargs.get("memory_format"), *(part for part in call.args if isinstance(part, torch.memory_format)))
+    return any(part not in (None, torch.preserve_format, torch.contiguous_format) for part in formats)
 
 
 def _settle_given_back(lo: Builder, call: Call, values: Values) -> None:
@@ -58,11 +58,11 @@ def _settle_given_back(lo: Builder, call: Call, values: Values) -> None:
     if TABLE[call.name].gives_back and not _names_format(call):
         return
     given = set(refs(call.result))
-    found = [value for value in refs((call.args, call.kwargs)) if value in given]
-    for value in found:
+    given_back = [value for value in refs((call.args, call.kwargs)) if value in given]
+    for value in given_back:
         for size in values.contents[value].shape:
             _agree(lo, size, expr(lo.size(size)))
-    for number in numbers_in((call.args, call.kwargs)) if found else ():
+    for number in numbers_in((call.args, call.kwargs)) if given_back else ():
         if isinstance(number, Expr):
             _agree(lo, number, expr(lo.size(number)))
 
@@ -114,29 +114,29 @@ def _strides(lo: Builder, values: Values, value: int) -> Shape | None:
 
 def through(lo: Builder, path: Sequence[Node], shape: Shape, strides: Shape) -> Shape | None:
     """The strides behind the views of ``path`` on a tensor of these sizes and strides; None where they are unknown."""
-    found: Shape | None = strides
+    behind: Shape | None = strides
     for step in path:
-        if found is None:
+        if behind is None:
             return None
         if step.op == "permute":
-            found = tuple(found[axis] for axis in step.attr("axes"))
+            behind = tuple(behind[axis] for axis in step.attr("axes"))
         elif step.op == "slice":
-            found = tuple(stride * every for stride, every in zip(found, step.attr("steps"), strict=True))
+            behind = tuple(stride * every for stride, every in zip(behind, step.attr("steps"), strict=True))
         elif step.op == "expand":
             missing = len(step.shape) - len(shape)
-            sizes = zip(step.shape[missing:], shape, found, strict=True)
-            found = (ZERO,) * missing + tuple(stride if own is size else ZERO for size, own, stride in sizes)
+            sizes = zip(step.shape[missing:], shape, behind, strict=True)
+            behind = (ZERO,) * missing + tuple(stride if own is size else ZERO for size, own, stride in sizes)
         else:
-            found = _reshaped(lo, shape, found, step.shape)
+            behind = _reshaped(lo, shape, behind, step.shape)
         shape = step.shape
-    return found
+    return behind
 
 
 def _reshaped(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> Shape | None:
     """Strides of the view of another shape: the sizes of each follow from groups with equal products."""
     if 0 in lo.sizes(shape):
         return None
-    found: list[Expr] = []
+    reversed_strides: list[Expr] = []
     left = list(zip(shape, strides, strict=True))
     sizes = list(new)
     while sizes:
@@ -154,9 +154,9 @@ def _reshaped(lo: Builder, shape: Shape, strides: Shape, new: Shape) -> Shape | 
             return None
         stride = real[0][1] if real else ONE
         for size in inside:
-            found.append(stride)
+            reversed_strides.append(stride)
             stride = stride * size
-    return tuple(reversed(found))
+    return tuple(reversed(reversed_strides))
 
 
 def _apart(axes: Sequence[tuple[Expr, Expr]]) -> bool:

@@ -59,8 +59,8 @@ class Lasting:
         meta = self.trace.metas[value]
         if meta.family not in self.unseen or meta.storage not in self.kept:
             return None
-        earlier = [made for call in self.trace.calls[:index] for made in (*refs(call.result), *call.written)]
-        holders = [self.holders[self.along[made]] for made in earlier if made in self.along]
+        earlier = [number for call in self.trace.calls[:index] for number in (*refs(call.result), *call.written)]
+        holders = [self.holders[self.along[number]] for number in earlier if number in self.along]
         return self.unseen[meta.family] if any(meta.storage in holder.storages for holder in holders) else None
 
     def nodes(self, live: Iterable[Node], leaving: Iterable[int]) -> frozenset[Node]:
@@ -105,13 +105,13 @@ def is_view(node: Node) -> bool:
     return TABLE[node.op].kind == VIEW and node.op not in ("cat", "pad")
 
 
-def _is_statistic(node: Node, found: set[Node]) -> bool:
+def _is_statistic(node: Node, statistics: set[Node]) -> bool:
     """Whether the node sums up rows, or is computed from what does alone."""
     if TABLE[node.op].kind == REDUCE:
         return True
     parts = [part for part in node.inputs if part.op != "full"]
     kind = TABLE[node.op].kind
-    return kind in (POINTWISE, VIEW) and bool(parts) and all(part in found for part in parts)
+    return kind in (POINTWISE, VIEW) and bool(parts) and all(part in statistics for part in parts)
 
 
 def _forms(node: Node) -> Iterable[Node]:

@@ -108,10 +108,10 @@ class NoView:
     target: Callable[..., Value]
 
     def __call__(self, base: torch.Tensor, *args: Value, **kwargs: Value) -> Value:
-        found = self.target(base, *args, **kwargs).data
+        tensor = self.target(base, *args, **kwargs).data
         if not base.is_inference():
-            torch._C._autograd._unsafe_set_version_counter((found,), (base._version,))
-        return found
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (base._version,))
+        return tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ class Parts:
     count: int
 
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
-        found = self.target(*args, **kwargs)
-        if len(found) != self.count:
-            raise ValueError(f"{len(found)} results, where {self.count} were recorded")
-        return found
+        results = self.target(*args, **kwargs)
+        if len(results) != self.count:
+            raise ValueError(f"{len(results)} results, where {self.count} were recorded")
+        return results
 
     @property
     def __name__(self) -> str:
@@ -145,8 +145,8 @@ class Draw:
     writes: ClassVar[bool] = True  # its result counts the fill
 
     def __call__(self, sizes: tuple[int, ...], *numbers: float) -> torch.Tensor:
-        made = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
-        filled: torch.Tensor = getattr(made, self.fill)(*numbers)
+        tensor = torch.empty_permuted(sizes, self.order, dtype=self.dtype, device=self.device)
+        filled: torch.Tensor = getattr(tensor, self.fill)(*numbers)
         return filled
 
     @property
@@ -174,7 +174,7 @@ class UnderAutocast:
 
     def __call__(self, *args: Value, **kwargs: Value) -> Value:
         wanted = dict(self.casts)
-        found = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS]
+        states = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in KINDS]
         cache = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)  # what it kept here would have no gradient
         try:
@@ -184,7 +184,7 @@ class UnderAutocast:
                     torch.set_autocast_dtype(kind, getattr(torch, wanted[kind]))
             return self.target(*args, **kwargs)
         finally:
-            for kind, enabled, dtype in found:
+            for kind, enabled, dtype in states:
                 torch.set_autocast_enabled(kind, enabled)
                 torch.set_autocast_dtype(kind, dtype)
             torch.set_autocast_cache_enabled(cache)

@@ -132,16 +132,16 @@ class LibraryCalls:
         """How eager's own operands lay in memory: the library is as fast on ours only if they lie the same way, and
         draws the same random numbers for each element. An operand of a call that we made up lies row-major.
         """
-        found: dict[Node, tuple[int, ...] | None] = {}
+        orders: dict[Node, tuple[int, ...] | None] = {}
         for value in refs((call.args, call.kwargs)):
             if value < 0:
-                found[replaced[value]] = tuple(range(len(replaced[value].shape)))
+                orders[replaced[value]] = tuple(range(len(replaced[value].shape)))
                 continue
             meta, node = self.trace.metas[value], replaced.get(value) or self._as_it_lies(value)
             if call.random:
                 self._settle_order(call, node, meta)
-            found.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
-        return tuple(found[node] for node in operands)
+            orders.setdefault(node, order_like(meta) if call.random else dense_order(meta.sizes, meta.strides))
+        return tuple(orders[node] for node in operands)
 
     def _open(self, call: Call, operands: Sequence[Node], replaced: dict[int, Node]) -> tuple[Expr, ...]:
         """The sizes of 1 of computed operands, in eager's memory, that do not tell how larger ones would lie there: so
@@ -149,14 +149,14 @@ class LibraryCalls:
         """
         if TABLE[call.name].row_major:
             return ()
-        found: list[Expr] = []
+        unclear_sizes: list[Expr] = []
         for value in refs((call.args, call.kwargs)):
             node = replaced[value] if value in replaced else self._as_it_lies(value)
             if value >= 0 and node.strides is None:  # what a call that we made up reads lies row-major
-                found += (node.shape[axis] for axis in ambiguous(self.trace.metas[value]))
+                unclear_sizes += (node.shape[axis] for axis in ambiguous(self.trace.metas[value]))
         for node in operands:
-            found += self.builder.lying.get(node.inputs[0], ()) if node.op == "result" else ()
-        return tuple(dict.fromkeys(found))
+            unclear_sizes += self.builder.lying.get(node.inputs[0], ()) if node.op == "result" else ()
+        return tuple(dict.fromkeys(unclear_sizes))
 
     def _settle_order(self, call: Call, node: Node, meta: TensorMeta) -> None:
         """Requires that sizes are 1 where they leave open in which order the operand of a random call lies."""

@@ -197,11 +197,11 @@ class _Lowerer:
         plain = computed(node)
         own = plain if plain.op == "result" and plain not in self.taken else None
         self.taken.add(plain)
-        made = node = self.lasting.made(call, value, node)
+        contents = node = self.lasting.made(call, value, node)
         node = self.gradients.shown(call, value, node, self.leaving)
         self.computed.append(node)
         self.definer[value] = Definition(call, path, own, self.index)
-        self.values.define(value, made, self.gradients.made(call, value, node))
+        self.values.define(value, contents, self.gradients.made(call, value, node))
         self._bind_symbols(value, node.shape)
 
     def _by_rule(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> tuple[Node, ...] | None:
@@ -209,18 +209,18 @@ class _Lowerer:
         metas = [self.trace.metas[value] for _, value in fresh]
         self.builder.place = metas[0].device if metas else "cpu"
         composed = call.autocast and call.name in COMPOSED
-        found = None if composed else self._rule_result(call)
-        if found is None:
+        result = None if composed else self._rule_result(call)
+        if result is None:
             return None
         if self._is_complex(call, metas):  # kernels have no complex numbers
-            found = _only_shapes(found, [path for path, _ in fresh])
-        if isinstance(found, Shapes):
-            if not self._shapes_agree(call, found.shapes, metas):
+            result = _only_shapes(result, [path for path, _ in fresh])
+        if isinstance(result, Shapes):
+            if not self._shapes_agree(call, result.shapes, metas):
                 return None
-            return self._by_library(call, fresh, found.shapes)
+            return self._by_library(call, fresh, result.shapes)
         nodes = []
         for (path, _), meta in zip(fresh, metas, strict=True):
-            node = _follow(found, path)
+            node = _follow(result, path)
             if not isinstance(node, Node) or not self._agrees(node, meta):
                 self.notes.append((call.name, f"rule gave {_describe(node)}, eager {meta.dtype}{list(meta.sizes)}"))
                 return None
@@ -241,12 +241,12 @@ class _Lowerer:
         try:
             args = [self._argument(value) for value in call.args]
             kwargs = {name: self._argument(value) for name, value in call.kwargs.items()}
-            found = rule(self.builder, *args, **kwargs)
-            if call.random != bool(self.builder.drawn) and not isinstance(found, Shapes):
+            result = rule(self.builder, *args, **kwargs)
+            if call.random != bool(self.builder.drawn) and not isinstance(result, Shapes):
                 raise Unsupported("random")
-            for shape in _shapes(found):
+            for shape in _shapes(result):
                 self.builder.exists(shape)
-            return found
+            return result
         except FALLBACK as error:
             self.builder.relations = before
             self.notes.append((call.name, f"{type(error).__name__}: {error}"))
@@ -426,10 +426,10 @@ class _Lowerer:
 
     def _fresh_shapes(self, call: Call, fresh: Sequence[tuple[tuple[int, ...], int]]) -> Sequence[Shape | None]:
         """The shapes of what an in-place call gives beside its writes, None where no rule knows them."""
-        found = self._rule_result(call) if fresh else None
+        result = self._rule_result(call) if fresh else None
         metas = [self.trace.metas[value] for _, value in fresh]
-        if isinstance(found, Shapes) and self._shapes_agree(call, found.shapes, metas):
-            return found.shapes
+        if isinstance(result, Shapes) and self._shapes_agree(call, result.shapes, metas):
+            return result.shapes
         return (self._probed(call, metas) if fresh else None) or [None] * len(fresh)
 
     def _new_contents(self, call: Call, value: int) -> Node | None:
@@ -467,12 +467,12 @@ class _Lowerer:
     def _places(self, call: Call, written: tuple[int, ...]) -> tuple[int | str, ...]:
         places: list[int | str] = []
         for value in written:
-            found: list[int | str] = [place for place, arg in enumerate(call.args) if arg == Ref(value)]
-            found += [name for name, arg in call.kwargs.items() if isinstance(arg, Ref) and arg.value == value]
-            if len(found) != 1:
+            arguments: list[int | str] = [place for place, arg in enumerate(call.args) if arg == Ref(value)]
+            arguments += [name for name, arg in call.kwargs.items() if isinstance(arg, Ref) and arg.value == value]
+            if len(arguments) != 1:
                 fact = f"{call.name} writes memory that is not one of its direct operands."
                 raise Stop(reason("in-place", fact, call.line, "Use the form that returns its result."))
-            places.append(found[0])
+            places.append(arguments[0])
         return tuple(places)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
@@ -525,8 +525,8 @@ class _Lowerer:
         if binder:  # numbers that leave the call may be run-time sizes of tensors that do not
             effects = [(effect.key, effect.value) for effect in self.trace.effects]
             told = [number.substitute(self.symbols) for number in numbers_in((self.trace.result, effects))]
-            made = [(each.args, each.kwargs) for each in late]
-            waiting += {binder[symbol] for symbol in symbols_in((told, made)) if symbol in binder}
+            late_arguments = [(each.args, each.kwargs) for each in late]
+            waiting += {binder[symbol] for symbol in symbols_in((told, late_arguments)) if symbol in binder}
         while waiting:
             node = waiting.pop()
             if node not in marked:
@@ -560,31 +560,31 @@ def _paths(result: Value, path: tuple[int, ...] = ()) -> Value:
             yield from _paths(part, (*path, key))
 
 
-def _shapes(found: Value) -> Iterator[Shape]:
+def _shapes(result: Value) -> Iterator[Shape]:
     """The shapes in a rule's answer."""
-    if isinstance(found, Node):
-        yield found.shape
-    elif isinstance(found, Shapes):
-        yield from found.shapes
-    elif isinstance(found, (tuple, list)):
-        for part in found:
+    if isinstance(result, Node):
+        yield result.shape
+    elif isinstance(result, Shapes):
+        yield from result.shapes
+    elif isinstance(result, (tuple, list)):
+        for part in result:
             yield from _shapes(part)
-    elif isinstance(found, dict):
-        yield from _shapes(tuple(found.values()))
+    elif isinstance(result, dict):
+        yield from _shapes(tuple(result.values()))
 
 
-def _only_shapes(found: Value, paths: Sequence[tuple[int, ...]]) -> Shapes:
+def _only_shapes(result: Value, paths: Sequence[tuple[int, ...]]) -> Shapes:
     """What a rule's answer says of sizes."""
-    if isinstance(found, Shapes):
-        return found
-    nodes = [_follow(found, path) for path in paths]
+    if isinstance(result, Shapes):
+        return result
+    nodes = [_follow(result, path) for path in paths]
     return Shapes(tuple(node.shape for node in nodes if isinstance(node, Node)))
 
 
-def _follow(found: Value, path: tuple[int, ...]) -> Value:
+def _follow(result: Value, path: tuple[int, ...]) -> Value:
     for step in path:
-        found = found[step]
-    return found
+        result = result[step]
+    return result
 
 
 def _describe(node: Value) -> str:

@@ -99,16 +99,16 @@ class Outputs:
         """What autograd keeps of values that leave through ``.data``, whose writes it does not see: these have counts
         of writes that are not those of the tensors it keeps.
         """
-        found: set[int] = set()
+        saved: set[int] = set()
         waiting = [value for value in numbers if self.trace.metas[value].storage in self.saved]
         while waiting:
             value = waiting.pop()
             if value in self.definer and value not in self.values.inputs:
                 call = self.definer[value].call
                 operands = [each for each in refs(call.args) if self._share(value, each)]
-                found.update(operands if call.name == "data" else ())
+                saved.update(operands if call.name == "data" else ())
                 waiting += operands if self.trace.metas[value].view else ()
-        return found
+        return saved
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
@@ -131,8 +131,8 @@ class Outputs:
         for value, bumps in self.values.written.items():
             if not self._is_tracked(value):
                 continue
-            hidden, found = self._hidden(), self._own(value, None)
-            self.found[hidden] = replace(found, value=hidden, requires_grad=True)
+            hidden, contents = self._hidden(), self._own(value, None)
+            self.found[hidden] = replace(contents, value=hidden, requires_grad=True)
             write = Late(torch.Tensor.copy_, "copy_", (Ref(value), Ref(hidden)), {}, requires_grad=True)
             self.late.append(write)
             if bumps > 1:
@@ -267,10 +267,10 @@ class Outputs:
         """
         meta = self.trace.metas[value]
         number = self._hidden() if meta.view else value
-        found = replace(self._top(value), value=number, requires_grad=self._carries(value))
-        made = computed(found.node)
-        self._settle_order(value, found.node, made is self.definer[value].own)
-        self.found[number] = replace(found, version=self.trace.versions.get(value, 0))
+        top = replace(self._top(value), value=number, requires_grad=self._carries(value))
+        node = computed(top.node)
+        self._settle_order(value, top.node, node is self.definer[value].own)
+        self.found[number] = replace(top, version=self.trace.versions.get(value, 0))
         if meta.view:
             grad = self.definer[value].call.grad_enabled
             args = (Ref(number), Ref(number))
@@ -297,13 +297,13 @@ class Outputs:
         """Requires that sizes are 1 where they do not tell in which order the dimensions of larger ones would lie: its
         own, or where a library lies its ``own`` result out, those of what the library read.
         """
-        meta, made = self.trace.metas[value], computed(node)
+        meta, contents = self.trace.metas[value], computed(node)
         if not own and CALLS[self.definer[value].call.name].row_major:
             return
-        if own and made.op == "result":
-            sizes = self.builder.lying.get(made.inputs[0], ())
+        if own and contents.op == "result":
+            sizes = self.builder.lying.get(contents.inputs[0], ())
         else:
-            axes = unclear(meta.sizes, meta.strides) or self._hidden_axes(meta, made)
+            axes = unclear(meta.sizes, meta.strides) or self._hidden_axes(meta, contents)
             sizes = tuple(node.shape[axis] for axis in axes)
         for size in sizes:
             try:
@@ -359,9 +359,9 @@ class Outputs:
         if order is None and not (definition.own is plain and plain not in self.copies.given):
             fact = "A result is a view of memory with gaps."
             raise Stop(reason("shared-memory", fact, definition.call.line, "Return its clone()."))
-        found = self._own(value, definition.own)
-        self.real[value] = found.node
-        return found
+        output = self._own(value, definition.own)
+        self.real[value] = output.node
+        return output
 
     def _own(self, value: int, own: Node | None) -> Output:
         """The contents of a value as a tensor that nobody else has, or as the library result that is its ``own``."""
@@ -388,10 +388,10 @@ class Outputs:
         """A node that is a real tensor with this value's own memory: an input, a library result, or a base that is
         made in memory.
         """
-        found = self.real.get(value)
-        if found is None:
-            found = self.real[value] = self._make_tensor(value)
-        return found
+        tensor = self.real.get(value)
+        if tensor is None:
+            tensor = self.real[value] = self._make_tensor(value)
+        return tensor
 
     def _make_tensor(self, value: int) -> Node:
         if value in self.values.inputs:

@@ -23,11 +23,11 @@ THROUGH = ("cast", "expand", "reshape", "derived", "full")  # beside pointwise r
 
 
 def overlaps(
-    lo: Lowering, values: Values, call: Call, written: Sequence[int], index: Value, found: Node | None
+    lo: Lowering, values: Values, call: Call, written: Sequence[int], index: Value, contents: Node | None
 ) -> bool:
     """Whether some operand of the call shares memory with a tensor that it writes, in part or at other places.
 
-    ``index`` is that of an assignment to items, in nodes; ``found`` the new contents where a rule gives them. Relations
+    ``index`` is that of an assignment to items, in nodes; ``contents`` the new ones where a rule gives them. Relations
     of the builder keep tensors apart that sizes keep apart.
     """
     operands = list(refs((call.args, call.kwargs)))
@@ -42,7 +42,7 @@ def overlaps(
         for other in sharing:
             read = _seen(lo, values, value, other)
             same = target is not None and read is not None and _is_same(target, read)
-            if same and (assigns or _keeps_places(found, {values.contents[o] for o in operands})):
+            if same and (assigns or _keeps_places(contents, {values.contents[o] for o in operands})):
                 continue
             if same or target is None or read is None or not _apart(lo, target, read):
                 return True
@@ -89,11 +89,11 @@ def _without_reshape(node: Node) -> Node:
     return node
 
 
-def _keeps_places(found: Node | None, leaves: set[Node]) -> bool:
+def _keeps_places(contents: Node | None, leaves: set[Node]) -> bool:
     """Whether each element of the new contents is made of the operands' elements at the same place."""
-    if found is None:
+    if contents is None:
         return False
-    waiting, met = [found], set()
+    waiting, met = [contents], set()
     while waiting:
         node = waiting.pop()
         if node in met or node in leaves:
@@ -118,10 +118,10 @@ def _apart(lo: Lowering, target: Node, read: Node) -> bool:
 
 
 def _steps(node: Node) -> Path:
-    found = [node]
-    while found[-1].op in ("reshape", "permute", "slice", "expand"):
-        found.append(found[-1].inputs[0])
-    return tuple(reversed(found))
+    path = [node]
+    while path[-1].op in ("reshape", "permute", "slice", "expand"):
+        path.append(path[-1].inputs[0])
+    return tuple(reversed(path))
 
 
 def _ranges_apart(lo: Lowering, a: Node, b: Node, axis: int) -> bool:

@@ -137,11 +137,11 @@ def elements(lo: Lowering, node: Node, windows: Windows, fill: Scalar) -> list[N
     after = [pad + (step - 1 if windows.ceil else 0) for pad, step in zip(windows.pad, windows.step, strict=True)]
     wide = lo.pad(node, [*zeros, *windows.pad], [*zeros, *after], fill)
     shape = _shape(node, windows)
-    found = []
+    taps = []
     for place in windows.places():
         starts = [at * hole for at, hole in zip(place, windows.hole, strict=True)]
-        found.append(lo.slice(wide, [*zeros, *starts], [*ones, *windows.step], shape))
-    return found
+        taps.append(lo.slice(wide, [*zeros, *starts], [*ones, *windows.step], shape))
+    return taps
 
 
 def _spread(lo: Lowering, row: Node, axis: int, shape: Shape) -> Node:
@@ -156,12 +156,12 @@ def _lowest(node: Node) -> Scalar:
     return float("-inf") if node.dtype.is_float else torch.iinfo(node.dtype.torch).min
 
 
-def _greatest(lo: Lowering, found: list[Node], first: Node, names: Callable[[int], Node]) -> tuple[Node, Node]:
+def _greatest(lo: Lowering, taps: list[Node], first: Node, names: Callable[[int], Node]) -> tuple[Node, Node]:
     """The greatest element and what ``names`` says of it: the first of equal ones and the last NaN win, as in eager;
     ``first`` is where a window begins.
     """
-    best, where = found[0], first
-    for number, element in enumerate(found[1:], 1):
+    best, where = taps[0], first
+    for number, element in enumerate(taps[1:], 1):
         wins = lo.pointwise("gt", element, best)
         if element.dtype.is_float:
             wins = lo.pointwise("bit_or", wins, lo.pointwise("isnan", element))
@@ -185,15 +185,15 @@ def _begins(lo: Lowering, windows: Windows, weights: tuple[Scalar, ...], shape: 
 
 
 def _strides(sizes: tuple[Value, ...]) -> tuple[Value, ...]:
-    found: list[Value] = []
+    strides: list[Value] = []
     step: Value = 1
     for size in reversed(sizes):
-        found.append(step)
+        strides.append(step)
         step = step * size
-    return tuple(reversed(found))
+    return tuple(reversed(strides))
 
 
-def _positions(lo: Lowering, input: Node, windows: Windows, found: list[Node]) -> Node:
+def _positions(lo: Lowering, input: Node, windows: Windows, taps: list[Node]) -> Node:
     """Where the greatest elements lie in a plane of the input, as eager's indices say."""
     shape, rank = _shape(input, windows), len(windows.counts)
     lead, device = len(shape) - rank, input.device
@@ -205,7 +205,7 @@ def _positions(lo: Lowering, input: Node, windows: Windows, found: list[Node]) -
         parts = zip(places[number], windows.hole, steps, strict=True)
         return lo.full(sum((at * hole * step for at, hole, step in parts), expr(0)), INT64, shape, device)
 
-    _, inside = _greatest(lo, found, _begins(lo, windows, steps, shape, model), named)
+    _, inside = _greatest(lo, taps, _begins(lo, windows, steps, shape, model), named)
     for axis, step in enumerate(steps):
         start, move = -windows.pad[axis] * expr(step), windows.step[axis] * expr(step)
         row = lo.iota(start, move, INT64, shape[lead + axis], device)
@@ -213,12 +213,12 @@ def _positions(lo: Lowering, input: Node, windows: Windows, found: list[Node]) -
     return inside
 
 
-def _kept(lo: Lowering, windows: Windows, found: list[Node]) -> Node:
+def _kept(lo: Lowering, windows: Windows, taps: list[Node]) -> Node:
     """The number of the greatest element in its window: what a backward pass keeps."""
-    shape, device = found[0].shape, found[0].device
+    shape, device = taps[0].shape, taps[0].device
     model = lo.full(0, INT32, shape, device)
     first = _begins(lo, windows, _strides(windows.kernel), shape, model)
-    _, where = _greatest(lo, found, first, lambda number: lo.full(number, INT32, shape, device))
+    _, where = _greatest(lo, taps, first, lambda number: lo.full(number, INT32, shape, device))
     kept = lo.cast(where, UINT8)
     lo.held.add(kept)
     return kept
@@ -238,15 +238,15 @@ def _max_pool(rank: int, pair: bool = False) -> Rule:
         if not _is_ours(lo, input, windows, True) or (placed and holes):
             return known
         wide = lo.widen(input)
-        found = elements(lo, wide, windows, _lowest(wide))
-        best = found[0]
-        for element in found[1:]:
+        taps = elements(lo, wide, windows, _lowest(wide))
+        best = taps[0]
+        for element in taps[1:]:
             best = lo.pointwise("maximum", element, best)
         if lo.differentiable:
-            kept = _kept(lo, windows, found)
+            kept = _kept(lo, windows, taps)
             best = lo.derived(best, "max_pool", (wide, kept), *windows.kernel, *windows.step, *windows.pad)
         best = lo.cast(best, input.dtype)
-        return (best, _positions(lo, wide, windows, found)) if both else best
+        return (best, _positions(lo, wide, windows, taps)) if both else best
 
     return lowered
 
@@ -290,9 +290,9 @@ def _average_pool(rank: int) -> Rule:
         if not input.dtype.is_float or not _is_ours(lo, input, windows, False):
             return Shapes((shape,))
         wide = lo.widen(input)
-        found = elements(lo, wide, windows, 0.0)
-        total = found[0]
-        for element in found[1:]:
+        taps = elements(lo, wide, windows, 0.0)
+        total = taps[0]
+        for element in taps[1:]:
             total = lo.pointwise("add", total, element)
         if divisor_override is None:
             divisor = _divisor(lo, wide, windows, bool(count_include_pad))

@@ -55,33 +55,33 @@ def probed(
         return None
     for equal in _equalities(symbols, hints, relations):
         points: list[Sizes] = []
-        found: list[list[tuple[int, ...]]] = []
+        sizes_at: list[list[tuple[int, ...]]] = []
         for values, required in _points(equal, hints):
             sizes = _run(call, operands, known, values, number)
             if sizes is not None:
-                found.append(sizes)
+                sizes_at.append(sizes)
                 points.append(values)
             elif required:
                 break
         else:
-            return _shapes(found, seen, points, metas)
+            return _shapes(sizes_at, seen, points, metas)
         if not points:  # not even the recorded sizes
             return None
     return None
 
 
 def _shapes(
-    found: Sequence[Sequence[tuple[int, ...]]], seen: Iterable[Expr], points: Sequence[Sizes],
+    sizes_at: Sequence[Sequence[tuple[int, ...]]], seen: Iterable[Expr], points: Sequence[Sizes],
     metas: Sequence[TensorMeta],
 ) -> tuple[Shape, ...] | None:  # fmt: skip
-    """The shapes that were ``found`` at the points, as expressions, if the first are those that eager gave."""
-    if list(found[0]) != [meta.sizes for meta in metas]:
+    """The shapes as expressions, from their ``sizes_at`` the points, if the first are those that eager gave."""
+    if list(sizes_at[0]) != [meta.sizes for meta in metas]:
         return None
     shapes = []
-    for place, shape in enumerate(found[0]):
-        if any(len(other) != len(found[0]) or len(other[place]) != len(shape) for other in found):
+    for place, shape in enumerate(sizes_at[0]):
+        if any(len(other) != len(sizes_at[0]) or len(other[place]) != len(shape) for other in sizes_at):
             return None
-        line = [_line([other[place][axis] for other in found], seen, points) for axis in range(len(shape))]
+        line = [_line([other[place][axis] for other in sizes_at], seen, points) for axis in range(len(shape))]
         if any(size is None for size in line):
             return None
         shapes.append(tuple(size for size in line if size is not None))

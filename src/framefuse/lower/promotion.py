@@ -28,18 +28,18 @@ def result_dtype(operands: Iterable[Value], default: DType) -> DType:
     """torch.result_type: tensors with dimensions decide before 0-d tensors, those before Python numbers, unless a
     later one is of a higher kind (bool < integer < float < complex).
     """
-    found: list[DType | None] = [None, None, None]
+    by_rank: list[DType | None] = [None, None, None]
     for value in operands:
         if isinstance(value, Node):
             place, dtype = (0 if value.shape else 1), value.dtype
         else:
             place, dtype = 2, number_dtype(value, default)
-        known = found[place]
+        known = by_rank[place]
         if known is None:
-            found[place] = dtype
+            by_rank[place] = dtype
         elif known is not dtype:
-            found[place] = promote(known, dtype)
-    result = _combine(found[0], _combine(found[1], found[2]))
+            by_rank[place] = promote(known, dtype)
+    result = _combine(by_rank[0], _combine(by_rank[1], by_rank[2]))
     if result is None:
         raise Unsupported("no operand")
     return result
@@ -77,7 +77,7 @@ def is_number(value: Value) -> bool:
 
 def row(dtype: Value) -> DType:
     """The row of a torch.dtype; raises Unsupported for one that kernels do not know."""
-    found = BY_TORCH.get(dtype)
-    if found is None or found.kind == "complex":
+    dtype_row = BY_TORCH.get(dtype)
+    if dtype_row is None or dtype_row.kind == "complex":
         raise Unsupported(f"dtype {dtype}")
-    return found
+    return dtype_row

@@ -124,10 +124,10 @@ def _two_values(dtype: torch.dtype, p: float, alpha: bool) -> tuple[list[float],
 
 def dropped(lo: Lowering, node: Node, p: float) -> Node:
     """Dropout in training of what a call computes on its way."""
-    found = _dropout(lo, node, p, True)
-    if isinstance(found, Shapes):
+    result = _dropout(lo, node, p, True)
+    if isinstance(result, Shapes):
         raise Unsupported("dropout by the library")
-    return found
+    return result
 
 
 def _features(input: Node) -> Shape:
@@ -192,9 +192,9 @@ def _by_channel(batched: int, single: bool) -> Callable[..., Node | Shapes]:
         if rank != batched - 1 or not single or inplace:
             raise Unsupported("dimensions")
         sample = lo.reshape(input, (ONE, *input.shape))
-        found = _dropout(lo, sample, p, training, _features(sample))
-        assert isinstance(found, Node), "on the CPU"
-        return lo.reshape(found, input.shape)
+        result = _dropout(lo, sample, p, training, _features(sample))
+        assert isinstance(result, Node), "on the CPU"
+        return lo.reshape(result, input.shape)
 
     return lowered
 

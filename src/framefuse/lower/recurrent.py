@@ -24,14 +24,14 @@ def _products(
         raise Unsupported("ranks")
     lo.same_size(input.shape[0], hidden.shape[0], "the rows of a recurrent cell")
     width = hidden.shape[1]
-    found = []
+    by_gate = []
     for operand, weight, bias in ((input, w_ih, b_ih), (hidden, w_hh, b_hh)):
         product = linear(lo, operand, weight, bias)
         if not isinstance(product, Node):
             return None
         lo.same_size(product.shape[1], width * gates, GATES)
-        found.append([lo.narrow(product, 1, width * gate, width) for gate in range(gates)])
-    return found[0], found[1]
+        by_gate.append([lo.narrow(product, 1, width * gate, width) for gate in range(gates)])
+    return by_gate[0], by_gate[1]
 
 
 @rule("gru_cell")

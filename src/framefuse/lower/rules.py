@@ -119,8 +119,8 @@ def _of_operator(target: Value) -> Entry | None:
     space, _, name = target._schema.name.partition("::") if isinstance(target, OVERLOADS[0]) else _qualified(target)
     if space != "aten":
         return None
-    found = [getattr(holder, name) for holder in OPERATOR_HOLDERS if hasattr(holder, name)]
-    native = [function for function in found if not isinstance(function, types.FunctionType)]
+    functions = [getattr(holder, name) for holder in OPERATOR_HOLDERS if hasattr(holder, name)]
+    native = [function for function in functions if not isinstance(function, types.FunctionType)]
     entries = (_BY_TARGET.get(function) for function in native)
     return _BY_OPERATOR.get(name) or next((entry for entry in entries if entry is not None), None)
 

@@ -45,8 +45,8 @@ def _in_segments(lo: Lowering, node: Node, axis: int, segment: int) -> Node:
     parts = lo.reshape(lo.resized(wide, long), apart)
     totals = lo.reduce("sum", parts, (axis + 1,), True)
     before = lo.pointwise("sub", lo.scan("cumsum", totals, axis), totals)
-    found = lo.pointwise("add", lo.scan("cumsum", parts, axis + 1), lo.expand(before, apart))
-    return lo.narrow(lo.reshape(found, long), axis, 0, size)
+    running = lo.pointwise("add", lo.scan("cumsum", parts, axis + 1), lo.expand(before, apart))
+    return lo.narrow(lo.reshape(running, long), axis, 0, size)
 
 
 def _wide(input: Node, dtype: DType) -> DType:
@@ -67,8 +67,8 @@ def _running(op: str) -> Rule:
         segment = cut_into(lo, input.shape, axis, input.device) if op == "cumsum" else None
         if segment is not None:
             return lo.cast(_in_segments(lo, wide, axis, segment), result)
-        found = lo.cast(lo.scan(op, wide, axis), result)
-        return lo.derived(found, "cumprod", (input,), axis) if product else found
+        running = lo.cast(lo.scan(op, wide, axis), result)
+        return lo.derived(running, "cumprod", (input,), axis) if product else running
 
     return lowered
 
@@ -89,8 +89,8 @@ def _extreme(op: str) -> Rule:
         lying = tuple(size if place == axis else ONE for place, size in enumerate(input.shape))
         places = lo.iota(0, 1, INT64, input.shape[axis], input.device)
         places = lo.expand(lo.reshape(places, lying), input.shape)
-        found = lo.pointwise("where", wins, places, lo.full(0, INT64, input.shape, input.device))
-        return lo.cast(best, input.dtype), lo.scan("cummax", found, axis)
+        extremes = lo.pointwise("where", wins, places, lo.full(0, INT64, input.shape, input.device))
+        return lo.cast(best, input.dtype), lo.scan("cummax", extremes, axis)
 
     return lowered
 

@@ -12,13 +12,13 @@ from framefuse.lower.context import Lowering
 from framefuse.lower.rules import Shapes, Unsupported, rule
 
 
-def _sum(lo: Lowering, input: Node, made: Callable[[], Node]) -> Node | Shapes:
-    """What ``made`` gives; eager's own call where it refuses."""
+def _sum(lo: Lowering, input: Node, compute: Callable[[], Node]) -> Node | Shapes:
+    """What ``compute`` gives; eager's own call where it refuses."""
     before = dict(lo.relations)
     try:
         if not lo.adds(input):
             raise Unsupported("terms are added one after the other")
-        return made()
+        return compute()
     except (Unsupported, Unprovable):
         lo.relations = before
         return Shapes((input.shape,))
@@ -34,7 +34,7 @@ def _added(lo: Lowering, input: Node, index: Node, source: Node, axis: int) -> N
 
 @rule("scatter_add")
 def scatter_add(lo: Lowering, input: Node, dim: Value, index: Node, src: Node, *, out: Value = None) -> Node | Shapes:
-    def made() -> Node:
+    def compute() -> Node:
         if not input.shape or not len(input.shape) == len(index.shape) == len(src.shape):
             raise Unsupported("ranks")
         axis = lo.axis(dim, len(input.shape))
@@ -46,7 +46,7 @@ def scatter_add(lo: Lowering, input: Node, dim: Value, index: Node, src: Node, *
         source = src if whole else lo.slice(src, [0] * rank, [1] * rank, index.shape)
         return _added(lo, input, index, source, axis)
 
-    return _sum(lo, input, made)
+    return _sum(lo, input, compute)
 
 
 @rule("scatter_reduce")
@@ -63,7 +63,7 @@ def scatter_reduce(
 def index_add(
     lo: Lowering, input: Node, dim: Value, index: Node, source: Node, *, alpha: Scalar = 1, out: Value = None
 ) -> Node | Shapes:
-    def made() -> Node:
+    def compute() -> Node:
         if not input.shape or len(index.shape) != 1 or len(input.shape) != len(source.shape):
             raise Unsupported("ranks")
         axis = lo.axis(dim, len(input.shape))
@@ -75,4 +75,4 @@ def index_add(
         places = lo.expand(lo.along(index, axis, len(input.shape)), source.shape)
         return _added(lo, input, places, terms, axis)
 
-    return _sum(lo, input, made)
+    return _sum(lo, input, compute)

@@ -34,8 +34,8 @@ class Values:
         self.last_use = _last_uses(trace)
         self.sets: dict[int, AliasSet] = {}
 
-    def define(self, value: int, made: Node, node: Node) -> None:
-        """A new value that a call ``made``; ``node`` is that with eager's history. Its place among the views of its
+    def define(self, value: int, contents: Node, node: Node) -> None:
+        """A new value with these ``contents``; ``node`` is them with eager's history. Its place among the views of its
         storage is found from the form of what was made.
         """
         self.contents[value] = node
@@ -44,10 +44,10 @@ class Values:
         if known is None:
             self.sets[meta.storage] = AliasSet(value, {value: ()}, {meta.family: node})
             return
-        path, found = known.place(made, meta.family)
+        path, family = known.place(contents, meta.family)
         if path is not None and meta.family not in known.seen:
-            whole = known.seen[found]
-            known.seen[meta.family] = whole if node is made else self.lowering.detach(whole)
+            whole = known.seen[family]
+            known.seen[meta.family] = whole if node is contents else self.lowering.detach(whole)
         known.paths[value] = path
 
     def assign(
@@ -102,16 +102,16 @@ class Values:
 
 
 def _last_uses(trace: Trace) -> dict[int, int]:
-    found: dict[int, int] = {}
+    last: dict[int, int] = {}
     for index, call in enumerate(trace.calls):
         for value in refs(call.args):
-            found[value] = index
+            last[value] = index
         if call.kwargs:
             for value in refs(call.kwargs):
-                found[value] = index
+                last[value] = index
     for value in outside(trace.result, trace.effects):
-        found[value] = END
-    return found
+        last[value] = END
+    return last
 
 
 def _stop(fact: str, line: Line | None) -> Stop:

@@ -46,7 +46,7 @@ def _called(builder: Builder, node: Node, target: Callable[..., torch.Tensor], a
 @inside
 def added_where_read(g: torch.Tensor, index: Value, shape: Sequence[int]) -> torch.Tensor:
     """Zeros of ``shape``, to which ``g`` is added where ``index`` reads them."""
-    found = g.new_zeros(shape)
+    total = g.new_zeros(shape)
     shown, plain, tensors = [], True, []
     for item in index if isinstance(index, tuple) else (index,):
         if isinstance(item, list):
@@ -59,31 +59,31 @@ def added_where_read(g: torch.Tensor, index: Value, shape: Sequence[int]) -> tor
             shown.append(item)
             plain = plain and item == slice(None)
             tensors.append((item, 1))
-    view = found if plain else found[tuple(shown)]
+    view = total if plain else total[tuple(shown)]
     indices = _dimensions(tensors, view.dim())
     whole = any(part is None for part in indices)  # which torch's own binding does not take
     put = torch.ops.aten._index_put_impl_.default if whole else torch._index_put_impl_
     put(view, indices, g, True, True)
-    return found
+    return total
 
 
 def _dimensions(items: Sequence[tuple[Value, int]], rank: int) -> list[torch.Tensor | None]:
     """What a list of positions holds for each dimension that a basic index left; ``items`` are the index and how many
     dimensions each takes.
     """
-    found: list[torch.Tensor | None] = []
+    by_dimension: list[torch.Tensor | None] = []
     for place, (item, _) in enumerate(items):
         if item is Ellipsis:
             behind = sum(_shown(part) * wide for part, wide in items[place + 1 :])
             ahead = sum(_shown(part) * wide for part, wide in items[:place])
-            found += [None] * (rank - ahead - behind)
+            by_dimension += [None] * (rank - ahead - behind)
         elif isinstance(item, torch.Tensor) and item.dim():
-            found.append(item)
+            by_dimension.append(item)
         elif _shown(item):
-            found.append(None)
-    while found and found[-1] is None:
-        found.pop()
-    return found
+            by_dimension.append(None)
+    while by_dimension and by_dimension[-1] is None:
+        by_dimension.pop()
+    return by_dimension
 
 
 def _shown(item: Value) -> bool:
@@ -201,8 +201,8 @@ def diagonal(builder: Builder, node: Node, g: Node) -> Node | None:
     if numbers is None or not _is(node, torch.diagonal, torch.Tensor.diagonal, torch.diagonal_copy):
         return None
     offset, first, second = numbers
-    found = _on_diagonal(builder, g, source.shape[first], source.shape[second], offset)
-    return _moved(builder, found, first, second)
+    spread = _on_diagonal(builder, g, source.shape[first], source.shape[second], offset)
+    return _moved(builder, spread, first, second)
 
 
 @adjoint("diag_embed")
@@ -217,8 +217,8 @@ def diag_embed(builder: Builder, node: Node, g: Node) -> Node | None:
     order = [axis for axis in range(len(g.shape)) if axis not in (first, second)]
     rows = builder.narrow(builder.permute(g, [*order, first, second]), len(order), row, length)
     places = builder.reshape(builder.iota(column, 1, INT64, length, g.device), (length, ONE))
-    found = builder.gather(rows, builder.expand(places, (*lead, length, ONE)), len(order) + 1)
-    return builder.reshape(found, source.shape)
+    on_diagonal = builder.gather(rows, builder.expand(places, (*lead, length, ONE)), len(order) + 1)
+    return builder.reshape(on_diagonal, source.shape)
 
 
 @adjoint("trace")
@@ -237,8 +237,8 @@ def trace(builder: Builder, node: Node, g: Node) -> Node | None:
 @inside
 def windows_added(g: torch.Tensor, shape: Sequence[int], axis: int, size: int, step: int) -> torch.Tensor:
     """Zeros of ``shape``, to which windows are added where they were seen."""
-    found: torch.Tensor = torch.ops.aten.unfold_backward.default(g, shape, axis, size, step)
-    return found
+    total: torch.Tensor = torch.ops.aten.unfold_backward.default(g, shape, axis, size, step)
+    return total
 
 
 @inside

@@ -57,7 +57,7 @@ def attention(
     kept = query.shape[:3]
     old = results[0]
     named = {"attn_mask": mask, "scale": args["scale"]}
-    found = calls(
+    outputs = calls(
         builder,
         FORWARD,
         (query, key, value, 0.0, args["is_causal"]),
@@ -67,7 +67,7 @@ def attention(
         orders={operand: order_in(builder, node, operand) for operand in (query, key, value)},
         given=[order_of(builder, old), ROWS],
     )
-    return {old: found[0]}
+    return {old: outputs[0]}
 
 
 @vjp_call("flash_attention")
@@ -83,7 +83,7 @@ def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[b
     orders: dict[Node, Order] = {operand: order_in(builder, node, operand) for operand in (query, key, value)}
     orders |= {g: order_of(builder, out), out: order_of(builder, out), logarithms: ROWS}
     operands = (query, key, value)
-    found = calls(
+    gradients = calls(
         builder,
         BACKWARD,
         (g, query, key, value, out, logarithms, *node.attr("args")[3:]),
@@ -94,6 +94,6 @@ def flash_attention(builder: Builder, node: Node, given: Given, need: Sequence[b
         given=[HEADS_INSIDE] * 3,
     )
     sums: dict[Node, Node] = {}
-    for operand, part in zip(operands, found, strict=True):  # one node may be several of the three
+    for operand, part in zip(operands, gradients, strict=True):  # one node may be several of the three
         sums[operand] = add(builder, sums[operand], part) if operand in sums else part
     return [sums.get(operand) for operand in node.inputs]

@@ -48,7 +48,7 @@ def batch_norm(
     shown.append(((*start, 2), value.dtype, channels))
     copies = [part for part in results if part is not value]
     shown += [(part.attr("path"), part.dtype, part.shape) for part in copies]
-    found = calls(
+    outputs = calls(
         builder,
         replace(target, target=torch.native_batch_norm, places=(3, 4)) if written else torch.native_batch_norm,
         named,
@@ -57,7 +57,7 @@ def batch_norm(
         orders={input: order_in(builder, node, input)},
         given=[order, *[(0,)] * (len(shown) - 1)],
     )
-    return {value: found[0], **dict(zip(copies, found[3:], strict=True))}
+    return {value: outputs[0], **dict(zip(copies, outputs[3:], strict=True))}
 
 
 @vjp_call("batch_norm_kept")
@@ -89,7 +89,7 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         return builder.pointwise("div", channel, builder.full(count, channel.dtype, channel.shape, channel.device))
 
     centred = builder.pointwise("sub", input, wide(parts[mean]))
-    found: dict[Node, Node] = {}
+    by_operand: dict[Node, Node] = {}
     wanted = need[node.inputs.index(input)]
     terms: list[Node] = []
     if value in given:
@@ -98,9 +98,9 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         if bias is not None:
             # eager's node gives all gradients, so that of the shift leads to the input too, by zeros
             again = builder.derived(g, "replaced", (g, input)) if builder.differentiable else g
-            found[bias] = total if again is g else summed(builder, again, axes)
+            by_operand[bias] = total if again is g else summed(builder, again, axes)
         if weight is not None:
-            found[weight] = weighted
+            by_operand[weight] = weighted
         if wanted:
             inner = builder.pointwise("sub", g, wide(shared(total)))
             inner = builder.pointwise("sub", inner, multiply(centred, wide(multiply(shared(weighted), scale))))
@@ -113,5 +113,5 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         slope = builder.pointwise("neg", shared(multiply(given[deviation], cube)))
         terms.append(multiply(centred, wide(slope)))
     for term in terms:
-        found[input] = builder.pointwise("add", found[input], term) if input in found else term
-    return [found.get(operand) for operand in node.inputs]
+        by_operand[input] = builder.pointwise("add", by_operand[input], term) if input in by_operand else term
+    return [by_operand.get(operand) for operand in node.inputs]

@@ -63,7 +63,7 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
         sizes = [bias.shape[0]] if isinstance(bias, Node) else None
         numbers = (each(args["stride"], rank), padding, each(args["dilation"], rank))
         like = [(part, operand) for part, operand in enumerate((source, weight, bias)) if mask[part]]
-        found = calls(
+        gradients = calls(
             builder,
             BACKWARD,
             (g, source, weight, sizes, *numbers, transposed, extra, args["groups"], mask),
@@ -73,7 +73,7 @@ def _convolution(rank: int, transposed: bool) -> CallVjp:
             given=[lies.get(operand) or tuple(range(len(operand.shape))) for _, operand in like],
         )
         by_operand = {
-            (input, weight, bias)[part]: result for (part, _), result in zip(like, found, strict=True)
+            (input, weight, bias)[part]: result for (part, _), result in zip(like, gradients, strict=True)
         }
         if source is not input and mask[0]:
             by_operand[input] = builder.reshape(by_operand[input], input.shape)

@@ -52,8 +52,8 @@ def rows_of_table(
     rows, width = table.shape[0], builder.count(table.shape[1:])
     flat = builder.reshape(g, (builder.count(index.shape), width))
     target, args = torch.ops.aten.embedding_dense_backward.default, (flat, index, rows, padding, by_count)
-    (found,) = calls(builder, target, args, [((), table.dtype, (rows, width))], name="embedding_dense_backward")
-    return builder.reshape(found, table.shape)
+    (gradient,) = calls(builder, target, args, [((), table.dtype, (rows, width))], name="embedding_dense_backward")
+    return builder.reshape(gradient, table.shape)
 
 
 @vjp("scatter_add")

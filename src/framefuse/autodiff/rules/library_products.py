@@ -43,14 +43,14 @@ def linear(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> 
         return None
     input, weight, bias = args["input"], args["weight"], args["bias"]
     rows = _rows(builder, g)
-    found: dict[Node, Node] = {}
+    by_operand: dict[Node, Node] = {}
     if need[node.inputs.index(input)]:
-        found[input] = call(builder, torch.matmul, (g, weight), like=input)
+        by_operand[input] = call(builder, torch.matmul, (g, weight), like=input)
     if need[node.inputs.index(weight)]:
-        found[weight] = call(builder, transposed_times, (rows, _rows(builder, input)), like=weight)
+        by_operand[weight] = call(builder, transposed_times, (rows, _rows(builder, input)), like=weight)
     if isinstance(bias, Node) and need[node.inputs.index(bias)]:
-        found[bias] = summed(builder, rows, (0,))
-    return [found.get(operand) for operand in node.inputs]
+        by_operand[bias] = summed(builder, rows, (0,))
+    return [by_operand.get(operand) for operand in node.inputs]
 
 
 @vjp_call("matmul", "__matmul__", "mm", "bmm")
@@ -64,17 +64,17 @@ def matmul(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> 
 def _of_product(
     builder: Builder, a: Node, b: Node, g: Node, need: Sequence[bool], node: Node
 ) -> Sequence[Gradient]:
-    found: dict[Node, Node] = {}
+    by_operand: dict[Node, Node] = {}
     shared = len(b.shape) == 2 and len(a.shape) > 2
     batch = g.shape[:-2]
     if need[0]:
-        found[a] = _summed_to(builder, times_transposed, g, b, a, batch)
+        by_operand[a] = _summed_to(builder, times_transposed, g, b, a, batch)
     if need[1]:
         if shared:
-            found[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
+            by_operand[b] = call(builder, transposed_times, (_rows(builder, a), _rows(builder, g)), like=b)
         else:
-            found[b] = _summed_to(builder, transposed_times, a, g, b, batch)
-    return [found.get(operand) for operand in node.inputs]
+            by_operand[b] = _summed_to(builder, transposed_times, a, g, b, batch)
+    return [by_operand.get(operand) for operand in node.inputs]
 
 
 def _summed_to(builder: Builder, target: Value, left: Node, right: Node, operand: Node, batch: Value) -> Node:
@@ -82,8 +82,8 @@ def _summed_to(builder: Builder, target: Value, left: Node, right: Node, operand
     whole = (*batch, *operand.shape[-2:])
     if whole == operand.shape:
         return call(builder, target, (left, right), like=operand)
-    found = call(builder, target, (left, right), like=builder.expand(operand, whole))
-    return builder.reshape(summed(builder, found, stretched(builder, operand.shape, whole)), operand.shape)
+    whole_product = call(builder, target, (left, right), like=builder.expand(operand, whole))
+    return builder.reshape(summed(builder, whole_product, stretched(builder, operand.shape, whole)), operand.shape)
 
 
 @vjp_call("addmm", "baddbmm")
@@ -92,9 +92,9 @@ def addmm(builder: Builder, node: Node, given: Given, need: Sequence[bool]) -> S
     if args is None or len(node.inputs) != 3:
         return None
     wanted = [need[node.inputs.index(args[name])] for name in ("a", "b", "input")]
-    found = dict(zip(node.inputs, _of_product(builder, args["a"], args["b"], g, wanted, node), strict=True))
+    by_operand = dict(zip(node.inputs, _of_product(builder, args["a"], args["b"], g, wanted, node), strict=True))
     input = args["input"]
     if wanted[2]:
         axes = stretched(builder, input.shape, g.shape)
-        found[input] = builder.reshape(summed(builder, g, axes), input.shape)
-    return [found.get(operand) for operand in node.inputs]
+        by_operand[input] = builder.reshape(summed(builder, g, axes), input.shape)
+    return [by_operand.get(operand) for operand in node.inputs]

@@ -65,17 +65,17 @@ def linear_call(builder: Builder, node: Node, given: Given, need: Sequence[bool]
     if node.attr("args")[:1] != (Arg(index),) or not source.dtype.is_float or _again(node, index):
         return None
     if index == 0 and set(given) == {()} and node.attr("name") in ADJOINTS:
-        found = ADJOINTS[node.attr("name")](builder, node, given[()])
-        if found is not None:
-            return [found, *[None] * (len(node.inputs) - 1)]
+        adjoint = ADJOINTS[node.attr("name")](builder, node, given[()])
+        if adjoint is not None:
+            return [adjoint, *[None] * (len(node.inputs) - 1)]
     others = tuple(None if number == index else operand for number, operand in enumerate(node.inputs))
     target = Adjoint(node.attr("target"), index, tuple(given))
     args = (others, source.shape, hollow(node.attr("args")), hollow(node.attr("kwargs")), tuple(given.values()))
     results = [((), source.dtype, source.shape)]
     parts: list[Gradient] = [None] * len(node.inputs)
-    found = calls(builder, target, args, results, orders={}, given=[order_in(builder, node, source)])[0]
+    adjoint = calls(builder, target, args, results, orders={}, given=[order_in(builder, node, source)])[0]
     beside = builder.differentiable and reads_border(node)
-    parts[index] = builder.derived(found, "replaced", (found, source)) if beside else found
+    parts[index] = builder.derived(adjoint, "replaced", (adjoint, source)) if beside else adjoint
     return parts
 
 

@@ -37,7 +37,7 @@ def _form(rank: int) -> DifferentiableForm:
         if value is None or not value.dtype.is_float:
             return None
         input, order = args["input"], order_of(builder, value)
-        found = calls(
+        outputs = calls(
             builder,
             forward,
             (input, *_numbers(args, rank)),
@@ -46,7 +46,7 @@ def _form(rank: int) -> DifferentiableForm:
             orders={input: order_in(builder, node, input)},
             given=[order, order],
         )
-        return {part: found[part.attr("path") == (1,)] for part in results}
+        return {part: outputs[part.attr("path") == (1,)] for part in results}
 
     return rule
 

@@ -89,14 +89,14 @@ def _masked(args: Args) -> bool:
 
 def _positions(args: Args) -> bool:
     """Whether tensors of positions lie at the first dimensions, so that the shape of what they name is known."""
-    found = positions(args.get("indices", args.get("index")))
+    tensors = positions(args.get("indices", args.get("index")))
     written = args.get("values", args.get("value"))
-    if found is None or type(args.get("accumulate", False)) is not bool:
+    if tensors is None or type(args.get("accumulate", False)) is not bool:
         return False
     if not isinstance(written, Node):
         return "index" in args
-    ranks = max(len(index.shape) for index in found) + len(args["input"].shape) - len(found)
-    return len(found) <= len(args["input"].shape) and len(written.shape) <= ranks
+    ranks = max(len(index.shape) for index in tensors) + len(args["input"].shape) - len(tensors)
+    return len(tensors) <= len(args["input"].shape) and len(written.shape) <= ranks
 
 
 FITS: dict[str, Callable[[Args], bool]] = {
@@ -114,10 +114,10 @@ FITS: dict[str, Callable[[Args], bool]] = {
 def positions(index: Value) -> tuple[Node, ...] | None:
     """The tensors of positions of the first dimensions; None for any other index."""
     items = tuple(index) if isinstance(index, (tuple, list)) else (index,)
-    found = [item for item in items if isinstance(item, Node)]
-    if not found or len(found) != len(items) or any(item.dtype.name not in INTEGERS for item in found):
+    tensors = [item for item in items if isinstance(item, Node)]
+    if not tensors or len(tensors) != len(items) or any(item.dtype.name not in INTEGERS for item in tensors):
         return None
-    return tuple(found) if all(item.shape for item in found) else None
+    return tuple(tensors) if all(item.shape for item in tensors) else None
 
 
 # ---- what the library does -------------------------------------------------------------------------------------------
@@ -144,15 +144,15 @@ def rows_cleared(g: torch.Tensor, axis: int, index: torch.Tensor) -> torch.Tenso
 @inside
 def picked(g: torch.Tensor, index: Value) -> torch.Tensor:
     """What ``g`` holds at several tensors of positions."""
-    found: torch.Tensor = torch.ops.aten.index.Tensor(g, index)
-    return found
+    gradient: torch.Tensor = torch.ops.aten.index.Tensor(g, index)
+    return gradient
 
 
 @inside
 def taken_by(g: torch.Tensor, mask: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """The elements of ``g`` under a mask, one after the other from the start of a tensor of ``shape``."""
-    found: torch.Tensor = torch.ops.aten.masked_scatter_backward.default(g, mask, shape)
-    return found
+    taken: torch.Tensor = torch.ops.aten.masked_scatter_backward.default(g, mask, shape)
+    return taken
 
 
 def _made(
@@ -216,15 +216,15 @@ def _put_left(builder: Builder, node: Node, args: Args, g: Node) -> Node:
 
 
 def _put_read(builder: Builder, node: Node, args: Args, g: Node) -> Node:
-    found = positions(args.get("indices", args.get("index")))
+    tensors = positions(args.get("indices", args.get("index")))
     source: Node = args["values"] if "values" in args else args["value"]
-    assert found is not None
-    rest = g.shape[len(found) :]
-    if len(found) == 1:
-        return _fitted(builder, builder.take(g, builder.cast(found[0], INT64), 0, True), source)
-    read = (*builder.broadcast(*(index.shape for index in found)), *rest)
-    orders = {index: order_in(builder, node, index) for index in found}
-    (taken,) = calls(builder, picked, (g, list(found)), [((), g.dtype, read)], orders=orders)
+    assert tensors is not None
+    rest = g.shape[len(tensors) :]
+    if len(tensors) == 1:
+        return _fitted(builder, builder.take(g, builder.cast(tensors[0], INT64), 0, True), source)
+    read = (*builder.broadcast(*(index.shape for index in tensors)), *rest)
+    orders = {index: order_in(builder, node, index) for index in tensors}
+    (taken,) = calls(builder, picked, (g, list(tensors)), [((), g.dtype, read)], orders=orders)
     return _fitted(builder, taken, source)
 
 
@@ -238,9 +238,9 @@ def _fitted(builder: Builder, node: Node, like: Node) -> Node:
             axes.append(axis)
         else:
             builder.require("==", mine, other, "what is written at positions")
-    found = summed(builder, node, axes)
+    total = summed(builder, node, axes)
     kept = tuple(size for axis, size in enumerate(node.shape) if axis not in axes)
-    return builder.resized(builder.resized(found, kept), like.shape) if not axes else builder.reshape(found, like.shape)
+    return builder.resized(builder.resized(total, kept), like.shape) if not axes else builder.reshape(total, like.shape)
 
 
 RULES: dict[str, tuple[Made, Made | None]] = {
@@ -261,11 +261,11 @@ def _rule(left: Made, read: Made | None, written: str) -> CallVjp:
         if args is None or path is None or set(given) != {path}:
             return None
         parts: list[Gradient] = [None] * len(node.inputs)
-        for name, made in (("input", left), (written, read)):
+        for name, formula in (("input", left), (written, read)):
             operand = args[name]
-            if made is None or not isinstance(operand, Node) or not need[node.inputs.index(operand)]:
+            if formula is None or not isinstance(operand, Node) or not need[node.inputs.index(operand)]:
                 continue
-            part = made(builder, node, args, given[path])
+            part = formula(builder, node, args, given[path])
             if part is None:
                 return None
             parts[node.inputs.index(operand)] = part

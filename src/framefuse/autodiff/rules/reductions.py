@@ -47,8 +47,8 @@ def cumsum(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seque
 @inside
 def products_backward(g: torch.Tensor, source: torch.Tensor, axis: int, products: torch.Tensor) -> torch.Tensor:
     """The gradient of all products of elements up to each along an axis, also where some are zero."""
-    found: torch.Tensor = torch.ops.aten.cumprod_backward.default(g, source, axis, products)
-    return found
+    gradient: torch.Tensor = torch.ops.aten.cumprod_backward.default(g, source, axis, products)
+    return gradient
 
 
 @vjp_derived("cumprod")
@@ -78,9 +78,9 @@ def prod(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Sequenc
         "g": spread(builder, g, node), "a": zeros, "b": spread(builder, rest, node), "c": safe,
         "r": spread(builder, node, node),
     }  # fmt: skip
-    found = run(builder, "where(a, mul(g, b), div(mul(g, r), c))", letters)
-    assert found is not None
-    return [builder.derived(found, "others", (source, g), *axes)]
+    gradient = run(builder, "where(a, mul(g, b), div(mul(g, r), c))", letters)
+    assert gradient is not None
+    return [builder.derived(gradient, "others", (source, g), *axes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ def others(builder: Builder, node: Node, g: Node, need: Sequence[bool]) -> Seque
     operands = node.inputs[1:]
     target = Vjp(Others(node.attr("parameters")), wanted, ((),))
     results = [((place,), operands[index].dtype, operands[index].shape) for place, index in enumerate(wanted)]
-    found = calls(builder, target, (operands, (Hole(0), Hole(1)), {}, (g,)), results)
+    gradients = calls(builder, target, (operands, (Hole(0), Hole(1)), {}, (g,)), results)
     parts: list[Gradient] = [None, None, None]
-    for index, part in zip(wanted, found, strict=True):
+    for index, part in zip(wanted, gradients, strict=True):
         parts[1 + index] = part
     return parts

@@ -37,16 +37,16 @@ class Around:
             return builder.full(turn, INT32, (self.size,), device)
         row = builder.iota(turn * self.step, 1, INT32, expr(self.step), device)
         long = builder.reshape(builder.expand(row, (self.room, expr(self.step))), (self.room * self.step,))
-        found = builder.narrow(long, 0, self.pad, self.size)
+        places = builder.narrow(long, 0, self.pad, self.size)
         if (turn + 1) * self.step <= self.kernel:
-            return found
+            return places
         assert begins >= 0
 
         def number(value: int) -> Node:
-            return builder.full(value, INT32, found.shape, device)
+            return builder.full(value, INT32, places.shape, device)
 
-        inside = builder.pointwise("lt", found, number(self.kernel))
-        return builder.pointwise("where", inside, found, number(NOWHERE))
+        inside = builder.pointwise("lt", places, number(self.kernel))
+        return builder.pointwise("where", inside, places, number(NOWHERE))
 
 
 def _around(node: Node, source: Node) -> list[Around]:
@@ -67,16 +67,16 @@ def _gathered(builder: Builder, value: Node, axes: Sequence[Around], turns: Sequ
     wide = builder.pad(value, before, after, fill)
     starts = [*nothing, *(expr(axis.turns[-1] - turn) for axis, turn in zip(axes, turns, strict=True))]
     near = (*value.shape[:lead], *(axis.room for axis in axes))
-    found = builder.slice(wide, starts, [1] * len(near), near)
+    values = builder.slice(wide, starts, [1] * len(near), near)
     apart, long, flat = list(near[:lead]), list(near[:lead]), list(near[:lead])
     for axis in axes:
         apart += [axis.room, ONE]
         long += [axis.room, expr(axis.step)]
         flat.append(axis.room * axis.step)
     if any(axis.step > 1 for axis in axes):
-        found = builder.reshape(builder.expand(builder.reshape(found, tuple(apart)), tuple(long)), tuple(flat))
+        values = builder.reshape(builder.expand(builder.reshape(values, tuple(apart)), tuple(long)), tuple(flat))
     starts = [*nothing, *(expr(axis.pad) for axis in axes)]
-    return builder.slice(found, starts, [1] * len(near), (*near[:lead], *(axis.size for axis in axes)))
+    return builder.slice(values, starts, [1] * len(near), (*near[:lead], *(axis.size for axis in axes)))
 
 
 def _along(builder: Builder, row: Node, axis: int, shape: Shape) -> Node:

@@ -52,28 +52,28 @@ def key_of(kernel: Kernel) -> Key:
 
     A value may be shared at every level of a chain; each value object is visited once.
     """
-    found: Key | None = kernel.known.get("key")
-    if found is None:
+    key: Key | None = kernel.known.get("key")
+    if key is None:
         body = _Keys().statements(kernel.body)
-        found = Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product))
-        kernel.known["key"] = found
-    return found
+        key = Key((kernel.buffers, kernel.numbers, kernel.extent, body, kernel.exact, kernel.product))
+        kernel.known["key"] = key
+    return key
 
 
 def with_lines(kernel: Kernel, lines: tuple[Line, ...]) -> Kernel:
     """The kernel for other lines of the user's, which are no part of its key."""
     if lines == kernel.lines:
         return kernel
-    found = replace(kernel, lines=lines)
-    found.known["key"] = key_of(kernel)
-    return found
+    copy = replace(kernel, lines=lines)
+    copy.known["key"] = key_of(kernel)
+    return copy
 
 
 def with_buffers(kernel: Kernel, buffers: tuple[Buffer, ...]) -> Kernel:
     """The kernel on other buffers of the same names."""
-    found = replace(kernel, buffers=buffers)
-    found.known["key"] = Key((buffers, *key_of(kernel).parts[1:]))
-    return found
+    copy = replace(kernel, buffers=buffers)
+    copy.known["key"] = Key((buffers, *key_of(kernel).parts[1:]))
+    return copy
 
 
 def key_of_value(value: Value, parts: Sequence[int], index: Expr | None = None) -> tuple[Any, ...]:

@@ -62,23 +62,23 @@ def statements(body: Sequence[Statement]) -> Iterator[Statement]:
 
 def values_of(body: Sequence[Statement]) -> list[Value]:
     """Every value computed in the statements, shared ones once."""
-    found: dict[int, Value] = {}
+    by_identity: dict[int, Value] = {}
     for statement in statements(body):
         waiting = list(values(statement))
         while waiting:
             value = waiting.pop()
-            if id(value) not in found:
-                found[id(value)] = value
+            if id(value) not in by_identity:
+                by_identity[id(value)] = value
                 waiting += operands(value)
-    return list(found.values())
+    return list(by_identity.values())
 
 
 def positions(body: Sequence[Statement]) -> Iterator[Expr]:
     """Every index expression of the statements and of their values."""
     for node in (*statements(body), *values_of(body)):
-        found = position(node)
-        if found is not None:
-            yield found
+        index = position(node)
+        if index is not None:
+            yield index
 
 
 def in_order(value: Value, known: Container[int]) -> Iterator[Value]:
