@@ -31,7 +31,7 @@ test: $(VENV)/.built lint ## everything CI checks: extension without warnings, r
 gpu: $(VENV)/.built ## the tests that need a GPU, with what they measured
 	@$(PY) -m pytest -q -rPs -m gpu tests/gpu
 
-fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0 (KIND=writes or training: of these), compiled against eager, on all cores
+fuzz: $(VENV)/.built ## N=20000 generated programs from SEED=0 (KIND=writes, training or sequences: of these), compiled against eager, on all cores
 	@$(PY) -m tests.fuzz.run --programs $(or $(N),20000) --seed $(or $(SEED),0) $(if $(KIND),--$(KIND))
 
 soak: $(VENV)/.built ## MINUTES=120 of random models, compiled against eager: equal, memory level, no fault

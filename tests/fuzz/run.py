@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 CHUNK = 300  # programs that Hypothesis draws in one process; the process then ends, and its memory with it
 SILENCE = 600  # seconds without a sign of life after which a process counts as hanging, also on a busy machine
+KINDS = ("writes", "training", "sequences")
 SHRINKING = 60  # seconds that a failing program may take to be cut down
 
 
@@ -31,22 +32,23 @@ def main() -> int:
     parser.add_argument("--go-on", action="store_true", help="collect differences instead of ending at the first")
     parser.add_argument("--writes", action="store_true", help="only programs about memory and history")
     parser.add_argument("--training", action="store_true", help="only programs that train")
+    parser.add_argument("--sequences", action="store_true", help="only programs that are given sizes in sequences")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--last", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.chunk is not None:
-        draw(options.chunk, options.last, options.writes, options.training)
+        draw(options.chunk, options.last, next((kind for kind in KINDS if getattr(options, kind)), ""))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("XDG_CACHE_HOME", folder)  # the user's own cache stays as it is
-        further = [*(["--writes"] if options.writes else []), *(["--training"] if options.training else [])]
+        further = [f"--{kind}" for kind in KINDS if getattr(options, kind)]
         return Run(options.programs, options.seed, options.workers, options.go_on, Path(folder), further).run()
 
 
 # ---- one process -----------------------------------------------------------------------------------------------------
 
 
-def draw(seed: int, last: Path, writes: bool = False, training: bool = False) -> None:
+def draw(seed: int, last: Path, kind: str = "") -> None:
     """Runs the programs of one seed; writes a line of JSON for every few, and one for a difference."""
     os.environ.setdefault("FRAMEFUSE_CHECK", "1")
     import torch
@@ -54,10 +56,12 @@ def draw(seed: int, last: Path, writes: bool = False, training: bool = False) ->
     from hypothesis import seed as from_seed
     from tests.fuzz.oracle import Difference, run
     from tests.fuzz.program import Program, programs
+    from tests.fuzz.sequences import sequence_programs
     from tests.fuzz.training import training_programs
     from tests.fuzz.writes import writing_programs
 
     torch.set_num_threads(1)
+    strategies = {"writes": writing_programs, "training": training_programs, "sequences": sequence_programs}
     seen: set[Program] = set()
     smallest: list[str] = []  # the shortest text of a difference so far
     failed_at: list[float] = []
@@ -75,7 +79,7 @@ def draw(seed: int, last: Path, writes: bool = False, training: bool = False) ->
     @from_seed(seed)
     @settings(max_examples=CHUNK, database=None, deadline=None, report_multiple_bugs=False,
               phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(writing_programs() if writes else training_programs() if training else programs())
+    @given(strategies.get(kind, programs)())
     def each(program: Program) -> None:
         if failed_at and time.monotonic() - failed_at[0] > SHRINKING:
             end()

@@ -46,7 +46,8 @@ _known(types.MethodType, types.CellType, functools.partial, torch.Size, pure=Tru
 _known(types.SimpleNamespace, pure=True, keeps=True, iterates=True, compares=("__hash__", "__eq__"))  # of a dict: 3.13
 _known(types.MappingProxyType, types.GenericAlias, pure=True)
 _known(collections.OrderedDict, pure=True, iterates=True, takes="all")
-_known(collections.deque, collections.defaultdict, pure=True, iterates=True)
+_known(collections.deque, pure=True, shallow=True, iterates=True)
+_known(collections.defaultdict, pure=True, iterates=True)
 _known(collections.Counter, collections.ChainMap, collections.UserDict, pure=True)
 _known(functools.partialmethod, functools.cached_property, pure=True)
 _known(functools.cmp_to_key, pure=True)
@@ -88,12 +89,12 @@ _known(operator.abs, pure=True, asks=("__abs__",))
 _known(operator.pos, pure=True, asks=("__pos__",))
 _known(operator.inv, pure=True, asks=("__invert__",))
 _known(operator.truth, pure=True, asks=TRUTH)
-_known(operator.concat, pure=True, asks=("__add__", "__radd__"))
+_known(operator.concat, pure=True, shallow=True, asks=("__add__", "__radd__"))
 
 _known(
     *_of(itertools, "tee combinations combinations_with_replacement cycle islice zip_longest pairwise permutations "
-    "product batched"), pure=True, iterates=True,
+    "product batched"), pure=True, shallow=True, iterates=True,
 )  # fmt: skip
 _known(itertools.compress, pure=True, iterates=True, asks=TRUTH)
 _known(itertools.count, pure=True, asks=("__add__", "__radd__"))
-_known(itertools.repeat, pure=True, asks=INDEX)
+_known(itertools.repeat, pure=True, shallow=True, asks=INDEX)

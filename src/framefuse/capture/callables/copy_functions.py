@@ -19,8 +19,8 @@ from framefuse.capture.recording.recorder import Recorder
 from framefuse.ir.classes import written_in_c
 from framefuse.ir.values import Arguments, Keywords, Value
 
-SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, torch.Size, range)
-PLAIN_CONTAINERS = (list, tuple, dict)
+SHARED = (type, types.FunctionType, types.BuiltinFunctionType, torch.device, range)
+PLAIN_CONTAINERS = (list, tuple, torch.Size, dict)
 HOOKS = (
     "__deepcopy__", "__getattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
     "__getnewargs_ex__", "__new__", "__slots__",

@@ -31,7 +31,7 @@ def _identity(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords)
     return None
 
 
-@special(hash, pure=True)
+@special(hash, pure=True, compares=("__hash__", "__eq__"))
 @special(torch.Tensor.__hash__, ("__hash__", object))
 def _hashing(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
     """``hash``: of the user's objects what their method gives, of those without one what their address makes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import torch
 
@@ -202,10 +202,11 @@ class Natives:
         recorder = self.recorder
         if policy == "new":
             return self.handling(target, *_kept(target, args, kwargs))
-        for part in args:
-            recorder.contents.guard_shallow_contents(part)
-        for part in kwargs.values():
-            recorder.contents.guard_shallow_contents(part)
+        for part in (*args, *kwargs.values()):
+            if _looks_deeper(target, part):
+                recorder.contents.guard_nested_contents(part)
+            else:
+                recorder.contents.guard_shallow_contents(part)
         keeps = kind_hashable(target) and known_as(target).keeps_numbers
         if not keeps or (target in (math.prod, sum) and reads_values((*args, *kwargs.values()))):
             pin_nested(getattr(target, "__self__", None))
@@ -313,6 +314,21 @@ class Natives:
         """The elements of a list or tuple as they are known, with their facts."""
         self.recorder.contents.guard_shallow_contents(values)
         return [self.recorder.contents.item(values, number, value) for number, value in enumerate(elements(values))]
+
+
+KEEPING = (object, tuple, list, deque)  # whose makers keep what they are given
+
+
+def _looks_deeper(target: Value, part: Value) -> bool:
+    """Whether native code looks into the containers that lie in ``part``, or may: one that keeps what it is given
+    leaves them alone, unless it calls a function with them, or takes pairs apart.
+    """
+    row = row_of(target)
+    if isinstance(row, Method):
+        return not row.gives and not (target.__name__ == "__new__" and target.__self__ in KEEPING)
+    if row.takes == "all" and isinstance(part, dict):
+        return False
+    return not (row.keeps or row.shallow) or row.calls or row.takes == "all"
 
 
 def _kept(target: Value, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:

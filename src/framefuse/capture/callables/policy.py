@@ -33,6 +33,8 @@ Policy: TypeAlias = Literal["torch", "pure", "new", "collective", "wait", "gener
 # They look for the node of autograd that they hang a module's backward hooks on.
 HANGS_HOOKS = frozenset((BackwardHook.setup_input_hook, BackwardHook.setup_output_hook))
 GETTERS = (operator.itemgetter, operator.attrgetter)
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+STATES = (int, float, complex, str, bytes, tuple, frozenset, *VIEWS)
 READ_ONLY = (*leaves.PURE_TYPES, *leaves.ITERATOR_TYPES)
 # Of ``object`` itself, bound to an instance; and of classes: what only tells of them.
 OF_OBJECT = frozenset(("__init__", "__repr__", "__str__", "__eq__", "__ne__", "__hash__"))
@@ -68,7 +70,9 @@ def policy_of(recorder: Recorder, target: Value, args: Arguments, kwargs: Keywor
             return "torch"
         if kind is weakref.ReferenceType and recorder.sources.is_made(target):
             return "new"
-        return "pure" if kind in GETTERS or numbers_of_numpy(target, args, kwargs) else None
+        if kind in GETTERS:  # no fact tells what one looks for
+            return "pure" if recorder.sources.holds(target) or not recorder.sources.knows(target) else None
+        return "pure" if numbers_of_numpy(target, args, kwargs) else None
     except Exception as fault:
         recorder.fault(fault)
         return None
@@ -135,8 +139,8 @@ def _of_method(
     if isinstance(holder, type):
         return _of_classes_method(holder, target, args)
     if isinstance(holder, READ_ONLY):
-        if isinstance(holder, (int, float, complex, str, bytes)):  # of the user's class: no fact tells it
-            recorder.sources.refuse_hidden_state(holder)
+        if isinstance(holder, STATES):  # what the method tells lies in its owner; of some no fact tells it
+            recorder.contents.guard_shallow_contents(holder)
         return "pure"
     if type(target) is types.MethodWrapperType and target.__name__ in OF_OBJECT:
         return "pure" if target.__objclass__ is object else None
@@ -160,8 +164,9 @@ def _of_container(recorder: Recorder, holder: Value, name: str, args: Arguments)
     if known and name in MUTATORS:
         recorder.kill("write", f"a {type(holder).__name__} ({name})")
     elif not known:
+        spread = name == "__setitem__" and type(args[0]) is slice if args else False
         for place, part in enumerate(args):
-            if place != row.keeps:
+            if place != row.keeps or spread:
                 contents.guard_shallow_contents(part)
         return "new" if row.gives or name in MUTATORS else "pure"
     elif name == "__len__":
@@ -184,6 +189,8 @@ def _of_class(recorder: Recorder, target: type, args: Arguments, kwargs: Keyword
         return "torch"
     makes, fills = type_get(target, "__new__"), type_get(target, "__init__")
     plain = makes is object.__new__ and fills is object.__init__
-    if plain or (issubclass(target, tuple) and not written_in_c(target)):
+    if plain:
         return "new"
+    if issubclass(target, tuple) and not written_in_c(target):
+        return "pure" if any(recorder.sources.knows(part) for part in args) else "new"
     return "pure" if issubclass(target, (dict, list)) and fills in (dict.__init__, list.__init__) else None

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from framefuse.capture.callables.unseen import hidden, shown
-from framefuse.capture.facts.atoms import ATOMS
+from framefuse.capture.callables.unseen import compared, hidden, shown
+from framefuse.capture.facts.atoms import ATOMS, CONTAINERS
 from framefuse.capture.facts.kinds import is_plain
 from framefuse.capture.facts.numbers import NUMBERS, STANDS_FOR, Integer, applied, extreme
 from framefuse.capture.facts.questions import CALM, PROFILER, QUESTIONS, REGISTRATIONS, Question, answered
@@ -259,7 +259,7 @@ def _unary_special(name: str) -> Special:
 
 special(str, pure=True, reads_value=True)(_unary_special("__str__"))
 special(repr, pure=True, reads_value=True)(_unary_special("__repr__"))
-special(reversed, pure=True, keeps_numbers=True)(_unary_special("__reversed__"))
+special(reversed, pure=True, shallow=True, keeps_numbers=True)(_unary_special("__reversed__"))
 
 
 @special(format, pure=True, reads_value=True, asks=CONVERSIONS, shows=True)
@@ -289,6 +289,8 @@ def _extreme(name: str) -> Special:
             return None
         if len(args) == 1:
             args = (values,)
+        if any(isinstance(value, CONTAINERS) for value in values):
+            compared(machine, *values, names=LESS if name == "min" else GREATER)
         frame.stack.append((max if name == "max" else min)(*args, **kwargs))
         return None
 
@@ -357,6 +359,9 @@ def _count_elements(machine: Machine, frame: Frame, args: Arguments, kwargs: Key
 
 @special(torch.Size.numel)
 def _numel(machine: Machine, frame: Frame, args: Arguments, kwargs: Keywords) -> Outcome:
+    if len(args) != 1 or kwargs or type(args[0]) is not torch.Size:
+        return MISSING
+    machine.recorder.contents.guard_shallow_contents(args[0])
     total: Value = 1
     for value in args[0]:
         total = total * value

@@ -6,11 +6,12 @@ Where it would run the user's Python, whose reads nobody would see, the recordin
 from __future__ import annotations
 
 import types
+from collections import defaultdict, deque
 
 import torch
 
 from framefuse.capture.callables.plain_methods import only_reads, underlying
-from framefuse.capture.facts.atoms import ATOMS, SETS
+from framefuse.capture.facts.atoms import ATOMS, CONTAINERS, SETS
 from framefuse.capture.facts.numbers import TRACKED, Integer, key_of, names_object, pin_nested
 from framefuse.capture.facts.settle import slots_of
 from framefuse.capture.facts.sources import CODE_LIKE, Sources
@@ -25,6 +26,9 @@ from framefuse.ir.values import Arguments, Function, Value
 
 PLAIN = (list, tuple, dict, set, frozenset)
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+TEXTS = ("__repr__", "__str__", "__format__")
+# What the text of a container tells beside its content.
+SHOWN_BESIDE: dict[type, str] = {deque: "maxlen", defaultdict: "default_factory"}
 DEPTH = 6
 HASHING = (dict, set, frozenset)
 # What native code asks of what it walks.
@@ -37,10 +41,12 @@ def shown(machine: Machine, value: Value, depth: int = 0) -> None:
     if kind in ATOMS or kind in TRACKED or isinstance(value, (torch.Tensor, *CODE_LIKE)) or depth > DEPTH:
         return
     sources, contents = machine.recorder.sources, machine.recorder.contents
-    if kind in PLAIN:
+    if isinstance(value, CONTAINERS) and all(python_method(kind, name) is None for name in TEXTS):
         contents.guard_shallow_contents(value)
-        for part in (*value, *value.values()) if isinstance(value, dict) else tuple(value):
+        for part in elements(value) + (held(value) if isinstance(value, dict) else []):
             shown(machine, part, depth + 1)
+        for name in (name for shows, name in SHOWN_BESIDE.items() if isinstance(value, shows)):
+            shown(machine, sources.read(value, "getattr", name, getattr(value, name)), depth + 1)
     elif not immutable(kind) and (sources.knows(value) or not isinstance(value, BaseException)):
         if not _tells(machine, value, depth):
             machine.recorder.kill("native-call", f"The text of a {kind.__name__}")
@@ -53,7 +59,7 @@ def _tells(machine: Machine, value: Value, depth: int) -> bool:
     kind = type(value)
     if depth > DEPTH or type(underlying(type_get(kind, "__repr__"))) is not types.FunctionType:
         return False  # the text names the address
-    read = [only_reads(machine, value, name) for name in ("__repr__", "__str__", "__format__")]
+    read = [only_reads(machine, value, name) for name in TEXTS]
     if False in read:
         return False
     for part in parts_of(value):

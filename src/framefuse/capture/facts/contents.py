@@ -319,6 +319,14 @@ class Contents:
         except Exception as fault:
             self.sources.host.fault(fault)
 
+    def guard_nested_contents(self, container: Value, depth: int = 0) -> None:
+        """As :meth:`guard_shallow_contents`, also for the containers that lie inside, known or new."""
+        self.guard_shallow_contents(container)
+        if isinstance(container, CONTAINERS) and depth < 6:
+            for child in held(container):
+                if isinstance(child, CONTAINERS):
+                    self.guard_nested_contents(child, depth + 1)
+
     def _plain(self, container: Value) -> None:
         """Numbers that this call wrote into a dict stand there without their expression: whoever takes the whole dict
         takes their values.

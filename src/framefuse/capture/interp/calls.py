@@ -86,6 +86,10 @@ class Calls:
                 if special is None and kind is types.MethodWrapperType:
                     special = SPECIALS.get((target.__name__, target.__objclass__))
                     if special is not None:
+                        args, target = (target.__self__, *args), getattr(target.__objclass__, target.__name__)
+                elif special is None and kind is types.BuiltinFunctionType and type(target.__self__) is torch.Size:
+                    special = SPECIALS.get(getattr(torch.Size, target.__name__))
+                    if special is not None:
                         args = (target.__self__, *args)
                 if special is not None:
                     return self._special(special, frame, target, args, kwargs, continuation)
@@ -110,7 +114,8 @@ class Calls:
                 args = args if owner is None else (owner, *args)
                 target = sources.read(state, "getattr", "function", state.function)
                 continue
-            if kind is operator.methodcaller and len(args) == 1 and not kwargs:
+            told = sources.holds(target) or not sources.knows(target)  # no fact tells the names in any other
+            if kind is operator.methodcaller and told and len(args) == 1 and not kwargs:
                 maker, parts = target.__reduce__()
                 if maker is operator.methodcaller:
                     target, args = self.machine.attributes.attribute_now(frame, args[0], parts[0]), parts[1:]
@@ -127,7 +132,7 @@ class Calls:
                 continue
             if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
                 break
-            if kind is operator.attrgetter and len(args) == 1 and not kwargs:
+            if kind is operator.attrgetter and told and len(args) == 1 and not kwargs:
                 self.machine.finish(frame, self._get_attributes(frame, target, args[0]), continuation)
                 return None
             if is_repeatable(target, args, kwargs, sources):

@@ -79,8 +79,18 @@ def equivalent_of(target: Function, args: Arguments, tracked: bool) -> Function 
     row = known_as(target)
     if row.equivalent is None:
         return None
-    calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)))
+    calls = row.calls and (any(map(runs_program, args)) or (tracked and bool(args)) or any(map(_holds_more, args)))
     return row.equivalent if calls or needs_python(args, *row.asks) else None
+
+
+def _holds_more(value: Value) -> bool:
+    """Whether a native function that is called with the elements of ``value`` may look into one."""
+    kind = type(value)
+    if kind in ATOMS or not hasattr(kind, "__iter__") or isinstance(value, torch.Tensor):
+        return False
+    if kind not in PLAIN_ITERABLES:
+        return True
+    return kind is not range and any(type(part) not in ATOMS and not isinstance(part, torch.Tensor) for part in value)
 
 
 def needs_python(args: Arguments, *names: str) -> bool:

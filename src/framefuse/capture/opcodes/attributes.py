@@ -211,6 +211,8 @@ def store_subscr(machine: Machine, frame: Frame, argument: int) -> Outcome:
             return None
         machine.recorder.kill("write", f"a {kind.__name__}")
         value = bare(value)
+    if type(key) is slice:
+        value = machine.operations.iterable(value)
     holder[key] = value if isinstance(holder, (list, dict, deque)) else plain_number(value)
     return None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from framefuse.capture.program.natives import COMPARISONS, MADE_FROM, STANDS_FOR, TRUTH, equivalent
 from framefuse.capture.program.parallel import activate
@@ -86,7 +86,7 @@ def equal_parts(left: Value, right: Value) -> bool:
     return len(left) == len(right)
 
 
-@equivalent(itertools.chain, pure=True, iterates=True)
+@equivalent(itertools.chain, pure=True, shallow=True, iterates=True)
 def chain_(*iterables: Value) -> Value:
     for iterable in iterables:
         for value in iterable:  # noqa: UP028 - a chain is no way to send into what it walks
@@ -181,7 +181,11 @@ def count_elements(counts: Value, iterable: Value) -> None:
 
 
 def reduce_(function: Value, iterable: Value, initial: Value = ABSENT) -> Value:
-    iterator = iter(iterable)
+    iterator: Value = ABSENT
+    with contextlib.suppress(TypeError):
+        iterator = iter(iterable)
+    if iterator is ABSENT:
+        raise TypeError("reduce() arg 2 must support iteration")
     if initial is ABSENT:
         initial = next(iterator, ABSENT)
         if initial is ABSENT:
@@ -335,7 +339,7 @@ def _check_cell(cell: Value, made: Value, name: str) -> None:
         raise TypeError(f"__class__ set to {held[0]!r} defining {name!r} as {made!r}")
 
 
-@contextmanager
+@contextlib.contextmanager
 def inside_ddp_forward(parallel: Value) -> Iterator[None]:
     """``DistributedDataParallel._inside_ddp_forward`` without the decorator that hides it from torch's own compiler."""
     before = activate(parallel)

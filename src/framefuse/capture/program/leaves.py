@@ -262,6 +262,8 @@ def is_torch_native(function: Value) -> bool:
     holder = getattr(function, "__self__", None)
     if isinstance(holder, torch.Tensor):
         return True
+    if isinstance(holder, torch.Size):
+        return False
     if function in OPERATORS:
         return True
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None)

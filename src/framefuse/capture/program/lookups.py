@@ -12,7 +12,10 @@ from collections.abc import KeysView
 from framefuse.capture.program.host import HOST
 from framefuse.capture.program.leaves import runs_natively
 from framefuse.capture.program.markers import MISSING
+from framefuse.ir.containers import BASES
 from framefuse.ir.values import Value
+
+HOLDING = (*BASES, bytearray)
 
 # An MRO, and each of its classes with a view of the names in its dict.
 Lookup = tuple[tuple[type, ...], tuple[tuple[type, KeysView[str]], ...]]
@@ -103,4 +106,6 @@ def runs_program(value: Value, classes: bool = True) -> bool:
         return classes and any(maker is not None for maker in makers)
     if kind is types.MethodWrapperType and value.__name__ == "__call__":
         return runs_program(value.__self__)
+    if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:  # reads or changes what lies in its owner
+        return isinstance(value.__self__, HOLDING)
     return kind is COMPARING or kind is operator.methodcaller or python_method(kind, "__call__") is not None

@@ -34,8 +34,9 @@ Takes: TypeAlias = Literal["", "keys", "all"]
 class Columns(TypedDict, total=False):
     """What a row may say of a callable."""
 
-    pure: bool  # changes nothing; its result depends on nothing but the (shallow) content of its arguments
+    pure: bool  # changes nothing; its result depends on nothing but the content of its arguments
     keeps: bool  # keeps what it is given and looks at none of it
+    shallow: bool  # looks into no container that lies in another
     keeps_numbers: bool  # leaves the numbers in its arguments alone, or uses them by Python's protocols
     reads_value: bool  # reads the value of a tensor that it is given
     calls: bool  # calls a function that it is given
@@ -56,6 +57,7 @@ class Native(NamedTuple):
     equivalent: Function | None = None  # by the same in Python, where native code would call the program's
     pure: bool = False
     keeps: bool = False
+    shallow: bool = False
     keeps_numbers: bool = False
     reads_value: bool = False
     calls: bool = False
