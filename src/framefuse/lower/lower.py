@@ -387,7 +387,8 @@ class _Lowerer:
         metas = [self.trace.metas[value] for value in (*(value for _, value in fresh), *written)]
         paths = [*((0, *path) for path, _ in fresh), *((1 + place,) for place in range(len(written)))]
         shapes = [*self._fresh_shapes(call, fresh), *(self.values.contents[value].shape for value in written)]
-        nodes = self.calls.library(call, copies, paths, metas, shapes)
+        alone = self.autocast.casts(call, metas) == {}  # autocast changes nothing of the call
+        nodes = self.calls.library(call, copies, paths, metas, shapes, casts={} if alone else None)
         for (path, value), node in zip(fresh, nodes, strict=False):
             self._define(call, path, value, node)
         for value, node in zip(written, nodes[len(fresh) :], strict=True):

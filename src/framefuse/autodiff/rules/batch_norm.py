@@ -11,6 +11,7 @@ from framefuse.autodiff.library import arguments, calls, order_in, order_of
 from framefuse.autodiff.registry import Given, Gradient, differentiable_form, vjp_call
 from framefuse.autodiff.rules.views import summed
 from framefuse.ir.builder import ONE, Builder
+from framefuse.ir.dtypes import FLOAT32, DType
 from framefuse.ir.graph import Arg, Node
 from framefuse.ir.numbers import product
 
@@ -30,13 +31,13 @@ def batch_norm(
     if args is None or args["training"] is not True or not isinstance(args["momentum"], float):
         return None
     input, statistics = args["input"], (args["running_mean"], args["running_var"])
-    # Elsewhere statistics that are written stand at other places, or the library computes in several dtypes.
-    single = all(operand.dtype is input.dtype for operand in node.inputs) and input.dtype.name in ("float32", "float64")
-    if not single or written != (statistics[0] is not None) or len(set(statistics)) != len(statistics) - (not written):
+    inner = _inner(input, node.inputs)
+    # Elsewhere statistics that are written stand at other places.
+    if written != (statistics[0] is not None) or len(set(statistics)) != len(statistics) - (not written):
         return None
     named = (input, args["weight"], args["bias"], *statistics, True, args["momentum"], args["eps"])
     value = next((part for part in results if part.attr("path") == ((0,) if written else ())), None)
-    if value is None or len(input.shape) < 2:
+    if inner is None or value is None or len(input.shape) < 2:
         return None
     if not builtin:  # the function of torch.nn.functional looks before it calls
         batch, _, *rest = input.shape
@@ -44,8 +45,7 @@ def batch_norm(
     channels = (input.shape[1],)
     start = (0,) if written else ()
     order = order_of(builder, value)
-    shown = [((*start, 0), value.dtype, value.shape), ((*start, 1), value.dtype, channels)]
-    shown.append(((*start, 2), value.dtype, channels))
+    shown = [((*start, 0), value.dtype, value.shape), *(((*start, place), inner, channels) for place in (1, 2))]
     copies = [part for part in results if part is not value]
     shown += [(part.attr("path"), part.dtype, part.shape) for part in copies]
     outputs = calls(
@@ -58,6 +58,16 @@ def batch_norm(
         given=[order, *[(0,)] * (len(shown) - 1)],
     )
     return {value: outputs[0], **dict(zip(copies, outputs[3:], strict=True))}
+
+
+def _inner(input: Node, operands: Sequence[Node]) -> DType | None:
+    """The dtype of weights and statistics, in which the library takes moments: that of the input, or float32 for one of
+    16 bits. None for other mixtures.
+    """
+    others = {operand.dtype for operand in operands if operand is not input}
+    if input.dtype.size == 2 and input.dtype.is_float:
+        return FLOAT32 if others == {FLOAT32} else None
+    return input.dtype if input.dtype.is_float and others <= {input.dtype} else None
 
 
 @vjp_call("batch_norm_kept")
@@ -74,6 +84,7 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
     input, weight, bias = operands
     assert input is not None
     parts = builder.results(node)
+    inner = parts[mean].dtype
     shape, scale = input.shape, parts[deviation]
     axes = [axis for axis in range(len(shape)) if axis != 1]
 
@@ -88,24 +99,26 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         count = builder.count(tuple(shape[axis] for axis in axes))
         return builder.pointwise("div", channel, builder.full(count, channel.dtype, channel.shape, channel.device))
 
-    centred = builder.pointwise("sub", input, wide(parts[mean]))
+    centred = builder.pointwise("sub", builder.cast(input, inner), wide(parts[mean]))
     by_operand: dict[Node, Node] = {}
     wanted = need[node.inputs.index(input)]
     terms: list[Node] = []
     if value in given:
-        g = given[value]
+        g = builder.cast(given[value], inner)
         total, weighted = summed(builder, g, axes), multiply(summed(builder, multiply(g, centred), axes), scale)
         if bias is not None:
             # eager's node gives all gradients, so that of the shift leads to the input too, by zeros
-            again = builder.derived(g, "replaced", (g, input)) if builder.differentiable else g
-            by_operand[bias] = total if again is g else summed(builder, again, axes)
+            by_operand[bias] = total
+            if builder.differentiable:
+                again = builder.derived(given[value], "replaced", (given[value], input))
+                by_operand[bias] = summed(builder, builder.cast(again, inner), axes)
         if weight is not None:
             by_operand[weight] = weighted
         if wanted:
-            inner = builder.pointwise("sub", g, wide(shared(total)))
-            inner = builder.pointwise("sub", inner, multiply(centred, wide(multiply(shared(weighted), scale))))
+            away = builder.pointwise("sub", g, wide(shared(total)))
+            away = builder.pointwise("sub", away, multiply(centred, wide(multiply(shared(weighted), scale))))
             factor = scale if weight is None else multiply(scale, builder.resized(weight, scale.shape))
-            terms.append(multiply(inner, wide(factor)))
+            terms.append(multiply(away, wide(factor)))
     if mean in given and wanted:
         terms.append(wide(shared(given[mean])))
     if deviation in given and wanted:
@@ -114,4 +127,6 @@ def batch_norm_kept(builder: Builder, node: Node, given: Given, need: Sequence[b
         terms.append(multiply(centred, wide(slope)))
     for term in terms:
         by_operand[input] = builder.pointwise("add", by_operand[input], term) if input in by_operand else term
+    if input in by_operand:
+        by_operand[input] = builder.cast(by_operand[input], input.dtype)
     return [by_operand.get(operand) for operand in node.inputs]

@@ -178,6 +178,33 @@ def test_batch_norm(shape, affine, tracked):
         check_lowered(function, *operands, frozen=(3, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_of_16_bits_keeps_its_input_alone(dtype, affine):
+    """Weights and statistics are float32, as under autocast; what the call gave is not kept."""
+    x, one = rand(2, 4, 3, 5, dtype=dtype), rand(4, dtype=torch.float32)
+    weight, bias, mean, variance = one, one + 1, one + 2, one.abs()
+
+    def function(x, weight, bias, mean, variance):
+        scale = (weight, bias) if affine else ()
+        return F.batch_norm(x * 2, mean, variance, *scale, training=True).sin(), weight * bias
+
+    backward = check_lowered(function, x, weight, bias, mean, variance, frozen=(3, 4), rtol=2e-2, atol=2e-2)
+    (call,) = [node for node in backward.nodes if node.op == "library"]
+    assert call.attr("name") == "batch_norm_kept"
+
+
+def test_batch_norm_that_writes_its_statistics_under_autocast_has_no_tape():
+    x, weight, scale, mean = (rand(*shape, dtype=torch.float32) for shape in ((2, 3, 5, 4), (4, 3, 3, 3), (4,), (4,)))
+
+    def function(x, weight, scale, mean, variance):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.batch_norm(F.conv2d(x, weight), mean, variance, scale, training=True).relu() * 2
+
+    backward = check_lowered(function, x, weight, scale, mean, mean.abs(), frozen=(3, 4), rtol=5e-2, atol=5e-2)
+    assert sorted(calls(backward)) == ["batch_norm_kept", "conv2d", "convolution_backward"]
+
+
 SIXTEEN = {
     "linear": (F.linear, (2, 3, 8), (5, 8)),
     "matmul": (lambda a, b: a @ b, (2, 3, 8), (2, 8, 5)),
