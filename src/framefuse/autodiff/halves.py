@@ -17,6 +17,7 @@ from framefuse.autodiff.rebuild import extract, mapped, named, needed_for
 from framefuse.autodiff.rules.composites import ASIDE
 from framefuse.autodiff.rules.linear_calls import reads_border
 from framefuse.autodiff.shown import apart, base, together, views_of
+from framefuse.autodiff.spread import as_views
 from framefuse.autodiff.tapes import STATE, Taped, draws
 from framefuse.errors import CompilerBug
 from framefuse.ir.builder import Shape
@@ -282,6 +283,9 @@ class _Gradients:
         """The graph, with the rows that speak of gradients alone if it will be differentiated again."""
         copies = extract(self.joint.builder.nodes, self.results, self.leaves, self.again, self.states)
         primal, inputs = self.primal, tuple(self.leaves.values())
+        came = [self.leaves[node] for node in self.joint.tangents if node in self.leaves]
+        views = {} if self.again else as_views(copies, self.results, came, primal.hints)
+        shown = [part for view in views.values() for part in (*view.inputs, view)]
         strangers = {node for node in copies.values() if node.op == "input"}.difference(inputs)
         if strangers:  # it would be taken for whatever input has its number here
             raise CompilerBug(f"the gradients of {primal.name} rest on {strangers}, which forward did not keep")
@@ -292,16 +296,15 @@ class _Gradients:
             if gradient is None:
                 places.append(None)
                 continue
-            node = copies[gradient]
+            node = views.get(gradient, copies[gradient])
             if node not in outputs:
                 same = inputs.index(node) if gradient in given else None
                 outputs[node] = Output(len(inputs) + len(outputs), node, _order(primal, primal.inputs[place]), same)
             places.append(outputs[node].value - len(inputs))
-        came = [self.leaves[node] for node in self.joint.tangents if node in self.leaves]
         graph = Graph(
             name=f"{primal.name}_{kind}",
             inputs=inputs,
-            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *copies.values()))), came)),
+            nodes=tuple(late(tuple(dict.fromkeys((*inputs, *copies.values(), *shown))), came)),
             outputs=tuple(outputs.values()),
             writes=(),
             relations=tuple(relation for relation in self.joint.relations if relation not in held),
