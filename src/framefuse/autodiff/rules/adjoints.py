@@ -61,6 +61,9 @@ def added_where_read(g: torch.Tensor, index: Value, shape: Sequence[int]) -> tor
             tensors.append((item, 1))
     view = total if plain else total[tuple(shown)]
     indices = _dimensions(tensors, view.dim())
+    if not indices:  # slices and numbers alone, which read no element twice
+        view.copy_(g)
+        return total
     whole = any(part is None for part in indices)  # which torch's own binding does not take
     put = torch.ops.aten._index_put_impl_.default if whole else torch._index_put_impl_
     put(view, indices, g, True, True)

@@ -171,3 +171,21 @@ def test_refusals_are_eagers():
                 continue
             with pytest.raises(errors, match="shape"):
                 torch.autograd.grad(made.sum(), (x, value))
+
+
+@pytest.mark.parametrize("part", [
+    lambda x, n: x.reshape(-1)[:n],
+    lambda x, n: x[:, 1:n, None],
+    lambda x, n: x[-1, ..., n // 2 :],
+])
+def test_a_slice_of_a_size_that_values_decide(part):
+    """No tensor stands among the positions."""
+    def program(x):
+        return part(x * 2, int((x.detach() > 0).sum() % 3 + 2)).sin()
+
+    fast = framefuse.compile(program)
+    for rows in (4, 4, 5, 7):
+        x = rand(rows, 4, 6).requires_grad_()
+        made, expected = (torch.autograd.grad(f(x).sum(), x) for f in (fast, program))
+        torch.testing.assert_close(made, expected)
+    assert framefuse.explain(fast).hits >= 2
