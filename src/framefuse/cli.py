@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from framefuse import cache
 from framefuse.api import install
 from framefuse.backends.registry import compiler_of
 from framefuse.demo import demo
@@ -98,10 +99,29 @@ def call_run(options: argparse.Namespace) -> int:
     return status
 
 
+def declare_cache(parser: argparse.ArgumentParser) -> None:
+    """What is to be done."""
+    actions = ("show", "verify", "prune")
+    told = "show what is kept (the default); verify it and drop what is damaged; prune it"
+    parser.add_argument("action", choices=actions, nargs="?", default="show", help=told)
+    parser.add_argument("--keep", type=int, default=0, metavar="MIB", help="how much prune leaves in each folder (0)")
+
+
+def call_cache(options: argparse.Namespace) -> int:
+    """Prints a line for each folder; the exit status of verify is 1 where a file was damaged."""
+    if options.action == "verify":
+        text, damaged = cache.verify()
+        print(text)
+        return int(damaged > 0)
+    print(cache.show() if options.action == "show" else cache.prune(options.keep << 20))
+    return 0
+
+
 COMMANDS = (
     Command("demo", "three small programs against eager, in a few seconds", declare_demo, call_demo),
     Command("explain", "run a script and say what was compiled, what not, and why", declare_script, call_explain),
     Command("run", "run a script unchanged, with every model compiled", declare_run, call_run),
+    Command("cache", "what is kept on disk of compiled programs: show, verify or prune it", declare_cache, call_cache),
     Command("ops", "the primitives by element type, and which of torch's functions become them", no_options, call_ops),
 )
 

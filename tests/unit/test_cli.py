@@ -4,7 +4,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from framefuse import cli, demo
+from framefuse import cache, cli, demo
+from framefuse.codegen.disk_cache import DiskCache
 
 
 def test_help_fits_one_screen(capsys):
@@ -48,3 +49,24 @@ def test_the_demo_fails_where_a_result_is_not_eagers(monkeypatch, capsys):
     monkeypatch.setattr(demo, "PROGRAMS", (demo.Program("unlike", unlike, demo.PROGRAMS[0].inputs),))
     assert cli.main(["demo"]) == 1
     assert "no: Tensor-likes are not close!" in capsys.readouterr().out
+
+
+def test_the_cache_is_shown_verified_and_pruned(monkeypatch, capsys, tmp_path):
+    kept = DiskCache(tmp_path / "programs")
+    monkeypatch.setattr(cache, "folders", lambda: {"programs": kept, "kernels": DiskCache(tmp_path / "none")})
+    for name in ("a", "b", "c"):
+        kept.write(name, bytes(1 << 19))
+    assert cli.main(["cache"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1].split()[:4] == ["programs", "3", "2", "MiB"] and shown[1].endswith(str(kept.folder))
+    assert shown[2].split()[:3] == ["kernels", "0", "0"]
+    assert cli.main(["cache", "verify"]) == 0
+    assert capsys.readouterr().out.split()[:5] == ["programs", "3", "good", "0", "dropped"]
+    (kept.folder / "b.o").write_bytes(b"damaged")
+    assert cli.main(["cache", "verify"]) == 1
+    assert capsys.readouterr().out.split()[:5] == ["programs", "2", "good", "1", "dropped"]
+    assert kept.names() == ["a", "c"]
+    assert cli.main(["cache", "prune", "--keep", "1"]) == 0
+    assert kept.held().files == 1
+    assert cli.main(["cache", "prune"]) == 0
+    assert kept.names() == [] and kept.held().bytes == 0

@@ -10,6 +10,7 @@ from typing import Any
 import torch.fx
 
 from framefuse.errors import UserError, kind_of
+from framefuse.ir.collector import collector_paused
 from framefuse.ir.values import Function, FxBackend, Value
 from framefuse.runtime.function import Compiler
 
@@ -73,4 +74,5 @@ def own(name: str) -> Compiler:
 
 def _driver() -> ModuleType:
     """All stages of the compiler: imported for the first function that is compiled, not with the package."""
-    return importlib.import_module("framefuse.driver.tree")
+    with collector_paused():
+        return importlib.import_module("framefuse.driver.tree")

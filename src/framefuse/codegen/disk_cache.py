@@ -77,7 +77,9 @@ class DiskCache:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._written is None or self._written > MOST_BYTES // 8:
             self._written = 0
-            self.thin(MOST_FILES, MOST_BYTES)
+            held = self.held()
+            if held.files > MOST_FILES or held.bytes > MOST_BYTES:
+                self.leave(MOST_FILES // 2, MOST_BYTES // 2)
         self._written += len(content)
         part = self._part(content)
         try:
@@ -102,23 +104,23 @@ class DiskCache:
         with suppress(OSError):
             (self.folder / f"{key}{SUFFIX}").unlink(missing_ok=True)
 
-    def thin(self, files: int, size: int) -> int:
-        """Drops what was used longest ago where there are more ``files`` or bytes, until half of that is left. Returns
-        how many files it dropped.
-        """
+    def leave(self, files: int, size: int) -> int:
+        """Drops what was used longest ago until at most so many files and bytes are left; returns how many went."""
         found = sorted(self._files(), key=lambda entry: entry[1].st_mtime, reverse=True)
-        if len(found) <= files and sum(status.st_size for _, status in found) <= size:
-            return 0
         kept = total = 0
         for _, status in found:
             total += status.st_size
-            if kept >= files // 2 or total > size // 2:
+            if kept >= files or total > size:
                 break
             kept += 1
         for path, _ in found[kept:]:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
         return len(found) - kept
+
+    def damaged(self) -> list[str]:
+        """The keys of files that are not read: altered, cut short or another user's."""
+        return [name for name in self.names() if self.read(name) is None and (self.folder / f"{name}{SUFFIX}").exists()]
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """The files of the folder with what is known of them; parts that nobody writes any more are dropped."""

@@ -13,9 +13,9 @@ from framefuse.capture.recording.saved import unreached
 from framefuse.capture.recording.state import global_state
 from framefuse.capture.recording.tensors import keys_of
 from framefuse.codegen.python import compile_graph
-from framefuse.driver.collector import collector_paused
 from framefuse.errors import CompilerBug, Reason, Stop
 from framefuse.ir.builder import Shape
+from framefuse.ir.collector import collector_paused
 from framefuse.ir.derivative import Backward, Case, Halves, Holder, Piece, Saved
 from framefuse.ir.dtypes import BY_TORCH
 from framefuse.ir.facts import Assumptions, Fact, Input, Source, TensorSpec

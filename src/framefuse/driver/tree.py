@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from framefuse import _native
 from framefuse.capture.exits.resume_points import ResumePoint, ResumePoints
 from framefuse.capture.record import Recording, Segment, record, resume
-from framefuse.driver.collector import collector_paused
 from framefuse.driver.faults import report_bug
 from framefuse.driver.passes import OWN, Pass, check_order, run, through_backend
 from framefuse.driver.wiring import connect
@@ -16,6 +15,7 @@ from framefuse.errors import Pinned, Reason, Stop, UserError
 from framefuse.explain.files import publish
 from framefuse.guards.changes import moving
 from framefuse.guards.missed import missed
+from framefuse.ir.collector import collector_paused
 from framefuse.ir.facts import Source
 from framefuse.ir.source import Line
 from framefuse.ir.stops import detail

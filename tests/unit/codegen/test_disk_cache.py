@@ -138,11 +138,27 @@ def test_what_was_used_longest_ago_is_dropped_first(cache):
     aged(cache, names)
     assert cache.read("n0") is not None  # notes the use
     size = cache.held().bytes // 10
-    assert cache.thin(100, 10 * size) == 0
-    assert cache.thin(100, 8 * size) == 6
+    assert cache.leave(100, 10 * size) == 0
+    assert cache.leave(100, 4 * size) == 6
     assert cache.names() == ["n0", "n7", "n8", "n9"]
-    assert cache.thin(3, 100 * size) == 3 and cache.names() == ["n0"]
+    assert cache.leave(1, 100 * size) == 3 and cache.names() == ["n0"]
     assert cache.read("n0") is not None
+    assert cache.leave(0, 0) == 1 and cache.held().files == 0
+
+
+def test_a_folder_of_too_many_files_is_thinned_to_half(cache, monkeypatch):
+    aged(cache, [f"n{number}" for number in range(9)])
+    monkeypatch.setattr(disk_cache, "MOST_FILES", 8)
+    DiskCache(cache.folder).write("new", b"x")
+    assert cache.names() == ["n5", "n6", "n7", "n8", "new"]
+
+
+def test_damaged_files_are_named(cache):
+    for name in ("a", "b", "c"):
+        cache.write(name, b"0123")
+    assert cache.damaged() == []
+    path(cache, "b").write_bytes(b"0123")
+    assert cache.damaged() == ["b"]
 
 
 def test_a_folder_is_thinned_as_it_grows(cache, monkeypatch):
