@@ -20,6 +20,7 @@ SAME = (
     "select_scatter", "slice_scatter", "matrix_exp", "special.i0e", "special.i1",
     "special.i1e", "special.ndtr", "special.ndtri", "special.entr", "local_response_norm", "gumbel_softmax",
 )  # fmt: skip
+PIECES = 4  # blocks of a window that a kernel joins
 # Calls that give two tensors of their first operand's shape.
 PAIRS = ("sort",)
 
@@ -94,7 +95,7 @@ def searchsorted(lo: Lowering, sorted_sequence: Node, input: Value, **options: V
 
 
 @rule("Tensor.unfold")
-def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Value) -> Shapes:
+def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Value) -> Node | Shapes:
     if not input.shape:
         raise Unsupported("windows of a number")
     size, step = (_known(lo, number) for number in (size, step))
@@ -103,9 +104,23 @@ def windows(lo: Lowering, input: Node, dimension: Value, size: Value, step: Valu
     places = (input.shape[axis] - size) // step + 1
     # Windows one element apart have equal strides within and between them: the sizes decide how copies of them lie.
     if step == 1:
-        left, right = (expr(size), places) if lo.size(places) > size else (places, expr(size + 1))
+        left, right = (expr(size), places + 1) if lo.size(places) >= size else (places, expr(size))
         lo.require("<", left, right, "the order of windows")
-    return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
+    pieces, rest = divmod(size, step) if step else (0, 1)
+    # How a copy of what the library gave lies, its sizes of 1 may decide; another view of it is none.
+    if rest or pieces > (PIECES if input.device == "cpu" else 1) or not pieces or input.op == "result":
+        return Shapes(((*input.shape[:axis], places, *input.shape[axis + 1 :], expr(size)),))
+    return _of_blocks(lo, input, axis, places, pieces, step)
+
+
+def _of_blocks(lo: Lowering, input: Node, axis: int, places: Expr, pieces: int, step: int) -> Node:
+    """Windows of ``pieces`` blocks of ``step`` elements, each of which begins a block behind the one before it."""
+    before, after, count = input.shape[:axis], input.shape[axis + 1 :], places + (pieces - 1)
+    line = lo.narrow(input, axis, 0, count * step)
+    blocks = lo.reshape(line, (*before, count, expr(step), *after))
+    joined = lo.cat([lo.narrow(blocks, axis, piece, places) for piece in range(pieces)], axis + 1)
+    rank = len(joined.shape)
+    return lo.permute(joined, [place for place in range(rank) if place != axis + 1] + [axis + 1])
 
 
 def _known(lo: Lowering, number: Value) -> int:
