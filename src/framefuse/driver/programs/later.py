@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ class Later:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # of the two above
         self._running = threading.Lock()
+        self._wake = threading.Event()
 
     def put(self, task: Task) -> None:
         """Takes one more task."""
@@ -41,13 +41,22 @@ class Later:
             while self._tasks:
                 self._tasks.popleft()()
 
+    def end(self) -> None:
+        """Does what is left and ends the thread: a process that forks has no thread of ours, and nothing half done."""
+        self.finish()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._wake.set()
+            thread.join()
+            self._wake.clear()
+
     def forget(self) -> None:
         """Drops all: for a forked child, whose parent does it."""
         self.__init__()  # type: ignore[misc]
 
     def _work(self) -> None:
         while True:
-            time.sleep(PAUSE)
+            self._wake.wait(PAUSE)
             self.finish()
             with self._lock:
                 if not self._tasks:
@@ -57,4 +66,4 @@ class Later:
 
 PROCESS = Later()
 atexit.register(PROCESS.finish)
-os.register_at_fork(after_in_child=PROCESS.forget)
+os.register_at_fork(before=PROCESS.end, after_in_child=PROCESS.forget)

@@ -42,6 +42,11 @@ class Shelf:
         """Drops all objects, on disk and from memory."""
         for name in self.objects.disk.names():
             self.objects.disk.remove(name)
+        self.forget_loaded()
+
+    def forget_loaded(self) -> None:
+        """Drops what this process has of objects and keys, as one that begins."""
+        self.programs._key = self.objects.disk._key = None
         self.objects._objects.clear()
         self.objects._by_name.clear()
 

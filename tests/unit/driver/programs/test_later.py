@@ -41,6 +41,20 @@ def test_what_is_left_is_done_as_the_process_ends():
     assert answer.stdout == "done\n"
 
 
+def test_a_process_that_forks_has_no_thread_of_ours(monkeypatch):
+    monkeypatch.setattr(later, "PAUSE", 60)
+    queue, done = later.Later(), []
+    queue.put(lambda: done.append(1))
+    thread = queue._thread
+    assert thread.is_alive()
+    queue.end()
+    assert done == [1] and not thread.is_alive() and queue._thread is None
+    queue.put(lambda: done.append(2))  # and another afterwards, which has one again
+    assert queue._thread is not None
+    queue.end()
+    assert done == [1, 2]
+
+
 def test_a_forked_child_leaves_the_tasks_to_its_parent(monkeypatch):
     monkeypatch.setattr(later, "PAUSE", 60)
     queue, done = later.Later(), []

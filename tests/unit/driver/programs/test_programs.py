@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import subprocess
 import sys
 
@@ -277,6 +278,27 @@ def test_what_cannot_be_read_is_made_anew(content, shelf, caplog):
     shelf.kept()
     shelf.compile(softened)(torch.randn(4, 8), 0.5)
     assert shelf.found == [True]  # it was written again
+
+
+def test_flipped_bits_in_any_file_are_a_recompilation(shelf, caplog):
+    """In programs, objects and keys, one bit in each file at a time: results are eager's, and nothing is said."""
+    drawn = random.Random(0)
+    shelf.compile(softened)(torch.randn(4, 8), 0.5)
+    shelf.kept()
+    with caplog.at_level(logging.WARNING, "framefuse"):
+        for _ in range(60):
+            for file in [*shelf.folder.glob("*/*"), *shelf.folder.glob("*/.key")]:
+                content = bytearray(file.read_bytes())
+                content[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
+                file.write_bytes(content)
+            shelf.forget_loaded()
+            fast, x = shelf.compile(softened), torch.randn(drawn.randrange(2, 9), 5)
+            fast(torch.randn(4, 8), 0.5)
+            assert shelf.found == [False]
+            torch.testing.assert_close(fast(x, 2.0), softened(x, 2.0))
+            assert framefuse.explain(fast).hits == 1
+            shelf.kept()
+    assert not caplog.records
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
